@@ -1,18 +1,18 @@
-"""A data directory with its topics, partitions and groups: what the library's client and the server drive.
+"""A data directory with its topics, partitions and groups, as the client library and the server use it.
 
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
-Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of what
-happens by itself: `upkeep.py`.
+Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of
+background jobs: `upkeep.py`.
 
 Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them:
 
-    1. GroupStore.lock          every question to the coordinator, and commits until they are appended
+    1. GroupStore.lock          every call of the coordinator, and commits until they are appended
     2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
     3. a key's lock in OpenPartitions   opening, recovering and closing one partition
 
-The groups come first, since the first commit makes the topic of offsets, and since a commit must not go to a topic that
-is being deleted. A deletion forgets its topic's offsets after the change, without the second and third. The
-deadlines of `Upkeep` and the `WarningList` have leaves.
+The groups come first: the first commit creates the topic of offsets, and a commit must not go to a topic that is being
+deleted. A deletion forgets its topic's offsets after the change, without the second and third. The locks of `Upkeep`'s
+deadlines and of the `WarningList` are leaves.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ Done = TypeVar("Done")
 class Broker:
     """One data directory, open. Any thread may call it.
 
-    With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows
-    whoever writes. A forked child may go on reading partitions it had open, and is refused everything else.
-    Opening looks at names only: a partition is opened, and recovered if need be, when it is first asked for.
+    With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows the
+    writer, if any. A forked child may go on reading partitions it had open, and is refused everything else. Opening
+    reads names only: a partition is opened, and recovered if need be, on first use.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Broker:
         self._partitions = storage.partitions
         self._by_id: tuple[Catalog | None, dict[str, Topic]] = (None, {})
         self.members_begin: Callable[[str], Mapping[TopicPartition, int]] = lambda group: {}
-        """Where members of a group begin that read from the end on, of those in this process; who drives them knows."""
+        """Start offsets of group members in this process that read from the end; set by the code that drives them."""
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
@@ -148,11 +148,11 @@ class Broker:
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
-        With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. A directory that
-        holds something else is refused with DirectoryNotEmpty, unless `init` asks for a log there. `background`
-        false: retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are topic
-        settings for topics that do not set them; they are not stored, so the next writer brings its own.
-        `isolation_level` is Kafka's, and matters in a directory that Kafka wrote: only there are transactions.
+        With mode "w" it is created if it does not exist; DirectoryLocked names the pid of another writer. A directory
+        with other content is refused with DirectoryNotEmpty, unless `init` asks for a log there. `background` false:
+        retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are settings for
+        topics that do not set them; they are not stored, so the next writer brings its own. `isolation_level` is
+        Kafka's, and matters only in a directory that Kafka wrote: only there are transactions.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
@@ -207,25 +207,25 @@ class Broker:
         return self._written is None
 
     def hurry_with(self, hurry: Hurry) -> None:
-        """A log that is only read asks its writer this way to sync, before it says where a partition ends."""
+        """Set how a log that is only read asks its writer to sync, before it says where a partition ends."""
         if isinstance(self._storage, FollowedStorage):
             self._storage.hurry = hurry
 
     def publish_address(self, host: str, port: int) -> None:
-        """Tell other processes on this machine where they reach this writer: see `data_directory.writer_of`.
+        """Publish where other processes on this machine reach this writer: see `data_directory.writer_of`.
 
-        `host` as they reach it, so never 0.0.0.0. It stands until it is withdrawn, or this process ends.
+        `host` as they reach it, so never 0.0.0.0. Valid until it is withdrawn, or this process ends.
         """
         self._opened_for_writing().publish_address(address_text(host, port))
 
     def withdraw_address(self) -> None:
-        """Nobody listens any more. Closing says so too."""
+        """Publish that this process no longer listens. Closing does so, too."""
         self._opened_for_writing().publish_address(None)
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
-        """Durable on return. TopicExists, and nothing touched, if there is one of that name.
+        """Create a topic. Durable on return. Raises TopicExists, with nothing changed, if the name is taken.
 
         Settings have Kafka's names, see `topics/config.py`.
         """
@@ -238,12 +238,12 @@ class Broker:
         return outcome
 
     def check_new_topics(self, wanted: Sequence[NewTopic]) -> list[FoldlogError | None]:
-        """For each why it would not be made by `create_topics`, as far as can be known before; None if it would."""
+        """For each topic the error with which `create_topics` would refuse it, as far as known beforehand, or None."""
         return plan_creation(self._writable().catalog(), wanted)
 
     def create_topics(self, wanted: Sequence[NewTopic], *, stopped: Stopped = never) -> list[Topic | FoldlogError]:
-        """For each the topic, or why there is none: `create_topic` for several, with one change of the catalog. Durable
-        on return. Their names have been checked."""
+        """Create several topics with one change of the catalog; for each the topic or the error. Durable on return. The
+        caller has checked the names."""
         storage = self._writable()
         known = storage.catalog().topics
         # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
@@ -255,17 +255,17 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its records and what groups committed in it. Durable on return.
 
-        Who still holds one of its partitions gets LogClosed from it.
+        Open handles of its partitions raise LogClosed from now on.
         """
         (outcome,) = self.delete_topics([name])
         if outcome is not None:
             raise outcome
 
     def delete_topics(self, names: Sequence[str], *, stopped: Stopped = never) -> list[FoldlogError | None]:
-        """As `delete_topic`, several with one change of the catalog: for each why it is still there, or None."""
+        """As `delete_topic`, several with one change of the catalog: for each the error, or None if it is deleted."""
         storage = self._writable()
         for name in names:
-            # What an older broker let a client make under a name of Kafka's own, the directory's owner may remove.
+            # The owner may remove a topic that an older broker let a client make under one of Kafka's own names.
             refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC,))
             require_text(name)
         outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
@@ -275,7 +275,7 @@ class Broker:
     def grow_topic(self, name: str, partitions: int) -> Topic:
         """Add partitions until there are `partitions`. Durable on return.
 
-        Keys move when the count changes: where the older partitions ended is kept in `Topic.growths`.
+        Keys move when the count changes: `Topic.growths` records where the older partitions ended.
         """
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.GROW)
@@ -291,15 +291,15 @@ class Broker:
         return topic
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
-        """Change settings, None to put one back to its default. Durable on return, and in force."""
+        """Change settings; None resets one to its default. Durable on return, and in force."""
         return self.configure_topic(name, lambda config: config.with_changes(changes))
 
     def configure_topic(
         self, name: str, decide: Callable[[TopicConfig], TopicConfig], *, validate_only: bool = False
     ) -> Topic:
-        """As `alter_topic`, where what to change depends on what is set: no other change comes between the two.
+        """As `alter_topic`, where `decide` maps the present settings to the new ones, with no other change in between.
 
-        With `validate_only` nothing changes: the topic as it would be."""
+        With `validate_only` nothing changes: returns the topic as it would be."""
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.ALTER)
         topic = storage.changes.configure(name, decide, storage.partitions, validate_only=validate_only)
@@ -307,17 +307,17 @@ class Broker:
         return topic
 
     def topics(self, include_internal: bool = False) -> list[str]:
-        """Their names, in order."""
+        """The topics' names, sorted."""
         self._refuse_closed()
         return sorted(name for name in self._storage.catalog().topics if include_internal or not is_internal(name))
 
     @property
     def catalog(self) -> Catalog:
-        """All topics at this moment: another object after each change, the same one until then."""
+        """All topics at this moment: a new object after each change, the same one until then."""
         return self._storage.catalog()
 
     def topic(self, name: str) -> Topic:
-        """UnknownTopic if there is none of that name."""
+        """The topic. Raises UnknownTopic if there is none of that name."""
         self._refuse_closed()
         return self._storage.topic(name)
 
@@ -326,7 +326,7 @@ class Broker:
         return self._storage.catalog().topics.get(name)
 
     def topic_with_id(self, topic_id: str) -> Topic | None:
-        """The topic of that id, or None if there is none (any more). Looks at all topics once after each change."""
+        """The topic of that id, or None if there is none (any more). Indexes all topics once after each change."""
         catalog = self._storage.catalog()
         indexed, by_id = self._by_id
         if indexed is not catalog:
@@ -335,25 +335,25 @@ class Broker:
         return by_id.get(topic_id)
 
     def opened_partition(self, topic: str, number: int) -> AnyPartition | None:
-        """The partition if it is open already, without waiting for anything; None if it is not, or is none."""
+        """The partition if it is open already, without waiting; None if it is not open or does not exist."""
         return self._partitions.get((topic, number))
 
     def opened_partitions(self) -> list[AnyPartition]:
-        """All that are open, without waiting for anything."""
+        """All open partitions, without waiting."""
         return self._partitions.opened()
 
     def overview(self) -> list[PartitionOverview]:
-        """Every partition as it stands, in order of topic and number. Opens none; reads no file but the checkpoint."""
+        """The state of every partition, in order of topic and number. Opens none; reads no file but the checkpoint."""
         self._refuse_closed()
         return list(overview(self._storage))
 
     def partition(self, topic: str, number: int) -> AnyPartition:
         """A partition to read and, unless the log was opened with mode "r", to append to.
 
-        UnknownTopic, UnknownPartition; CorruptLog for one that cannot be served: the others go on.
+        Raises UnknownTopic, UnknownPartition, or CorruptLog for one that cannot be served: the others go on.
         """
         if self._written is None and not self._closed:
-            self._storage.catalog()  # looks for changes every now and then, and lets go of deleted topics
+            self._storage.catalog()  # looks for changes every now and then, and closes deleted topics
         if type(number) is int and type(topic) is str:  # True is 1 to a dictionary, and no partition
             partition = self._partitions.get((topic, number))
             if partition is not None:
@@ -369,13 +369,13 @@ class Broker:
         raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
-        """With mode "r": take in what the writer has changed, now rather than a moment later."""
+        """With mode "r": read the writer's changes of the catalog now rather than a moment later."""
         self._storage.look_again()
 
     def allocate_producer_id(self, *, nowait: bool = False) -> int:
-        """An id for a producer that nobody in this directory had before, or will have: also after a crash.
+        """A producer id that was never given out in this directory, and never will be again, even after a crash.
 
-        Most calls are quick, one in a thousand waits for the disk; with `nowait` that one raises BlockingIOError.
+        Most calls are quick; one in a thousand waits for the disk, and raises BlockingIOError with `nowait`.
         """
         storage = self._writable()
         try:
@@ -390,14 +390,14 @@ class Broker:
             if topics:
                 self._groups.forget_topics(topics)
         except StorageError as error:
-            # Groups are refused as long as their own topic is; topics need not be.
+            # While the topic of groups is refused, so are groups; changes of topics need not be.
             self._storage.report(f"deleting what was committed in {these_topics([*topics])}", error)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The coordinator as it is, for who holds `group_lock`: `coordinator()` does, and stores what it decides."""
+        """The coordinator itself, for callers that hold `group_lock`; `coordinator()` also stores its decisions."""
         self._writable()
         return self._groups.loaded_coordinator()
 
@@ -407,7 +407,7 @@ class Broker:
 
     @contextmanager
     def coordinator(self) -> Iterator[GroupCoordinator]:
-        """The group coordinator, locked and up to date with the clock; what the block decides is stored at its end."""
+        """The group coordinator, locked and up to date with the clock; stores its decisions at the end of the block."""
         self._writable()
         with self._groups.coordinator() as coordinator:
             yield coordinator
@@ -421,8 +421,8 @@ class Broker:
         generation: int = -1,
         instance_id: str | None = None,
     ) -> None:
-        """Durable on return; all of them or none. A member of the group gives its id and generation: what an older
-        generation held is refused with a GroupError, as is a commit from outside while the group has members.
+        """Commit all offsets or none; durable on return. A member of the group gives its id and generation: a commit of
+        an older generation is refused with a GroupError, as is one from outside while the group has members.
         """
         self._writable()
         check_offsets(offsets)
@@ -438,10 +438,9 @@ class Broker:
         generation: int = -1,
         instance_id: str | None = None,
     ) -> None:
-        """As `commit_offsets`, without waiting: `acknowledged` is called once, from any thread, with what went wrong or
-        None.
+        """As `commit_offsets`, without waiting: `acknowledged` is called once, from any thread, with the error or None.
 
-        It is called while the partition is busy: it must be quick, and must not call the log again.
+        It may be called under the partition's locks: it must be quick, and must not call the log again.
         """
         self._writable()
         self._groups.begin_commit(
@@ -451,15 +450,15 @@ class Broker:
     def committed(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group committed, for `partitions` or for all; a partition without a commit is left out.
+        """The committed offsets of a group, for `partitions` or for all; partitions without a commit are left out.
 
-        So is a negative offset, which some clients commit to say that there is none, unless it is asked for.
+        So are negative offsets, which some clients commit to say that there is none, unless `with_negative`.
         """
         self._refuse_unusable()
         return self._groups.committed(group, partitions, with_negative=with_negative)
 
     def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """What the group committed, as it is kept: with the time of each commit, negative offsets too."""
+        """The group's commits as stored: with the time of each, and with negative offsets."""
         self._refuse_unusable()
         return self._groups.commits(group)
 
@@ -468,17 +467,17 @@ class Broker:
         return [listing.group for listing in self.list_groups()]
 
     def list_groups(self) -> list[GroupListing]:
-        """Those of `group_names`, with state and protocol type; both of the last look of a process that only reads."""
+        """Those of `group_names`, with state and protocol type; in a reading process both are as of the last look."""
         self._refuse_unusable()
         return self._groups.list_groups()
 
     def describe_group(self, group: str) -> GroupSummary:
-        """State, protocol and members. A group of which nothing is known is Dead."""
+        """State, protocol and members. An unknown group is Dead."""
         self._refuse_unusable()
         return self._groups.describe_group(group)
 
     def evict_members(self, group: str) -> tuple[MemberSummary, ...]:
-        """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
+        """Remove all present members from the group, as Kafka's admin client does. They may join again."""
         with self.coordinator() as coordinator:
             members = coordinator.describe(group).members
             if members:
@@ -493,10 +492,10 @@ class Broker:
         evict: bool = False,
         on_evicted: Callable[[tuple[MemberSummary, ...]], None] = lambda members: None,
     ) -> None:
-        """Commit as nobody's member; with `evict`, members are sent away first, and none comes back in between.
+        """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
-        Durable on return. A GroupError where the group has members, or with `evict` waits for some: those who were sent
-        away are gone all the same, and `on_evicted` has heard of them.
+        Durable on return. Raises a GroupError if the group has members, or with `evict` expects some to join: the
+        evicted ones stay removed, and were passed to `on_evicted`.
         """
         self._writable()
         check_offsets(offsets)
@@ -517,12 +516,12 @@ class Broker:
             raise failures[0].with_traceback(None)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        """Delete a group without members, and its offsets. Durable on return. Raises UnknownGroup or GroupNotEmpty."""
         self._writable()
         self._groups.delete_group(group)
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
+        """Delete a group's commits in these partitions. Durable on return. Raises GroupNotEmpty while it reads them."""
         self._writable()
         self._groups.delete_offsets(group, partitions)
 
@@ -531,7 +530,7 @@ class Broker:
     def enforce_retention(self, topic: str | None = None) -> int:
         """Remove expired segments now, of one topic or of all; returns how many.
 
-        A damaged partition does not keep the others from it: what it raises is raised once they are done.
+        A damaged partition does not stop the others: its error is raised once they are done.
         """
         storage = self._writable()
         topics = [storage.topic(topic)] if topic is not None else list(storage.catalog().topics.values())
@@ -542,7 +541,7 @@ class Broker:
         """Compact one topic, whatever its policy, or all whose policy says so, now.
 
         `force` false: only where the dirty ratio and the lag call for it, as in the background. A damaged partition
-        does not keep the others from it: what it raises is raised once they are done.
+        does not stop the others: its error is raised once they are done.
         """
         storage = self._writable()
         if topic is not None:
@@ -556,9 +555,9 @@ class Broker:
         return _for_each(keys, compacted)
 
     def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
-        """The records of a topic in another codec, now. InvalidArgument if there is none of that name.
+        """Rewrite the records of a topic in another codec, now. Raises InvalidArgument for an unknown codec.
 
-        A damaged partition does not keep the others from it: what it raises is raised once they are done.
+        A damaged partition does not stop the others: its error is raised once they are done.
         """
         storage, wanted = self._writable(), Compression.named(codec)
 
@@ -575,17 +574,17 @@ class Broker:
                 self._upkeep.cleaned(key)
 
     def check_open(self) -> None:
-        """LogClosed once it is closed."""
+        """Raises LogClosed if it is closed."""
         self._refuse_closed()
 
     def run_due(self) -> list[Job]:
-        """Run what background threads would run now, on this thread: for a log opened with background=False."""
+        """Run the background jobs that are due, on this thread: for a log opened with background=False."""
         self._writable()
         return self._upkeep.run_due() if self._upkeep is not None else []
 
     def warnings(self) -> list[str]:
-        """What the owner should know: directories the catalog does not know, partitions that are refused, jobs that
-        failed in the background. Oldest first, each once."""
+        """Warnings for the owner: directories that are not in the catalog, partitions that are refused, background jobs
+        that failed. Oldest first, each once."""
         refused = [str(error) for error in self._partitions.refusals()]
         known = self._storage.warnings.texts()
         if self._written is not None and self._written.checkpoint.lost_lock is not None:
@@ -593,26 +592,26 @@ class Broker:
         return known + [text for text in refused if text not in known]
 
     def watch_syncs(self, callback: OnSynced | None) -> None:
-        """Tell `callback` of every sync of a partition from now on, on the thread that ran it; None to tell nobody.
-        It must be quick, and must not call the log."""
+        """Call `callback` for every sync of a partition from now on, on the thread that ran or settled it; None to
+        stop. It must be quick, and must not call the log."""
         self._opened_for_writing().syncer.on_synced = callback
 
     def lend_sync_threads(self, threads: DescriptorThreads) -> Callable[[], None] | None:
-        """Sync with these from now on, until they are returned: call what this gives when they are through with one.
-        None, and nothing lent, where others are lent already."""
+        """Sync on these threads until `return_sync_threads`. Returns the function to call when one has finished a sync;
+        None, with nothing lent, if others are lent already."""
         syncer = self._opened_for_writing().syncer
         return syncer.settle if syncer.lend(threads) else None
 
     def return_sync_threads(self) -> None:
-        """Returns when they are through with everything, and closed."""
+        """Returns when their syncs are done, and the threads are closed."""
         if self._written is not None:
             self._written.syncer.give_back()
 
     # --- closing --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop the background, close every partition so that the next open has nothing to recover, and let go of the
-        directory. Idempotent. In a forked child it touches nothing: all of it is the parent's.
+        """Stop the background, close every partition so that the next open has nothing to recover, and release the
+        directory. Idempotent. In a forked child it touches nothing: everything belongs to the parent.
         """
         if self._storage.files.forked:
             self._closed = True
@@ -636,7 +635,7 @@ class Broker:
         self.close()
 
     def _writable(self) -> WrittenStorage:
-        """To change something; LockLost where another process may be the writer by now."""
+        """The storage for a change; raises LockLost if another process may be the writer by now."""
         storage = self._opened_for_writing()
         storage.checkpoint.refuse_if_lost()
         return storage
@@ -648,7 +647,7 @@ class Broker:
         return self._written
 
     def _refuse_unusable(self) -> None:
-        """Before any lock is taken: in a forked child a lock may be held by a thread that is not there."""
+        """Called before any lock is taken: in a forked child, a thread that is not there may hold it."""
         self._refuse_closed()
         if self._storage.files.forked:
             raise WrongProcess(f"the log in {self.path} was opened before a fork; open it again in this process")
@@ -659,7 +658,7 @@ class Broker:
 
 
 def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Done]) -> dict[TopicPartition, Done]:
-    """Do it to all, whatever becomes of one; the first error is raised after the last."""
+    """Call `act` for all keys, also after a failure; the first error is raised at the end."""
     done: dict[TopicPartition, Done] = {}
     first: StorageError | None = None
     for key in keys:
@@ -672,7 +671,7 @@ def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Do
     return done
 
 
-# What most brokers never need is loaded by who does: a start compiles every module it loads where no bytecode is kept.
+# Rarely needed modules are imported on use: without cached bytecode a start compiles every module that it loads.
 
 
 def _check_integer(name: str, value: object, least: int, most: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Opening a data directory: the lock, the catalog, and what an interrupted change left behind."""
+"""Opening a data directory: the lock, the catalog, and the remains of an interrupted change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_NAMES: Final = {
     name + suffix for name in (LOCK_NAME, CHECKPOINT_NAME, CATALOG_NAME) for suffix in ("", DRAFT_SUFFIX)
 }
 _EMPTY_NAMES: Final = {"lost+found", ".gitkeep", ".keep", ".gitignore", ".DS_Store"}
-"""What stands in directories that people call empty: a fresh file system has the first."""
+"""Names in directories that people call empty: a fresh file system has the first."""
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._:%-]+")  # a name, or a number of IPv4 or, with its zone, IPv6
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|kafka:/", re.IGNORECASE)  # a Path has lost one of the slashes
@@ -50,9 +50,9 @@ class OpenedDirectory:
 
 
 def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDirectory:
-    """Become the writer; make the directory and its first catalog if there are none. Durable on return.
+    """Become the writer; create the directory and its first catalog if there are none. Durable on return.
 
-    DirectoryNotEmpty, and nothing touched, where somebody else's files are, unless `init` says that a log is wanted
+    Raises DirectoryNotEmpty, with nothing touched, if the directory holds other files, unless `init` asks for a log
     beside them.
     """
     refuse_kafka(files, path)
@@ -66,7 +66,7 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
         entries = files.entries(path)
         if all(entry.name != CHECKPOINT_NAME for entry in entries):
             _make_checkpoint(files, path)
-        # Locked as well: where the lock file was removed under a writer, this one still tells of it.
+        # Locked as well: if the lock file is removed under a writer, this lock still shows that there is one.
         lock.hold(f"{path}/{CHECKPOINT_NAME}")
         catalog = _load_or_start(files, path, entries, seen)
         settlement = plan_settlement(entries, catalog)
@@ -78,7 +78,7 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
 
 
 def open_for_reading(files: Files, path: str) -> Catalog:
-    """The catalog as the writer last left it. Takes no lock and changes nothing."""
+    """The catalog as the writer last stored it. Takes no lock and changes nothing."""
     try:
         return catalogs.load(files, path)
     except (FileNotFoundError, NotADirectoryError):
@@ -87,9 +87,9 @@ def open_for_reading(files: Files, path: str) -> Catalog:
 
 
 def writer_of(files: Files, path: str) -> WriterInfo | None:
-    """The process that writes the directory now, and where it listens if it does; None if nobody does.
+    """The process that holds the directory's lock now, and where it listens; None if there is none.
 
-    For processes that want to write and find that they cannot. What is told may be over the moment it is told.
+    For processes that want to write and cannot. It may change at any moment.
     """
     try:
         return files.lock_holder(f"{path}/{LOCK_NAME}", f"{path}/{CHECKPOINT_NAME}")
@@ -110,7 +110,7 @@ def address_text(host: object, port: object) -> str:
 
 
 def check_path(path: object) -> None:
-    """InvalidArgument if no log can be there."""
+    """Raises InvalidArgument if no log can be at that path."""
     if not isinstance(path, str):
         raise InvalidArgument(f"the path of a log is text or a Path, not {brief_repr(path)}")
     if _URL.match(path):
@@ -137,7 +137,7 @@ def _not_a_directory(url: str) -> str:
 
 
 def cannot_open(path: str, mode: str, error: OSError) -> StorageError:
-    """What the system said, and of which file, as an error of ours."""
+    """The StorageError for what the system refused, with the file and advice."""
     about = error.filename or path
     if isinstance(error, IsADirectoryError):
         return StorageError(f"{about} is a directory where the log has a file of its own; move it away")
@@ -153,10 +153,10 @@ def cannot_open(path: str, mode: str, error: OSError) -> StorageError:
 
 
 def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Catalog] | None:
-    """Before a byte is written: what is there is a log, or what a first open left that did not get to its end, or
-    nothing that matters; with `init` anything, but for files of others that have a name that is ours.
+    """Refuse a directory before anything is written, unless it holds a log, remains of an unfinished first open, or
+    nothing that matters; with `init` anything, except other files under names that a log needs.
 
-    The catalog, if there is one, with its bytes.
+    Returns the catalog, if there is one, with its bytes.
     """
     try:
         entries = files.entries(path)
@@ -165,7 +165,7 @@ def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Cat
     names = {entry.name for entry in entries}
     if CATALOG_NAME in names:
         data = read_file(files, f"{path}/{CATALOG_NAME}")
-        catalog = catalogs.decode(data, f"{path}/{CATALOG_NAME}")  # it says if it is something else
+        catalog = catalogs.decode(data, f"{path}/{CATALOG_NAME}")  # raises if it is something else
         if CHECKPOINT_NAME in names:
             _refuse_newer_checkpoint(files, path)
         return data, catalog
@@ -180,18 +180,18 @@ def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Cat
 
 
 def refuse_unmakable(files: Files, path: str) -> None:
-    """DirectoryNotEmpty, MissingCatalog where no log can be made, asked for or not: so that nobody advises it."""
+    """Raises DirectoryNotEmpty or MissingCatalog if no log can be made there, not even with `init`."""
     _refuse_other_files(files, path, init=True)
 
 
 def _refuse_newer_checkpoint(files: Files, path: str) -> None:
-    with suppress(CorruptLog):  # who writes the directory says so, or sets it aside
+    with suppress(CorruptLog):  # the directory's writer reports it, or sets it aside
         Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=False).close()
 
 
 def _is_ours(files: Files, path: str, entry: DirectoryEntry) -> bool:
-    """Whether a lock file or a checkpoint without a catalog is what a first open left. Zeroes are what a power cut may
-    make of either."""
+    """Whether a lock file or a checkpoint without a catalog remains from a first open. A power cut may turn either into
+    zeroes."""
     if entry.is_directory:
         return False
     place = f"{path}/{entry.name}"
@@ -201,12 +201,12 @@ def _is_ours(files: Files, path: str, entry: DirectoryEntry) -> bool:
     if entry.name == CHECKPOINT_NAME:
         is_known = is_checkpoint(data)
     else:
-        is_known = is_whole(data) or files.lock_holder(place) is not None  # who holds it may be just writing it
+        is_known = is_whole(data) or files.lock_holder(place) is not None  # its holder may be just writing it
     return is_known or not data.strip(b"\0")
 
 
 def _make_directory(files: Files, path: str) -> None:
-    """The directory with its parents, each name durable: a log whose own directory vanished would be lost whole."""
+    """Create the directory and its parents, each name durable: without its directory, the whole log is lost."""
     made: list[str] = []
     ancestor = path
     while ancestor and not files.exists(ancestor):
@@ -218,7 +218,7 @@ def _make_directory(files: Files, path: str) -> None:
 
 
 def _make_checkpoint(files: Files, path: str) -> None:
-    """An empty checkpoint, whole before it has its name: half of one would be taken for somebody else's file."""
+    """An empty checkpoint, whole before it gets its name: half of one would be taken for a foreign file."""
     draft = f"{path}/{CHECKPOINT_NAME}{DRAFT_SUFFIX}"
     file = files.open(draft, write=True, create=True)
     file.truncate(0)
@@ -235,7 +235,7 @@ def _load_or_start(
 ) -> Catalog:
     if any(entry.name == CATALOG_NAME for entry in entries):
         data = read_file(files, f"{path}/{CATALOG_NAME}")
-        # Thousands of topics take a tenth of a second: most often it is what was seen before the lock was taken.
+        # Decoding thousands of topics takes a tenth of a second: usually it is unchanged since before the lock.
         return seen[1] if seen and seen[0] == data else catalogs.decode(data, f"{path}/{CATALOG_NAME}")
     _refuse_missing_catalog(files, path)
     catalog = Catalog.empty()
@@ -244,7 +244,7 @@ def _load_or_start(
 
 
 def _refuse_missing_catalog(files: Files, path: str) -> None:
-    """Topics without a catalog are a log that lost it: to start an empty one over them would hide all their records."""
+    """Raise MissingCatalog if there are topics without a catalog: an empty one would hide all their records."""
     try:
         entries = files.entries(path)
     except (FileNotFoundError, NotADirectoryError):

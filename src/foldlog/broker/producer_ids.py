@@ -1,7 +1,7 @@
-"""Producer ids: each is given out once in the life of a data directory, whatever becomes of the process.
+"""Producer ids: each is given out once in the life of a data directory, even after a crash.
 
-Ids are taken from blocks. A block is reserved by putting its end into the file `producer-ids`, durably, before the
-first id of it is given out, so a crash wastes the rest of a block and repeats nothing:
+Ids are taken from blocks. A block is reserved by writing its end to the file `producer-ids`, durably, before its first
+id is given out, so a crash wastes the rest of a block and repeats nothing:
 
     next id: 3000
     crc32c: 8f50dd67
@@ -22,17 +22,17 @@ from foldlog.limits import PRODUCER_ID_BLOCK
 
 PRODUCER_IDS_NAME: Final = "producer-ids"
 FOREIGN_ID_MAX: Final = 1 << 62
-"""Ids above are somebody's invention: counting up from 0 never gets there, so there is nothing to keep clear of."""
+"""Larger ids were made up by clients: counting from 0 never gets there, so they need not be avoided."""
 
 _FILE: Final = re.compile(rb"(?P<body>next id: (?P<next>[0-9]{1,19})\n)crc32c: (?P<crc>[0-9a-f]{8})\n")
 _ADVICE: Final = "remove the file: ids then begin after the largest that is found in the topics"
 
 
 class ProducerIds:
-    """Gives out ids. Any thread; the file is first looked at with the first id.
+    """Gives out ids. Any thread; the file is first read with the first id.
 
-    `largest_seen` is asked once, where there is no file yet: topics may have come from another directory, with ids of
-    producers that are remembered.
+    `largest_seen` is called once, if there is no file yet: topics may have come from another directory, with remembered
+    ids of producers.
     """
 
     def __init__(self, files: Files, directory: str, largest_seen: Callable[[], int]) -> None:
@@ -45,8 +45,8 @@ class ProducerIds:
         self._closed = False
 
     def allocate(self, *, nowait: bool = False) -> int:
-        """An id that nobody else ever gets. Once in PRODUCER_ID_BLOCK calls it waits for the disk; with `nowait` that
-        call raises BlockingIOError, and is to be made again by somebody who may wait."""
+        """An id that is never given out again. Once in PRODUCER_ID_BLOCK calls it waits for the disk; with `nowait`
+        that call raises BlockingIOError, and has to be repeated on a thread that may wait."""
         if nowait and self._next == self._end:
             raise would_block(self._path)
         with self._lock:
@@ -60,12 +60,12 @@ class ProducerIds:
             return self._next - 1
 
     def close(self) -> None:
-        """Give out no more: the next writer of the directory goes on from the file."""
+        """Give out no more ids: the next writer of the directory continues from the file."""
         with self._lock:
             self._closed = True
 
     def _load(self) -> int:
-        """The first id that no block has had. Read each time: what is on disk is what counts, also after a fault."""
+        """The first id that is in no block yet. Read each time: the disk decides, also after a failed write."""
         try:
             return _decode(read_file(self._files, self._path), self._path)
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Topics and their partitions in one data directory: as its writer has them, and as a reading process sees them.
+"""Topics and their partitions in one data directory, for its writer and for a reading process.
 
-`WrittenStorage` and `FollowedStorage` are the two kinds (a third, of Kafka's own files, is in `kafka_files`); what both
-have: the partitions in use (`OpenPartitions`), what the owner should know (`WarningList`), and how each partition
-stands (`overview`).
+`WrittenStorage` and `FollowedStorage` are the two kinds (a third, for Kafka's own files, is in `kafka_files`). Both
+have the open partitions (`OpenPartitions`), warnings for the owner (`WarningList`), and the state of each partition
+(`overview`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Key = tuple[str, int]
 READ_UNCOMMITTED: Final = "read_uncommitted"
 READ_COMMITTED: Final = "read_committed"
 ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
-"""Whether what is not committed is read: matters in a directory that Kafka wrote, as only there are transactions."""
+"""Whether uncommitted records are read: matters in a directory that Kafka wrote, as only there are transactions."""
 
 OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
     "cleanup.policy": "compact",
@@ -60,11 +60,11 @@ OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
     "segment.bytes": 16 << 20,
 }
 OFFSETS_TOPIC_PARTITIONS: Final = 1
-"""One sync serves the commits of all groups; Kafka's 50 spread them over brokers, of which there is one."""
+"""One sync serves the commits of all groups; Kafka's 50 spread them over brokers, and here is only one."""
 
 
 class Storage(ABC):
-    """What reading needs of a data directory. Any thread."""
+    """The part of a data directory that reading needs. Any thread."""
 
     how_to_write: ClassVar = "it was opened with mode='r': open it with mode='w' to change it"
 
@@ -80,11 +80,11 @@ class Storage(ABC):
 
     @abstractmethod
     def _open(self, topic: str, number: int) -> AnyPartition:
-        """Open a partition; nobody else is opening it."""
+        """Open a partition; no other thread is opening it."""
 
     @abstractmethod
     def checkpointed_state(self, slot: int) -> SlotState | None:
-        """What the checkpoint says of a partition: good where it is not open, and nothing is opened for it."""
+        """The checkpointed state of a partition, without opening it: current if the partition is not open."""
 
     @abstractmethod
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Storage(ABC):
         return topic
 
     def check_partition(self, name: str, number: int) -> Topic:
-        """UnknownTopic or UnknownPartition if there is no such partition; -1 and True are none."""
+        """Raises UnknownTopic or UnknownPartition if there is no such partition; -1 and True are none."""
         topic = self.topic(name)
         if type(number) is not int or not 0 <= number < topic.partition_count:
             raise UnknownPartition(name, number, topic.partition_count)
@@ -119,14 +119,14 @@ class Storage(ABC):
         return 0 if topic is None else topic.partition_count
 
     def offsets_partition_numbers(self) -> Sequence[int]:
-        """Those of its partitions that can be read."""
+        """The partitions of the topic of offsets that can be read."""
         return range(self.offsets_partition_count())
 
     def offsets_partition(self, number: int) -> AnyPartition:
         return self.partitions.get((OFFSETS_TOPIC, number)) or self.partition(OFFSETS_TOPIC, number)
 
     def look_again(self) -> None:
-        """Take in what another process has changed. The writer knows it already."""
+        """Read the changes of another process. The writer has none to read."""
         return
 
     def report(self, doing: str, error: Exception) -> None:
@@ -139,7 +139,7 @@ class Storage(ABC):
 class WrittenStorage(Storage):
     """A directory whose one writer is this process: it holds the directory's lock until it is closed. Any thread.
 
-    Does not promise that the lock still counts: `Checkpoint.lost` tells before anything is written or acknowledged.
+    The lock may be lost meanwhile: `Checkpoint.lost` is checked before anything is written or acknowledged.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class WrittenStorage(Storage):
         return self.checkpoint.slot(slot).load()
 
     def publish_address(self, address: str | None) -> None:
-        """Tell other processes where this one listens; None: nowhere."""
+        """Publish where this process listens; None: it does not."""
         try:
             self._lock.publish(address)
         except OSError as error:
@@ -184,7 +184,7 @@ class WrittenStorage(Storage):
         return partition
 
     def largest_producer_id(self) -> int:
-        """Of all producers that a partition remembers; -1 if none does. Opens those that had such producers."""
+        """The largest remembered producer id; -1 if there is none. Opens partitions with idempotent producers."""
         largest = -1
         for topic in self.catalog().topics.values():
             for key, slot in zip(keys_of(topic), topic.slots, strict=True):
@@ -193,7 +193,7 @@ class WrittenStorage(Storage):
                     infos = self.writable_partition(key).producers_info() if state and state.has_producers else []
                 except CorruptLog as error:
                     self.report(f"looking for producer ids in {key[0]}-{key[1]}", error)
-                    continue  # it is refused to its producers, too
+                    continue  # its producers are refused, too
                 except (UnknownTopic, LogClosed):
                     continue  # deleted meanwhile
                 largest = max([largest, *(info.producer_id for info in infos if info.producer_id <= FOREIGN_ID_MAX)])
@@ -206,7 +206,7 @@ class WrittenStorage(Storage):
         self.on_topics_changed()
 
     def _open(self, topic: str, number: int) -> Partition:
-        # Looked up again: the topic may have been deleted while this call waited for its turn.
+        # Looked up again: the topic may have been deleted while this call waited for the key's lock.
         found = self.check_partition(topic, number)
         path = self._directory_of(topic, number)
         try:
@@ -227,7 +227,7 @@ class WrittenStorage(Storage):
         return partition
 
     def _warn_of_outlived(self, topic: str, partition: Partition) -> None:
-        # The text is the same for all partitions of a topic, so that it is told once.
+        # The text is the same for all partitions of a topic, so that it is reported once.
         self.warnings.add(outlived_text(topic, partition.config.retention_ms))
 
     def _warn_of(self, settlement: Settlement) -> None:
@@ -237,9 +237,9 @@ class WrittenStorage(Storage):
             self.warnings.add(f"{self.path}/{name} is in the catalog, but missing; it is refused until it is restored")
 
     def close(self) -> None:
-        """Leave every partition so that the next open has nothing to recover, then let go of the directory.
+        """Close every partition so that the next open has nothing to recover, then release the directory.
 
-        StorageError if one could not be; the others are, and the directory is let go of all the same.
+        Raises StorageError if one could not be closed; the others are, and the directory is released all the same.
         """
         if self.files.forked:
             self.partitions.abandon()
@@ -259,7 +259,7 @@ class WrittenStorage(Storage):
 
 
 class FollowedStorage(Storage):
-    """Beside a writer in another process, or without one. Takes no lock and changes nothing."""
+    """A directory that this process only reads, with or without a writer. Takes no lock and changes nothing."""
 
     def __init__(self, files: Files, path: str, clock: Clock) -> None:
         super().__init__(files, path)
@@ -286,7 +286,7 @@ class FollowedStorage(Storage):
 
     def offsets_partition_count(self) -> int:
         if OFFSETS_TOPIC not in self._follower.known.topics:
-            self._follower.refresh()  # who was just given a partition must not miss the first commit there ever was
+            self._follower.refresh()  # a member that was just assigned a partition must not miss the very first commit
         return super().offsets_partition_count()
 
     def check_partition(self, name: str, number: int) -> Topic:
@@ -297,7 +297,7 @@ class FollowedStorage(Storage):
             return super().check_partition(name, number)
 
     def _open(self, topic: str, number: int) -> FollowedPartition:
-        # Without a look at the file: what notices a change closes partitions, and waits for this one to be open.
+        # Without reading the file: noticing a change closes partitions, and would wait for this open.
         found = self._follower.known.topics.get(topic)
         if found is None or number >= found.partition_count:
             raise UnknownTopic(topic)
@@ -316,7 +316,7 @@ class FollowedStorage(Storage):
         return reader
 
     def _changed(self, older: Catalog, newer: Catalog) -> None:
-        """Let go of partitions of topics that were deleted, also where one of the same name came after."""
+        """Close partitions of deleted topics, also if there is a new one of the same name."""
         for topic in older.topics.values():
             now = newer.topics.get(topic.name)
             if now is None or now.topic_id != topic.topic_id:
@@ -341,24 +341,24 @@ class FollowedStorage(Storage):
 class OpenPartitions:
     """Open partitions by topic and number. Any thread.
 
-    Opening holds a lock of that partition only: the recovery of one never keeps another waiting. One that
-    refuses with CorruptLog stays refused until the log is reopened; it is not scanned again at each call.
+    Opening holds the lock of that partition only: the recovery of one never delays another. One that fails with
+    CorruptLog stays refused until the log is reopened; it is not scanned again at each call.
     """
 
     def __init__(self, open_one: Callable[[str, int], AnyPartition]) -> None:
         self._open_one = open_one
         self._partitions: dict[Key, AnyPartition] = {}
         self.get = self._partitions.get
-        """The partition if it is open, else None. Takes no lock: this is what every append and read goes through."""
+        """The partition if it is open, else None. Takes no lock: every append and read calls this."""
         self._refused: dict[Key, CorruptLog] = {}
-        # Third in broker.py's order. Two at a time only in `closed`, which is inside a change of the catalog, and there
-        # is one of these at a time: so nobody holds one and waits for another that waits for it.
+        # Third in broker.py's order. Two are held at a time only in `closed`, inside a change of the catalog, of which
+        # there is one at a time: so no two threads wait for each other.
         self._key_locks: dict[Key, threading.Lock] = {}
-        self._lock = threading.Lock()  # of the table of locks; a leaf
+        self._lock = threading.Lock()  # guards the table of locks; a leaf
         self._closed = False
 
     def open(self, key: Key) -> AnyPartition:
-        """The partition, opened now if it is not yet. Raises what opening it raises."""
+        """The partition, opened now if it is not yet. Raises the errors of opening it."""
         with self._key_lock(key):
             partition = self._partitions.get(key)
             if partition is not None:
@@ -377,7 +377,7 @@ class OpenPartitions:
             return partition
 
     def each_open(self, keys: Iterable[Key]) -> Iterator[AnyPartition]:
-        """Those of `keys` that are open, each while nobody is just opening it."""
+        """The open partitions among `keys`, each under its lock: none is just being opened."""
         for key in keys:
             with self._key_lock(key):
                 partition = self._partitions.get(key)
@@ -385,7 +385,7 @@ class OpenPartitions:
                     yield partition
 
     def opened(self) -> list[AnyPartition]:
-        """All that are open now. Takes no lock."""
+        """All open partitions. Takes no lock."""
         return list(self._partitions.values())
 
     def refusal_of(self, key: Key) -> CorruptLog | None:
@@ -396,7 +396,7 @@ class OpenPartitions:
 
     @contextmanager
     def closed(self, keys: Iterable[Key]) -> Iterator[None]:
-        """Close these partitions and keep anybody from opening them inside the block."""
+        """Close these partitions and keep them from being opened inside the block."""
         keys = list(keys)
         with ExitStack() as stack:
             for key in keys:
@@ -410,9 +410,9 @@ class OpenPartitions:
             yield
 
     def close(self) -> list[Exception]:
-        """Close all, for good. Returns what went wrong; a fault of one does not keep another from closing."""
-        # Under the lock that gives out the keys' locks: who got one before is waited for below, and closed; who gets
-        # one later finds `_closed`. Nobody opens a partition in between that would stay open.
+        """Close all, for good. Returns the errors; one does not keep the others from closing."""
+        # Under the lock that gives out the keys' locks: a thread that got one before is waited for below, and its
+        # partition closed; one that gets one later finds `_closed`. No partition is opened in between and stays open.
         with self._lock:
             self._closed = True
             keys = list(self._key_locks)
@@ -428,7 +428,7 @@ class OpenPartitions:
         return faults
 
     def abandon(self) -> None:
-        """In a forked child: forget all without touching them or waiting for a lock that another thread held."""
+        """In a forked child: forget all without touching them or waiting for a lock of a thread that is gone."""
         self._closed = True
         self._partitions.clear()
 
@@ -441,11 +441,11 @@ class OpenPartitions:
 
 
 class CatalogFollower:
-    """The catalog in a process that only reads: as the writer last left it, looked at again every now and then.
+    """The catalog in a process that only reads: as the writer last stored it, read again every now and then.
 
-    Any thread. What `catalog` answers is at most limits.READER_POLL_MAX_MS old.
+    Any thread. `catalog` is at most limits.READER_POLL_MAX_MS old.
 
-    `on_change` is called with the older and the newer catalog, by whoever noticed the change.
+    `on_change` is called with the older and the newer catalog, on the thread that noticed the change.
     """
 
     def __init__(self, files: Files, path: str, clock: Clock, on_change: Callable[[Catalog, Catalog], None]) -> None:
@@ -460,7 +460,7 @@ class CatalogFollower:
 
     @property
     def known(self) -> Catalog:
-        """As of the last look."""
+        """The catalog as of the last look."""
         return self._catalog
 
     @property
@@ -470,7 +470,7 @@ class CatalogFollower:
         return self._catalog
 
     def refresh(self) -> Catalog:
-        """Look now. The writer replaces the file whole, so there is always one to be found, unless somebody removed it:
+        """Read the file now. The writer replaces it whole, so it is always there unless it was removed by hand:
         StorageError then."""
         with self._lock:
             self._looked_ms = self._clock.monotonic_ms()
@@ -486,7 +486,7 @@ class CatalogFollower:
 
 
 class WarningList:
-    """What the owner of a log should know and nobody asked for.
+    """Warnings for the owner of a log about things that no caller waits for.
 
     The newest limits.WARNINGS_MAX different warnings, oldest first. Any thread. Each is logged when it is new."""
 
@@ -504,7 +504,7 @@ class WarningList:
         logger.warning("%s", text)
 
     def report(self, doing: str, error: Exception) -> None:
-        """Something failed that nobody waits for."""
+        """Add a warning about a failure that no caller waits for."""
         what = str(error) or type(error).__name__
         self.add(f"{doing} failed: {what}" if doing else what)
 
@@ -514,7 +514,7 @@ class WarningList:
 
 
 class PartitionOverview(NamedTuple):
-    """A partition. One that is not open has what the checkpoint says of it, and no size: that is in its directory."""
+    """The state of a partition. If it is not open, the state is the checkpoint's, and there is no size."""
 
     topic: str
     number: int
@@ -533,8 +533,8 @@ class PartitionOverview(NamedTuple):
 
 
 def overview(storage: Storage) -> Iterator[PartitionOverview]:
-    """All partitions in order of topic and number; those deleted meanwhile are left out. For who watches a log:
-    metrics, health, a console. Looking opens nothing."""
+    """All partitions in order of topic and number, for metrics, health and the console; those deleted meanwhile are
+    left out. Opens nothing."""
     for _, topic in sorted(storage.catalog().topics.items()):
         for number, slot in enumerate(topic.slots):
             key = (topic.name, number)
@@ -550,7 +550,7 @@ def _unopened_overview(topic: str, number: int, slot: int, storage: Storage) -> 
         state = storage.checkpointed_state(slot) or SlotState()
     except CorruptLog as error:
         return PartitionOverview(topic, number, 0, 0, 0, refusal=error)
-    # The log ends where reading does, as far as is known: what is above is for the recovery to judge.
+    # The log end is not known, so it is the high watermark: recovery decides about bytes above it.
     return PartitionOverview(topic, number, state.log_start_offset, state.high_watermark, state.high_watermark)
 
 
@@ -568,11 +568,11 @@ def _opened_overview(topic: str, number: int, partition: AnyPartition) -> Partit
             cleaning_fault=partition.cleaning_fault if isinstance(partition, Partition) else None,
         )
     except (StorageError, LogClosed):
-        return None  # a reading process finds its files gone or damaged: what is left to say is in the checkpoint
+        return None  # a reading process finds files gone or damaged: the checkpoint says the rest
 
 
 def check_isolation_level(level: object) -> str:
-    """InvalidArgument if Kafka has no isolation level of that name."""
+    """Raises InvalidArgument if Kafka has no isolation level of that name."""
     if level not in ISOLATION_LEVELS:
         known = " or ".join(map(repr, ISOLATION_LEVELS))
         raise InvalidArgument(f"isolation_level={brief_repr(level)} is not allowed; it is {known}")

@@ -1,7 +1,7 @@
-"""What a log does by itself: retention, compaction, late syncs, group deadlines.
+"""Background jobs of a log: retention, compaction, late syncs, group deadlines.
 
-Deciding is pure (`plan_…`), waiting is in `JobScheduler`, doing is in `Upkeep`. A fault is reported and the job tried
-again later: the thread does not die of it.
+Plans are pure functions (`plan_…`), `JobScheduler` waits, `Upkeep` acts. A fault is reported and the job tried again
+later: the thread survives it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
 
 WAIT_MAX_MS: Final = 3_600_000.0
-"""Look at the clock at least hourly: a deadline years away would overflow what a lock can wait for."""
+"""Wake up at least hourly: a deadline years away would overflow what a lock can wait for."""
 
 
 class Job(IntEnum):
-    """In the order in which they run when several are due: what others wait for first.
+    """In the order in which they run when several are due: first those that others wait for.
 
-    GROUPS, FLUSH and CHECKPOINT take milliseconds and are promised in time; RETENTION and OFFSET_EXPIRY take seconds,
-    and a full disk waits for them; COMPACTION may take hours. So a broker gives each kind a thread of its own, and
-    compaction several.
+    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and OFFSET_EXPIRY take seconds, and
+    a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a thread of its own,
+    and compaction several.
     """
 
     GROUPS = 1
@@ -56,14 +56,14 @@ RETRY_MS: Final[Mapping[Job, int]] = {
     Job.OFFSET_EXPIRY: limits.OFFSETS_EXPIRY_CHECK_MS,
     Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
 }
-"""When to try a job again that failed."""
+"""When to try a failed job again."""
 
 Work = Callable[[], float | None]
-"""Does one job; returns in how many milliseconds it wants to run again, None if only when asked."""
+"""Does one job; returns after how many milliseconds to run it again, None if only on request."""
 
 
 class Due(NamedTuple):
-    """`jobs` whose time has come, and how long to wait for the next one if there are none (None: until asked)."""
+    """`jobs` that are due, and how long to wait for the next one if there are none (None: until a request)."""
 
     jobs: list[Job]
     wait_ms: float | None
@@ -94,25 +94,24 @@ def plan_compaction(topics: Iterable[Topic]) -> list[tuple[str, int]]:
 
 
 class Flushes(NamedTuple):
-    """Partitions whose oldest unsynced record has waited flush.ms, and when the next will have (None: never)."""
+    """Partitions whose oldest unsynced record has waited flush.ms, and when the next one will have (None: never)."""
 
     due: list[tuple[str, int]]
     wait_ms: float | None
 
 
 def plan_flushes(unsynced: Mapping[tuple[str, int], float], now_ms: float) -> Flushes:
-    """`unsynced` holds, for each partition with unsynced records, when flush.ms runs out."""
+    """`unsynced` has, for each partition with unsynced records, when its flush.ms runs out."""
     due = [key for key, deadline_ms in unsynced.items() if deadline_ms <= now_ms]
     later = [deadline_ms for deadline_ms in unsynced.values() if deadline_ms > now_ms]
     return Flushes(due, min(later) - now_ms if later else None)
 
 
 class JobScheduler:
-    """Runs jobs when they are due. `schedule` from any thread; the work runs on one daemon thread, started with the
-    first thing to wait for, or on the caller of `run_due`, one job at a time. It sleeps without a timer while
-    nothing is scheduled.
+    """Runs jobs when they are due. `schedule` from any thread; jobs run one at a time, on one daemon thread that starts
+    with the first of them, or on the caller of `run_due`. The thread sleeps without a timer while nothing is scheduled.
 
-    Without a `thread_name` there is no thread, and nothing runs but by `run_due`: for tests that own the clock.
+    Without a `thread_name` there is no thread, and only `run_due` runs jobs: for tests that control the clock.
     """
 
     def __init__(
@@ -130,11 +129,11 @@ class JobScheduler:
 
     @property
     def is_stopping(self) -> bool:
-        """A long job looks at this between two partitions."""
+        """Long jobs check this between two partitions."""
         return self._stopping
 
     def is_scheduled(self, job: Job) -> bool:
-        """Without a lock: for those who would otherwise schedule the same job with every record."""
+        """Takes no lock: for callers that would otherwise schedule the same job with every record."""
         return job in self._deadlines
 
     def schedule(self, job: Job, in_ms: float) -> None:
@@ -154,11 +153,11 @@ class JobScheduler:
                 self._condition.notify_all()
 
     def run_due(self) -> list[Job]:
-        """Run what is due now, on this thread. Returns what ran."""
+        """Run the jobs that are due, on this thread; returns those that ran."""
         with self._condition:
             jobs = plan_due(self._deadlines, self._clock.monotonic_ms()).jobs
             for job in jobs:
-                # Taken off before it runs: what is asked for meanwhile asks for another run.
+                # Removed before it runs: a request during the run asks for another one.
                 del self._deadlines[job]
         for job in jobs:
             if not self._stopping:
@@ -169,7 +168,7 @@ class JobScheduler:
         with self._running:
             try:
                 again_ms = self._work[job]()
-            except Exception as error:  # noqa: BLE001  the job is tried again, and the fault is told to the owner
+            except Exception as error:  # noqa: BLE001  tried again, and reported to the owner
                 again_ms = RETRY_MS[job]
                 if not self._stopping:
                     self._report(job.name.lower().replace("_", " "), error)
@@ -188,7 +187,7 @@ class JobScheduler:
             self.run_due()
 
     def request_stop(self) -> None:
-        """No job begins from now on; one that runs sees it in `is_stopping`."""
+        """No job begins from now on; a running one sees it in `is_stopping`."""
         with self._condition:
             self._stopping = True
             self._deadlines.clear()
@@ -199,7 +198,7 @@ class JobScheduler:
         self.request_stop()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            # Ctrl-C in the middle of its start leaves a thread that cannot be joined; it begins no job any more.
+            # Ctrl-C in the middle of its start leaves a thread that cannot be joined; it begins no more jobs.
             with contextlib.suppress(RuntimeError):
                 thread.join()
             with self._running:
@@ -207,20 +206,20 @@ class JobScheduler:
 
 
 class CompactionThreads:
-    """Compacts partitions on at most `threads_max` threads, in the order in which they were added, none on two of them
-    at once. Each ends when nothing is left to do. `add` and `stop` from any thread."""
+    """Compacts partitions on at most `threads_max` threads, in the order in which they were added, none on two threads
+    at once. A thread ends when nothing is left to do. `add` and `stop` from any thread."""
 
     def __init__(self, compact: Callable[[Key], None], threads_max: int) -> None:
         self._compact = compact
         self._threads_max = threads_max
         self._lock = threading.Lock()
         self._waiting: deque[Key] = deque()
-        self._known: set[Key] = set()  # those that wait, and those that are being compacted
+        self._known: set[Key] = set()  # waiting or being compacted
         self._threads: set[threading.Thread] = set()
         self._stopping = False
 
     def add(self, keys: Iterable[Key]) -> None:
-        """What waits already, or is being compacted, is not added."""
+        """Queue partitions, except those that are waiting or being compacted."""
         with self._lock:
             if self._stopping:
                 return
@@ -246,7 +245,7 @@ class CompactionThreads:
                     self._known.discard(key)
 
     def stop(self) -> None:
-        """Returns once none runs and none will. Whoever stops ends those that run."""
+        """Returns once none runs and none will. The caller has to interrupt those that run."""
         with self._lock:
             self._stopping = True
             self._waiting.clear()
@@ -257,7 +256,7 @@ class CompactionThreads:
 
 
 class Kept(Protocol):
-    """What upkeep needs of the storage."""
+    """The part of the storage that upkeep needs."""
 
     def catalog(self) -> Catalog: ...
 
@@ -267,11 +266,10 @@ class Kept(Protocol):
 
 
 class Upkeep:
-    """A thread each: "timers" for what takes milliseconds and is promised in time, "retention" for what gives space
-    back, "compaction" for that of what the log keeps for groups; and `compaction_threads` for that of all others, which
-    may take hours. Each starts with the first thing to wait for and sleeps without a timer when there is none. None
-    waits for another: retention passes over a partition that is being compacted, and whoever compacts it sees to it
-    afterwards.
+    """Threads: "timers" for jobs that take milliseconds and have to be in time, "retention" for jobs that free space,
+    "compaction" for the log's own topics of groups, and `compaction_threads` for all others, which may take hours. Each
+    starts with its first job and sleeps without a timer when there is none. None waits for another: retention skips a
+    partition that is being compacted, and the compacting thread enforces it afterwards.
     """
 
     def __init__(
@@ -311,13 +309,13 @@ class Upkeep:
         self._threads = CompactionThreads(self._compact_key, compaction_threads) if background else None
         self._under_way_lock = threading.Lock()
         self._under_way: set[Partition] = set()
-        self._passed_over: set[Key] = set()  # by retention, since they were being compacted
+        self._passed_over: set[Key] = set()  # skipped by retention while they were being compacted
         self._failures: dict[Key, _Failure] = {}
 
     # --- when -----------------------------------------------------------------------------------------------------
 
     def topics_changed(self) -> None:
-        """Ask for the jobs that the topics now give reason for."""
+        """Schedule the jobs that the present topics need."""
         catalog = self._kept.catalog()
         topics = catalog.topics.values()
         if plan_retention(topics):
@@ -328,17 +326,17 @@ class Upkeep:
             self._retention.schedule(Job.OFFSET_EXPIRY, limits.OFFSETS_EXPIRY_CHECK_MS)
 
     def watch(self, key: Key, partition: Partition) -> None:
-        """Follow what is stored in the checkpoint and what waits for flush.ms."""
+        """Schedule checkpoint syncs and flush.ms after changes of the partition."""
         self._ask_for_checkpoint()  # opening may have stored what it recovered
         partition.watch(partial(self._moved, key, partition))
 
     def _moved(self, key: Key, partition: Partition) -> None:
-        """After each move of the high watermark, on the thread that moved it: must be quick."""
+        """Runs after each move of the high watermark, on the thread that moved it: must be quick."""
         self._ask_for_checkpoint()
         config = partition.config
         if not config.acks_when_written or config.flush_ms == MAX_INT64 or key in self._flush_at_ms:
             return
-        # Not after the sync itself, which moves the durable offset: an idle partition needs no timer.
+        # Not after the sync itself, which moves the durable offset, too: an idle partition needs no timer.
         if partition.durable_offset < partition.log_end_offset:
             with self._flush_lock:
                 self._flush_at_ms.setdefault(key, self._clock.monotonic_ms() + config.flush_ms)
@@ -352,11 +350,11 @@ class Upkeep:
         self._timers.schedule(Job.GROUPS, in_ms)
 
     def run_due(self) -> list[Job]:
-        """Run what is due now, on this thread: for a broker without a background, in tests that own the clock."""
+        """Run the jobs that are due, on this thread: for brokers without background, in tests with their own clock."""
         return self._timers.run_due() + self._retention.run_due() + self._compaction.run_due()
 
     def stop(self) -> None:
-        """Returns once no job runs and none will. A compaction that runs is ended, and leaves the log as it was."""
+        """Returns once no job runs and none will. A running compaction is interrupted, and leaves the log as it was."""
         kinds = (self._timers, self._retention, self._compaction)
         for kind in kinds:
             kind.request_stop()
@@ -378,7 +376,7 @@ class Upkeep:
         with self._flush_lock:
             plan = plan_flushes(self._flush_at_ms, self._clock.monotonic_ms())
             for key in plan.due:
-                # Before the sync: what is written meanwhile asks for the next one.
+                # Removed before the sync: a record written meanwhile asks for the next one.
                 del self._flush_at_ms[key]
         self._each(plan.due, Partition.sync, "syncing")
         return plan.wait_ms
@@ -389,7 +387,7 @@ class Upkeep:
         return limits.RETENTION_CHECK_MS if keys else None
 
     def _retain_one(self, partition: Partition) -> None:
-        self._passed_over.add(partition.label)  # before it is tried: who compacts it looks once it is done
+        self._passed_over.add(partition.label)  # before the try: the compacting thread checks this when it is done
         if partition.try_retention() is not None:
             self._passed_over.discard(partition.label)
 
@@ -415,7 +413,7 @@ class Upkeep:
         with self._under_way_lock:
             self._under_way.add(partition)
         try:
-            if self._compaction.is_stopping:  # after it was added: whoever stops interrupts those that were
+            if self._compaction.is_stopping:  # after adding it: `stop` interrupts those that are in the set
                 return
             partition.compact()
             self._failures.pop(key, None)
@@ -433,7 +431,7 @@ class Upkeep:
             self.cleaned(key)
 
     def cleaned(self, key: Key) -> None:
-        """A compaction or recompression is over, whoever asked for it. Retention that passed it over comes now."""
+        """After any compaction or recompression: enforce retention if it skipped the partition meanwhile."""
         if key in self._passed_over:
             self._passed_over.discard(key)
             self._each([key], Partition.enforce_retention, "enforcing retention of")
@@ -443,7 +441,7 @@ class Upkeep:
         return limits.OFFSETS_EXPIRY_CHECK_MS
 
     def _each(self, keys: Iterable[Key], act: Callable[[Partition], object], doing: str) -> None:
-        """One after the other; the fault of one does not keep the others waiting."""
+        """Call `act` for one partition after the other; a fault of one does not stop the others."""
         for key in keys:
             if self._compaction.is_stopping:
                 return
@@ -459,7 +457,7 @@ class Upkeep:
 
 
 def _in_turns(keys: Iterable[Key]) -> tuple[list[Key], list[Key], list[Key]]:
-    """What the log keeps for groups; other topics with a name for internal use; all others."""
+    """The log's own topics of groups; other internal topics; all others."""
     own: list[Key] = []
     internal: list[Key] = []
     others: list[Key] = []
@@ -474,7 +472,7 @@ def _in_turns(keys: Iterable[Key]) -> tuple[list[Key], list[Key], list[Key]]:
 
 
 class _Failure(NamedTuple):
-    """A compaction that a fault of the disk ended: each time it rests for twice as long, since it begins anew."""
+    """A compaction that failed on a disk fault; it starts from the beginning, so each pause is twice as long."""
 
     rest_ms: float
     next_try_ms: float

@@ -1,8 +1,8 @@
-"""Where a producer gathers its batches: a queue for each partition it sends to, and the timer that closes those whose
-linger is over. Kafka's producer calls it so, too.
+"""Gathers a producer's records into batches: a queue for each partition, and the timer that closes batches whose linger
+is over. Kafka's producer has the same name for it.
 
-All but the timer belongs to one producer and is guarded by its lock, `PartitionQueue.writing` apart, which keeps the
-order of batches while they are written outside of it.
+Everything but the timer belongs to one producer and is guarded by its lock, except `PartitionQueue.writing`, which
+keeps the order of batches while they are written outside of that lock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from foldlog.errors import CorruptLog, InvalidArgument, UnknownTopic
 from foldlog.records.loops import BatchBuilder
 
 _WAIT_MAX_MS = 3_600_000.0
-"""Look at the clock at least hourly: a deadline years away would overflow what a lock can wait for."""
+"""Wake up at least hourly: a deadline years away would overflow what a lock can wait for."""
 
 
 class ProducerBatch:
-    """Records on their way into one batch, and the fate they will share. Closed once its queue has another open."""
+    """The records of one batch, and their common acknowledgement. Closed once its queue has another open batch."""
 
     __slots__ = ("ack", "append", "builder", "size_bytes")
 
@@ -33,18 +33,18 @@ class ProducerBatch:
         self.ack = ack
         self.builder = builder
         self.append = builder.append  # bound once: send() runs this for every record
-        self.size_bytes = 0  # known once it is sealed
+        self.size_bytes = 0  # set when it is sealed
 
 
 class PartitionQueue:
-    """The way to one partition: at most one open batch, and the sealed ones that wait to be written in order."""
+    """The batches for one partition: at most one open, and the sealed ones that wait to be written in order."""
 
     __slots__ = ("log", "number", "open", "sealed", "spare", "topic", "writing")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
-        # Opened for the first batch: a damaged one must not stop its neighbours.
+        # Opened with the first batch: a damaged partition must not stop the others.
         self.log: WritablePartition | None = None
         self.open: ProducerBatch | None = None
         self.sealed: deque[ProducerBatch] = deque()
@@ -69,7 +69,7 @@ class PartitionQueue:
 
 
 class TopicInfo:
-    """The queues of one topic, what it accepts, and where its next keyless record goes."""
+    """The queues of one topic, what it accepts, and the partition for its next keyless record."""
 
     __slots__ = ("_turn", "_usable", "count", "is_compacted", "max_message_bytes", "numbers", "queues", "topic")
 
@@ -80,7 +80,7 @@ class TopicInfo:
         self.update(topic)
 
     def update(self, topic: Topic) -> None:
-        """Follow a change of the topic's settings or a growth; queues that exist stay."""
+        """Follow a change of the topic's settings or a growth; existing queues stay."""
         self.topic = topic
         self.count = topic.partition_count
         self.numbers = range(self.count)
@@ -90,12 +90,12 @@ class TopicInfo:
         self._usable = []
 
     def refuse_keyless(self) -> None:
-        """A compacted topic keeps the newest record of each key, so a record without one could never be kept."""
+        """Raise if the topic is compacted: it keeps the newest record of each key, so a record needs one."""
         if self.is_compacted:
             raise InvalidArgument(f"topic {self.topic.name!r} is compacted: every record in it needs a key")
 
     def keyless_queue(self, broker: DirectoryBroker) -> PartitionQueue:
-        """Where keyless records go now. Starts at the emptiest partition; a damaged one is passed over."""
+        """The queue for keyless records. Starts with the emptiest partition; damaged ones are skipped."""
         if not self._usable:
             self._usable, self._turn = self._choose_usable(broker)
         return self.queues[self._usable[self._turn]]
@@ -104,7 +104,7 @@ class TopicInfo:
         return bool(self._usable) and self.queues[self._usable[self._turn]] is queue
 
     def advance(self) -> None:
-        """The next keyless record goes to the next partition."""
+        """Send the next keyless record to the next partition."""
         if self._usable:
             self._turn = (self._turn + 1) % len(self._usable)
 
@@ -124,20 +124,20 @@ class TopicInfo:
 
 
 class RecordAccumulator:
-    """The topics a producer has sent to. They follow growth, new settings and deletion whenever a batch is opened."""
+    """The topics that a producer has sent to. Growth, new settings and deletion are noticed when a batch is opened."""
 
     def __init__(self, broker: DirectoryBroker) -> None:
         self._broker = broker
         self._infos: dict[str, TopicInfo] = {}
         self._gone: list[PartitionQueue] = []
         self.known = self._infos.get
-        """The topic as of the last batch that was opened, or None: send() runs this for every record."""
+        """The topic as of the last opened batch, or None: send() calls this for every record."""
 
     def of(self, topic: str) -> TopicInfo:
-        """The topic as the catalog has it now; UnknownTopic if it has none."""
+        """The topic as it is in the catalog now. Raises UnknownTopic if it is not there."""
         try:
             info = self._infos.get(topic)
-        except TypeError:  # a list, say: it cannot be looked up
+        except TypeError:  # a list, say: it cannot be a dictionary key
             info = None
         if info is None:
             refuse_user_write(require_text(topic))
@@ -160,41 +160,41 @@ class RecordAccumulator:
         return queue.log
 
     def busy_queues(self) -> list[PartitionQueue]:
-        """Those with a batch that is not written yet."""
+        """The queues with a batch that is not written yet."""
         known = [queue for info in self._infos.values() for queue in info.queues]
         return [queue for queue in known + self._gone if queue.open is not None or queue.sealed]
 
     def sticky_moved(self, queue: PartitionQueue) -> None:
-        """A batch of this queue closed: if keyless records stuck to it, they go to the next from now on."""
+        """A batch of this queue was closed: keyless records that went there go to the next partition from now on."""
         info = self._infos.get(queue.topic)
         if info is not None and info.is_keyless_queue(queue):
             info.advance()
 
     def _forget(self, topic: str) -> None:
-        """The topic was deleted: what waits in its queues will fail, and has to be told so."""
+        """The topic was deleted: keep queues with waiting batches, whose futures have to fail."""
         info = self._infos.pop(topic, None)
         if info is not None:
             self._gone = [queue for queue in [*self._gone, *info.queues] if queue.open is not None or queue.sealed]
 
 
 def writable_partition(broker: DirectoryBroker, topic: str, number: int) -> WritablePartition:
-    """A partition that users may append to; ReadOnly where the log was opened to be read."""
+    """A partition that users may append to. Raises ReadOnly if the log was opened for reading."""
     if type(topic) is str and topic in KAFKA_OWN_TOPICS:
         refuse_user_write(topic)
     return broker.writable_partition(topic, number)
 
 
 class LingerTimer:
-    """The thread that closes batches whose time is over: calls back after a deadline, unless it was cancelled.
+    """Calls back after a deadline, on its own thread, unless cancelled: closes batches whose linger is over.
 
-    One per producer. All delays are the same, so deadlines come in order and a dictionary is queue enough. It starts
-    with the first batch that has to be watched, holds nothing of the producer while no batch is open, and ends with
-    `stop`. Any thread may call it.
+    One per producer. All delays are the same, so deadlines come in order and a dictionary serves as queue. The thread
+    starts with the first open batch, keeps no reference to the producer while no batch is open, and ends with `stop`.
+    Any thread may call it.
     """
 
     def __init__(self, clock: Clock, delay_ms: float) -> None:
         self._clock = clock
-        self._delay_ms = min(delay_ms, 1e15)  # an int that no float can hold would fail where it is added
+        self._delay_ms = min(delay_ms, 1e15)  # a huge int would fail where a float is added
         self._changed = Condition()
         self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self._thread: Thread | None = None
@@ -211,7 +211,7 @@ class LingerTimer:
                 self._thread.start()
 
     def cancel(self, name: Hashable) -> None:
-        """It happened by other means. The thread is not woken: it will find the next deadline by itself."""
+        """Drop the callback. The thread is not woken: it finds the next deadline by itself."""
         with self._changed:
             self._due.pop(name, None)
 
@@ -228,7 +228,7 @@ class LingerTimer:
             if callback is None:
                 return
             callback()
-            del callback  # or an idle thread would keep the last batch, and through it the producer
+            del callback  # an idle thread would keep the last batch, and through it the producer
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:
@@ -241,6 +241,6 @@ class LingerTimer:
                 if remaining_ms <= 0:
                     del self._due[name]
                     return callback
-                del name, callback  # nor may a waiting one
+                del name, callback  # nor may a waiting thread
                 self._changed.wait(min(max(remaining_ms, 1.0), _WAIT_MAX_MS) / 1000)
             return None

@@ -1,8 +1,8 @@
-"""Whole ranges as Arrow tables, in and out: no Python object per record on either way.
+"""Whole ranges as Arrow tables, in and out, without a Python object per record.
 
-Reading cuts each partition into ranges and reads them on a few threads: what they do (pread, CRC, gathering columns)
-releases the interpreter's lock. Writing is a line of three: one thread packs a chunk, the caller writes the one before
-it, the log's own threads sync the one before that.
+Reading splits each partition into ranges and reads them on a few threads: their work (pread, CRC, gathering columns)
+releases the interpreter's lock. Writing is a pipeline of three: one thread packs a chunk, the caller writes the one
+before it, the log's own threads sync the one before that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RANGE_BYTES_MIN = 16 << 20
 
 _USED = ("value", "key", "headers", "timestamp", "partition")
 _IGNORED = ("topic", "offset", "timestamp_type")
-"""Columns that `read_arrow` gives and the log sets by itself: a table that was read can be appended as it is."""
+"""Columns of `read_arrow` that the log sets by itself: a table that was read can be appended as it is."""
 
 
 class Range(NamedTuple):
@@ -56,7 +56,7 @@ class Range(NamedTuple):
 def plan_ranges(
     logs: Mapping[int, AnyPartition], starts: Mapping[int, object], stops: Mapping[int, object]
 ) -> list[Range]:
-    """What to read of each partition, cut into pieces that threads can share, in order."""
+    """The ranges to read of each partition, split into pieces for several threads, in order."""
     ranges: list[Range] = []
     for number, log in sorted(logs.items()):
         stop = resolve_stop(log, stops.get(number, "end"))
@@ -72,7 +72,7 @@ def plan_ranges(
 
 
 def read_threads() -> int:
-    """How many threads one bulk read has."""
+    """How many threads one bulk read uses."""
     return min(ARROW_READ_THREADS, CORES)
 
 
@@ -94,7 +94,7 @@ def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
 
 
 def pyarrow_for(call: str) -> Any:
-    """The module; MissingDependency where it is not installed, since the log is used without it as well."""
+    """The module. Raises MissingDependency if it is not installed, since the log works without it."""
     try:
         import pyarrow as pa
     except ModuleNotFoundError:
@@ -122,15 +122,15 @@ def read_batches(
     *,
     decompressed_limit: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a partition from `offset` to `stop`. `read` gives the bytes from an offset on, which may lie in
-    the memory it is given, and the offset after them.
+    """The records of a partition from `offset` to `stop`. `read` returns the bytes from an offset on, possibly in the
+    memory that it is given, and the offset after them.
 
-    `read` raises where the log ends before `stop`: what is not there must not pass for read.
+    `read` raises if the log ends before `stop`: missing records must not count as read.
     """
     from foldlog.records.arrow import arrow_batches
 
     topic, number = label
-    memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
+    memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # data are copied into columns, so one buffer suffices
     while offset < stop:
         data, next_offset = read(offset, memory)
         yield from arrow_batches(
@@ -146,7 +146,7 @@ def read_batches(
 
 
 class _Acks:
-    """How much is appended and not yet durable; any thread."""
+    """How much is appended and not durable yet. Any thread."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -166,7 +166,7 @@ class _Acks:
         return acknowledged
 
     def wait_below(self, limit_bytes: int) -> None:
-        """Wait until at most `limit_bytes` are not durable; raises what went wrong."""
+        """Wait until at most `limit_bytes` are not durable; raises the first error."""
         with self._changed:
             while self._error is None and self._waiting_bytes > limit_bytes:
                 self._changed.wait()
@@ -205,7 +205,7 @@ class TableAppender:
         return dict(sorted(self._appended.items()))
 
     def _packed(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, list[list[bytearray]]]]:
-        """The rows as batches, in groups that are written together, chunk by chunk, with the partition they go to."""
+        """The rows as batches, chunk by chunk, in groups that are written together, with their partition."""
         from foldlog.records.arrow import pack_arrow, route
 
         count = self._topic.partition_count
@@ -230,7 +230,7 @@ class TableAppender:
             self._sync_all()
 
     def _sync_all(self) -> None:
-        """Have what was appended since the last time synced, while the caller packs on; at most two chunks wait."""
+        """Request syncs of what was appended since the last call; the caller packs on, and at most two chunks wait."""
         for log, next_offset, size_bytes in self._unsynced.values():
             log.on_acknowledged(next_offset, self._acks.expect(size_bytes))
         self._unsynced.clear()
@@ -241,7 +241,7 @@ class TableAppender:
         return writable_partition(self._broker, self._topic.name, number)
 
     def _next_keyless(self) -> int:
-        """Rows without key or partition: chunk by chunk, beginning with the emptiest partition."""
+        """The partition for rows without key or partition: one per chunk, beginning with the emptiest."""
         count = self._topic.partition_count
         if self._keyless < 0:
             self._keyless = emptiest([self._partition(number).log_end_offset for number in range(count)])
@@ -251,7 +251,7 @@ class TableAppender:
 
 
 def check_table(table: pa.Table | pa.RecordBatch, topic: str, *, is_compacted: bool) -> None:
-    """Raises unless every column of the table has its place in a record."""
+    """Raises unless every column of the table has a place in a record."""
     pa = pyarrow_for("append_arrow()")
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise InvalidArgument(
@@ -272,7 +272,7 @@ def check_table(table: pa.Table | pa.RecordBatch, topic: str, *, is_compacted: b
 
 
 def _grouped(batches: Iterable[bytearray], limit_bytes: int) -> Iterator[list[bytearray]]:
-    """As many batches as make up about `limit_bytes`: an append costs the same for one as for many."""
+    """Groups of batches of about `limit_bytes`: an append costs the same for one as for many."""
     group: list[bytearray] = []
     size_bytes = 0
     for batch in batches:
@@ -286,7 +286,7 @@ def _grouped(batches: Iterable[bytearray], limit_bytes: int) -> Iterator[list[by
 
 
 def one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:
-    """The items, each made on the pool's thread while the one before it is being used."""
+    """The items, each made on the pool's thread while the one before it is used."""
     coming = pool.submit(next, items, None)
     while (item := coming.result()) is not None:
         coming = pool.submit(next, items, None)
@@ -305,7 +305,7 @@ def chunks_of(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def checked_columns(columns: object) -> list[str]:
-    """Names of columns, before it is asked which there are."""
+    """A list of column names; whether they exist is checked later."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise InvalidArgument(f"columns={brief_repr(columns)} is not a list of names; give one such as ['offset']")
     names: list[str] = []
@@ -317,7 +317,7 @@ def checked_columns(columns: object) -> list[str]:
 
 
 def per_partition(given: Mapping[int, Place] | Place | None, numbers: Iterable[int], what: str) -> dict[int, object]:
-    """One place for all partitions, or a mapping that names some of them; the others are left to the default."""
+    """One place for all partitions, or a mapping that names some of them; the others get the default."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

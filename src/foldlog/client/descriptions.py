@@ -1,4 +1,4 @@
-"""What a log tells about its topics' settings and its groups: the same values, wherever the log is."""
+"""Descriptions of topic settings and groups: the same values, wherever the log is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemberDescription:
 
     @property
     def name(self) -> str:
-        """How a person finds it: what it calls itself, and the id that the group knows it by."""
+        """Its name for people: what it calls itself, and the id that the group knows it by."""
         return f"{self.instance_id or self.client_id}/{self.member_id}"
 
 
@@ -63,17 +63,17 @@ class GroupDescription:
 
 
 def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
-    """Every setting of a topic that is in force."""
+    """Every setting of a topic with its value in force."""
     return {name: ConfigEntry(text, name not in config.settings) for name, text in config.effective().items()}
 
 
 def assigned_places(found: GroupSummary) -> set[TopicPartition]:
-    """The partitions that members have; none of those whose bytes only their own kind understands."""
+    """The partitions that members are assigned; those in a foreign assignment format are left out."""
     return {partition for member in found.members for partition in _assignment_of(member, found)}
 
 
 def described_group(found: GroupSummary) -> GroupDescription:
-    """What the coordinator told; UnknownGroup if it knows nothing of it."""
+    """The description of a group from the coordinator's summary. Raises UnknownGroup if the group is not known."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
     members = tuple(
@@ -95,7 +95,7 @@ def _assignment_of(member: MemberSummary, group: GroupSummary) -> tuple[TopicPar
     try:
         return tuple(sorted(TopicPartition(*one) for one in decode_assignment(member.assignment).partitions))
     except MalformedBytes:
-        return ()  # of another make, which only its own members understand
+        return ()  # another assignment format, which only its own members understand
 
 
 def unknown_group(group: str) -> UnknownGroup:
@@ -103,7 +103,7 @@ def unknown_group(group: str) -> UnknownGroup:
 
 
 def not_empty(group: str, members: Iterable[MemberDescription]) -> GroupNotEmpty:
-    """Says who is in the way of moving a group, and what to do about it."""
+    """The error that names the members that keep a group from being moved, and what to do about it."""
     names = [one.name for one in members]
     who = f"{len(names)} members ({', '.join(names)})" if len(names) > 1 else f"a member ({', '.join(names)})"
     if not names:

@@ -2,12 +2,12 @@
 
 It has one partition and is compacted, so it holds the newest of each key, all of them JSON:
 
-    status/<fold>           how a fold stands, from whoever runs it, about once a second
-    command/<fold>          what somebody asks of it: pause, resume, rewind, rebuild, verify
-    claim/<fold>/<runner>   which command a runner takes on; of several claims of one command the first one counts
+    status/<fold>           the state of a fold, from its runners, about once a second
+    command/<fold>          a request to it: pause, resume, rewind, rebuild, verify
+    claim/<fold>/<runner>   the command that a runner takes on; of several claims of one command the first one counts
 
-Anybody may read and write a topic, also an older or a newer foldlog: fields that are not known are passed over, those
-that came later have a default, and what is no such record is no record. Pure: bytes in, values out.
+Any client may read and write a topic, also an older or a newer foldlog: unknown fields are ignored, later ones have a
+default, and other records are skipped. Pure: bytes in, values out.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from foldlog.errors import InvalidArgument, InvalidTopicName
 
 FOLDS_TOPIC: Final = "__folds"
 FOLD_GROUP_PREFIX: Final = "fold."
-"""A fold commits its bookmark to the group of this name and its own, for every tool to see; it never joins it."""
+"""A fold commits its bookmark to the group of this prefix and its own name, for other tools; it never joins it."""
 
 FOLDS_CONFIG: Final = {
     "cleanup.policy": "compact",
-    # Every runner writes once a second, and who starts reads all of it: small segments are soon compacted.
+    # Every runner writes once a second, and a starting one reads all of it: small segments are compacted soon.
     "segment.bytes": str(4 << 20),
     "segment.ms": str(60 * 60 * 1000),
 }
 
 _REFUSING: Final = ("max.message.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-"""Settings that can keep runners and commands from writing the topic at all."""
+"""Settings that could keep runners and commands from writing to the topic at all."""
 
 MADE_BY_FOLDS: Final = (
     "topic '__folds' is made by the folds themselves, with settings of their own; choose another name, or serve with"
     " foldlog.folds.accept.unproven"
 )
-"""What is said to who would make it otherwise."""
+"""The error for creating the topic with other settings."""
 
 SILENT_AFTER_MS: Final = 15_000
-"""A runner that has not published for so long is taken for gone."""
+"""A runner that has not published for this long counts as gone."""
 
 MIXED: Final = "its function has changed since the view was built, and old and new logic mix in it until a rebuild"
 
@@ -51,24 +51,24 @@ Verb = Literal["pause", "resume", "rewind", "rebuild", "verify"]
 VERBS: Final = ("pause", "resume", "rewind", "rebuild", "verify")
 
 ONE_RUNNER_VERBS: Final = frozenset({"rewind", "rebuild", "verify"})
-"""What one runner of a fold does for all of them, and so claims first. A pause is for each of them."""
+"""Commands that one runner of a fold carries out for all, and so claims first. A pause is for each of them."""
 
 _log = logging.getLogger("foldlog")
 
 
 def is_made_otherwise(name: object, partitions: int, settings: Mapping[str, str]) -> bool:
-    """Whether somebody would make `__folds`, and not as the folds do: who comes first would decide for all of them."""
+    """Whether this would create `__folds` with other settings than the folds do: they would hold for all of them."""
     return name == FOLDS_TOPIC and (partitions != 1 or dict(settings) != FOLDS_CONFIG)
 
 
 def refuse_made_otherwise(name: object, partitions: int, config: Mapping[str, object] | None) -> None:
-    """InvalidTopicName for what `is_made_otherwise`."""
+    """Raises InvalidTopicName if `is_made_otherwise`."""
     if name == FOLDS_TOPIC and is_made_otherwise(name, partitions, TopicConfig.parse(config or {}).settings):
         raise InvalidTopicName(MADE_BY_FOLDS)
 
 
 def mending(settings: Mapping[str, str]) -> dict[str, str | None]:
-    """What to change of the settings that `__folds` has, so that no record is refused or lost; None: the default."""
+    """The changes of `__folds`'s settings that are needed so that no record is refused or lost; None: the default."""
     changes: dict[str, str | None] = {name: None for name in _REFUSING if name in settings}
     if settings.get("cleanup.policy") != FOLDS_CONFIG["cleanup.policy"]:
         changes["cleanup.policy"] = FOLDS_CONFIG["cleanup.policy"]
@@ -77,7 +77,7 @@ def mending(settings: Mapping[str, str]) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One fold, as its runner last saw it. Offsets are per partition; times are milliseconds since 1970."""
+    """The state of one fold as its runner last reported it. Offsets are per partition; times are ms since 1970."""
 
     fold: str
     topic: str
@@ -98,29 +98,29 @@ class Status:
     updated_ms: int
     last_command: str | None = None
     result: str | None = None
-    """What the last command came to, in one sentence."""
+    """The outcome of the last command, in one sentence."""
     engine: str | None = None
     view_description: Mapping[str, Any] | None = None
-    """How to open the view for a look: see `foldlog.views.peek`. No passwords. None if nobody but the fold can."""
+    """How to open the view for a look: see `foldlog.views.peek`. No passwords. None if only the fold can."""
     doing: Mapping[str, Any] | None = None
     """{"verb", "done", "total"} while a rebuild, a verification or the reading after a rewind is under way."""
     adds: bool = False
     """The view adds up what it reads: it is rebuilt, never rewound."""
     file: str | None = None
-    """The file that declares the fold, where its runner has it."""
+    """The file that declares the fold, on the runner's machine."""
     stopped: bool = False
-    """The runner's last word: it has let go of the fold."""
+    """The runner's last report: it has released the fold."""
     mixes: int = 0
     """How often the fold's function has changed since its view was built; above 0, see MIXED."""
 
     def is_live(self, now_ms: int) -> bool:
-        """Whether its runner still publishes, and so takes commands: also for a fold that has failed."""
+        """Whether its runner still publishes, and so takes commands, even if the fold has failed."""
         return not self.stopped and self.state != "stopped" and now_ms - self.updated_ms < SILENT_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody asks a running fold to do. `to` is for rewind; `id` tells one request from the next."""
+    """A request to a running fold. `to` is for rewind; `id` distinguishes requests."""
 
     fold: str
     verb: Verb
@@ -140,7 +140,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A runner takes on the command `command`. `runner` is unlike that of every other runner, also of its process."""
+    """A runner takes on the command `command`. `runner` is unique, also among runners of one process."""
 
     fold: str
     command: str
@@ -159,7 +159,7 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "Verb": str,
     "Mapping[str, Any] | None": (dict, type(None)),
 }
-"""What JSON has to hold for a field of that annotation."""
+"""The JSON types that are valid for a field of that annotation."""
 
 Known = TypeVar("Known", bound=Item)
 
@@ -174,14 +174,14 @@ def encode(item: Item) -> tuple[bytes, bytes]:
 
 
 def key_of(item: Item) -> bytes:
-    """Under which a newer record of the same kind takes its place."""
+    """The key under which a newer record of the same kind replaces it."""
     if isinstance(item, Claim):
         return f"claim/{item.fold}/{item.runner}".encode()
     return f"{'status' if isinstance(item, Status) else 'command'}/{item.fold}".encode()
 
 
 def decode(key: bytes | None, value: bytes | None) -> Item | None:
-    """The inverse; None for a tombstone, and for what is not ours: anybody may write to a topic."""
+    """The inverse; None for a tombstone, and for foreign records: any client may write to a topic."""
     kind = (key or b"").partition(b"/")[0].decode("ascii", "replace")
     if value is None or kind not in _KINDS:
         return None
@@ -198,7 +198,7 @@ def decode(key: bytes | None, value: bytes | None) -> Item | None:
 
 
 def dropped_fold(key: bytes | None, value: bytes | None) -> str | None:
-    """The fold that a tombstone says is gone; None for every other record.
+    """The fold that a tombstone removes; None for every other record.
 
     >>> dropped_fold(b"status/mirror", None), dropped_fold(b"command/mirror", None)
     ('mirror', None)
@@ -209,7 +209,7 @@ def dropped_fold(key: bytes | None, value: bytes | None) -> str | None:
 
 
 def _made(kind: type[Known], found: Any) -> Known:
-    """TypeError unless `found` has every field that needs to be there, in its type."""
+    """Raises TypeError unless `found` has every required field, in its type."""
     if not isinstance(found, dict):
         raise TypeError("it is no object")
     chosen: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def _made(kind: type[Known], found: Any) -> Known:
 
 def _fits(annotation: str, value: Any) -> bool:
     if annotation == "int":
-        return type(value) is int  # JSON's true and false are no numbers
+        return type(value) is int  # JSON's true and false are not numbers
     if annotation == "Mapping[str, int]":
         return type(value) is dict and all(type(one) is int for one in value.values())
     return isinstance(value, _TYPES[annotation])

@@ -1,10 +1,10 @@
-"""Who may speak in `__folds`: a record carries a proof that its writer knows the directory's secret.
+"""Proofs for records of `__folds`: a record carries a proof that its writer knows the directory's secret.
 
-Whoever may read and write the directory may read its file `folds.key`, and nobody else. A proof is a header of the
-record: when it was made, and an HMAC-SHA256 over that time, the record's key and its value. The broker takes no record
-of a client into the topic without one, a runner that has the key takes no command without one, and the console opens
-no view that a record without one describes. A proof is made for one moment: the broker refuses an old one, so that
-nobody can send again what he has read in the topic.
+The secret is in the directory's file `folds.key`, readable only with access to the directory. A proof is a header of
+the record: when it was made, and an HMAC-SHA256 over that time, the record's key and its value. Without one, the broker
+refuses a client's record for the topic, a runner that has the key refuses a command, and the console opens no view that
+the record describes. A proof is for one moment: the broker refuses an old one, so that records read from the topic
+cannot be sent again.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from foldlog.files.paths import exists, is_directory, is_file, read_bytes, write
 
 KEY_FILE: Final = "folds.key"
 KEY_VARIABLE: Final = "FOLDLOG_FOLDS_KEY"
-"""Names a copy of the file, for a runner that does not reach the directory."""
+"""Names a copy of the file, for a runner that cannot access the directory."""
 
 UNPROVEN: Final = (
     f"topic '__folds' takes records of the directory's own runners; give the runner the file {KEY_FILE} of the"
     " directory (--folds-key), or serve with foldlog.folds.accept.unproven"
 )
-"""What a broker says of a record without a proof."""
+"""The broker's error for a record without a proof."""
 
 KEPT_FOR_FOLDS: Final = (
     "topic '__folds' is kept for the folds of this directory; to change it, stop the broker and name the directory, or"
     " serve with foldlog.folds.accept.unproven"
 )
-"""What it says to a client that would change the topic, or delete it or its records."""
+"""The broker's error for a client that would change the topic, or delete it or its records."""
 
 PROOF_HEADER: Final = "foldlog.proof"
 
 _SECRET_BYTES: Final = 32
 _DOMAIN: Final = b"foldlog __folds 1"
-"""What the secret is used for here: another use of it would begin differently."""
+"""The purpose of the secret: other uses of it would begin differently."""
 
 _TIME: Final = struct.Struct(">q")
 _LENGTHS: Final = struct.Struct(">qq")
@@ -57,13 +57,13 @@ class FoldsKey:
 
     @classmethod
     def made_up(cls) -> Self:
-        """For a log that has no directory."""
+        """A random key, for a log without a directory."""
         return cls(secrets.token_bytes(_SECRET_BYTES))
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """InvalidArgument if that file is no key; OSError where it cannot be read."""
-        if exists(path) and not is_file(path):  # an open of a pipe waits for its other end
+        """Read a key file. Raises InvalidArgument if it is no key; OSError if it cannot be read."""
+        if exists(path) and not is_file(path):  # opening a pipe would wait for its other end
             raise InvalidArgument(f"{path} is not a file, so it is no key of folds; name {KEY_FILE} of a directory")
         text = read_bytes(path, at_most=4 * _SECRET_BYTES)
         try:
@@ -76,7 +76,7 @@ class FoldsKey:
 
     @classmethod
     def of_directory(cls, directory: str) -> Self:
-        """The directory's, made now if it has none. StorageError if it can be neither read nor made."""
+        """The directory's key, created now if it has none. Raises StorageError if it cannot be read or created."""
         path = f"{directory}/{KEY_FILE}"
         try:
             if not exists(path):
@@ -91,12 +91,12 @@ class FoldsKey:
             ) from error
 
     def proof(self, key: bytes | None, value: bytes | None, now_ms: int) -> tuple[str, bytes]:
-        """The header that a record gets."""
+        """The header for a record."""
         at = _TIME.pack(now_ms)
         return PROOF_HEADER, at + self._mac(at, key, value)
 
     def proven_ms(self, key: bytes | None, value: bytes | None, headers: Headers) -> int | None:
-        """When the record's proof was made; None if it has none, or another's."""
+        """When the record's proof was made; None if it has none, or one by another key."""
         found = [held for name, held in headers if name == PROOF_HEADER]
         if len(found) != 1 or found[0] is None or len(found[0]) < _TIME.size:
             return None
@@ -108,15 +108,15 @@ class FoldsKey:
     def _mac(self, at: bytes, key: bytes | None, value: bytes | None) -> bytes:
         made = hmac.new(self._secret, _DOMAIN, hashlib.sha256)
         for part in (at, _LENGTHS.pack(_length(key), _length(value)), key or b"", value or b""):
-            made.update(part)  # one by one: joined, a large value would be there twice
+            made.update(part)  # one by one: joining would copy a large value
         return made.digest()
 
 
 def runners_key(directory: str | None, named: str | None = None) -> FoldsKey | None:
-    """What a runner, or who commands one, has: the file (or the directory) that was named, by FOLDLOG_FOLDS_KEY if not
-    by `named`; else that of the directory it reads.
+    """The key for a runner, or for a sender of commands: from the file (or directory) in `named` or else in
+    FOLDLOG_FOLDS_KEY; else from the directory that it reads.
 
-    None where there is neither: of a cluster, or of a broker elsewhere. InvalidArgument, StorageError as above.
+    None if there is neither: for a cluster, or a broker elsewhere. Raises InvalidArgument and StorageError as above.
     """
     named = named or variable(KEY_VARIABLE)
     if not named:

@@ -1,7 +1,7 @@
-"""What was made before a fork is refused in the child: its files, locks and threads are the parent's.
+"""Refuses objects made before a fork in the child: their files, locks and threads belong to the parent.
 
-The refusal must not take a lock (another thread of the parent may have held it at the fork), so every object that
-writes is told once, in the child, and looks at a plain field from then on.
+The check must not take a lock (another thread of the parent may have held it at the fork), so every writing object is
+notified once, in the child, and from then on checks a plain attribute.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from foldlog.files.base import in_forked_children
 
 _watched: weakref.WeakKeyDictionary[object, Callable[[Any], None]] = weakref.WeakKeyDictionary()
-"""Objects, and the function of each that tells it: a method would keep its object alive."""
+"""Objects, and the function that notifies each: a method would keep its object alive."""
 
 
 def watch_forks(forked: Callable[[], None]) -> None:
-    """Have this method called once in every child forked from here on, before anything else, for as long as its object
-    lives. One method of an object."""
+    """Call this method once in every child forked from now on, before anything else, as long as its object lives. One
+    method per object."""
     if not isinstance(forked, MethodType):
         raise TypeError(f"{forked!r} is not a method")
     _watched[forked.__self__] = forked.__func__

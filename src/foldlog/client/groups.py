@@ -1,4 +1,4 @@
-"""Groups that are not read with, but looked after: foldlog's own, and one with members that is to be moved."""
+"""Group names of foldlog itself, and the errors of moving a group that has members."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from foldlog.errors import GroupNotEmpty, IllegalGeneration, RebalanceInProgress, UnknownMember
 
 COPY_GROUP: Final = "foldlog-copy"
-"""Its committed offsets are the ends of copies; their notes say of what."""
+"""Its committed offsets are the ends of copies; their metadata says of what."""
 
 CHECK_GROUP: Final = "foldlog-copy-check"
-"""Its committed offsets are how far copies have been compared with their sources; their notes say with which."""
+"""Its committed offsets are how far copies were compared with their sources; their metadata says with which."""
 
 OWN_GROUPS: Final = frozenset({COPY_GROUP, CHECK_GROUP})
-"""In which copies note how far they are. Nobody reads with them, so they are not listed among those that people do."""
+"""Groups in which copies note their progress. No consumer uses them, so they are not listed with the others."""
 
 HAS_MEMBERS: Final = (UnknownMember, IllegalGeneration, RebalanceInProgress, GroupNotEmpty)
-"""What a commit from outside is refused with while a group has members, by one broker or another."""
+"""Errors, by broker, for a commit from outside while a group has members."""

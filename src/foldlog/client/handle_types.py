@@ -1,4 +1,4 @@
-"""RecordMetadata, SendFuture and BatchAck: compiled where they could be built, else their Python twins.
+"""RecordMetadata, SendFuture and BatchAck: compiled if they could be built, else their Python twins.
 
 No warning here: `foldlog.records.loops` gives the one that matters.
 """
@@ -19,7 +19,7 @@ else:
 
 
 def remake_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
-    """What a pickle refers to, so that it can be read where the other twin is in use."""
+    """Called by pickles, so that they can be read where the other twin is in use."""
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
 

@@ -1,4 +1,4 @@
-"""What a producer hands back: RecordMetadata, SendFuture, and the BatchAck that the futures of one batch share.
+"""The results of sends: RecordMetadata, SendFuture, and the BatchAck that the futures of one batch share.
 
 The pure-Python twin of `handles.pyx`, with the same names and behaviour; import from `foldlog.client.handle_types`.
 """
@@ -70,10 +70,10 @@ class RecordMetadata:
 
 
 class BatchAck:
-    """The one fate of all records of a batch: pending, then durable or failed, once.
+    """The common outcome of all records of a batch: pending, then durable or failed, once.
 
-    `written` and `finish` belong to the producer; everything else may be called from any thread. Callbacks run on the
-    thread that finishes, before who waits goes on, or at once if it is finished: they must be quick and must not wait.
+    The producer calls `written` and `finish`; everything else may be called from any thread. Callbacks run on the
+    finishing thread, before waiting threads go on, or at once if it is finished: they must be quick and must not wait.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class BatchAck:
         self.append_time_ms = append_time_ms
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Durable, or failed with `error`. The first call counts."""
+        """Mark it durable, or failed with `error`. The first call counts."""
         with self._lock:
             if self.done:
                 return

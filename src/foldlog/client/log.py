@@ -1,7 +1,7 @@
-"""The Log: one log, as a program uses it, wherever it is. `foldlog.open` and `foldlog.connect` make one.
+"""The Log: one log as a program uses it, wherever it is. `foldlog.open` and `foldlog.connect` return one.
 
-A Log checks what it is given, says what each call promises, and keeps the producers and consumers that were made of it.
-What is done is done by its backend: see `backends/backend.py` for the contract, and for the three kinds there are.
+A Log checks arguments, documents what each call promises, and keeps track of its producers and consumers. Its backend
+does the work: see `backends/backend.py` for the contract, and for the three kinds.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def open_log(
 
 
 def open_shared(path: str | PathLike[str]) -> Log:
-    """The log of an existing directory, without becoming its writer: reading is from the files; each call that writes
-    goes to the process that writes the directory, if it listens, or takes the lock for as long as the call takes.
+    """The log of an existing directory, without becoming its writer: reads come from the files; each call that writes
+    goes to the process that writes the directory, if it listens, or takes the lock for the duration of the call.
 
-    LogNotFound if there is no log. A writer that does not listen is met only by who writes: DirectoryLocked.
+    Raises LogNotFound if there is no log. If the writer does not listen, only calls that write raise DirectoryLocked.
 
     >>> import tempfile, foldlog
     >>> with tempfile.TemporaryDirectory() as path:
@@ -129,7 +129,7 @@ def connect_log(url: str, properties: Mapping[str, object] | None = None) -> Log
 
 
 def backend_of(log: Log) -> Backend:
-    """What a log is made of, for the parts of foldlog that drive it directly."""
+    """The backend of a log, for parts of foldlog that use it directly."""
     return log._backend
 
 
@@ -152,7 +152,7 @@ class Log:
         """Use `foldlog.open` or `foldlog.connect`."""
         self._backend = backend
         self._now_ms = backend.clock.now_ms
-        # Not the producers: what was sent through one that nobody holds any more is written all the same.
+        # Not the producers: records sent through one that is no longer referenced are written all the same.
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
@@ -178,7 +178,7 @@ class Log:
 
     @property
     def bootstrap(self) -> str | None:
-        """Where Kafka clients reach this log, as "host:port" or "host:port,host2:port"; None if nobody listens.
+        """Where Kafka clients reach this log, as "host:port" or "host:port,host2:port"; None if it does not listen.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:", listen=True) as log:
@@ -189,7 +189,7 @@ class Log:
 
     @property
     def is_remote(self) -> bool:
-        """Whether another process writes this log, and this one asks it to; of a cluster always.
+        """Whether another process writes this log on behalf of this one; always true for a cluster.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -213,9 +213,9 @@ class Log:
         """Append one record. Returns once fdatasync has covered it (concurrent callers share syncs), or a cluster has
         acknowledged it.
 
-        Bytes go in as they are, str as UTF-8, dict, list and numbers as JSON, None as a tombstone. For many records use
-        a producer: one sync then serves a whole batch. On a cluster acks is all unless the URL says otherwise; with
-        acks=0 nobody acknowledges, and the offset is -1.
+        Bytes are stored as they are, str as UTF-8, dict, list and numbers as JSON, None as a tombstone. For many
+        records use a producer: one sync then serves a whole batch. On a cluster acks is all unless the URL says
+        otherwise; with acks=0 there is no acknowledgement, and the offset is -1.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -249,8 +249,8 @@ class Log:
         """A producer: sends records in batches, and gives a future for each.
 
         A batch closes `linger_ms` after its first record, or when it holds `batch_bytes` or `batch_records`. With
-        `linger_ms=0` it closes as soon as the producer's thread gets to it, and what is sent meanwhile shares it.
-        `send` waits while `buffer_bytes` are on their way to the disk; open batches come on top of that.
+        `linger_ms=0` it closes as soon as the producer's thread gets to it; records sent meanwhile share it. `send`
+        waits while `buffer_bytes` are on their way to the disk; open batches come on top of that.
         `compression` is none, gzip, snappy, lz4 or zstd. `partitioner` is "sticky" (the default: keyless records stay
         with a partition until its batch closes), "round_robin", or a callable(topic, key, partition_count) that also
         decides for keyed ones. Serializers are callables or "json", "str", "bytes".
@@ -361,10 +361,10 @@ class Log:
     ) -> Generator[Record, None, None]:
         """The records of one partition from `start` to `stop` (exclusive): no group, no state, a slice of the log.
 
-        "start" and "end" mean what they are at this call, so a tail from "end" misses nothing that is written after it
-        returns. Without `follow` it ends where the log ended at this call. With `follow` it waits for more, and ends
-        when nothing has come for `timeout_ms` (None: never) or the log is closed. `partition` may be left out where
-        there is only one. OffsetOutOfRange says what became of an offset that the log does not hold.
+        "start" and "end" are those at this call, so a tail from "end" misses nothing that is written after it returns.
+        Without `follow` it ends where the log ended at this call. With `follow` it waits for more, and ends when
+        nothing has come for `timeout_ms` (None: never) or the log is closed. `partition` may be left out if there is
+        only one. OffsetOutOfRange says what happened to an offset that the log does not hold.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -391,9 +391,8 @@ class Log:
     ) -> pa.Table:
         """A range of the topic as an Arrow table, ordered by partition, then offset.
 
-        `start` and `stop` (exclusive) are one place for all partitions or a mapping; partitions it does not name are
-        read from their start, or to their end. `partitions` limits which are read. Columns that are not asked for cost
-        nothing.
+        `start` and `stop` (exclusive) are one place for all partitions or a mapping; other partitions are read from
+        their start, or to their end. `partitions` limits which are read. Columns that are not requested cost nothing.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -419,7 +418,7 @@ class Log:
         *,
         replication_factor: int | None = None,
     ) -> Topic:
-        """Make a topic. Durable on return; TopicExists, and nothing touched, if there is one of that name.
+        """Create a topic. Durable on return. Raises TopicExists, with nothing changed, if the name is taken.
 
         Settings have Kafka's names and defaults, `flush.*` apart: unset, every append is synced before it is
         acknowledged. A directory has each record once, so `replication_factor` is 1 here; a cluster takes more.
@@ -455,7 +454,7 @@ class Log:
         return self._backend.grow_topic(name, partitions)
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
-        """Change settings; None puts one back to its default. Durable on return, and in force.
+        """Change settings; None resets one to its default. Durable on return, and in force.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -466,7 +465,7 @@ class Log:
         return self._backend.alter_topic(name, changes)
 
     def topics(self, include_internal: bool = False) -> list[str]:
-        """Their names, in order.
+        """The topics' names, sorted.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -477,7 +476,7 @@ class Log:
         return self._backend.topics(include_internal)
 
     def topic(self, name: str) -> Topic:
-        """A topic's id, partition count and settings; UnknownTopic if there is none of that name.
+        """A topic's id, partition count and settings. Raises UnknownTopic if there is none of that name.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -501,7 +500,7 @@ class Log:
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Per partition the log start offset and the end: what can be read is [start, end).
 
-        All that was acknowledged before the call lies below the end, whatever `acks` it was sent with.
+        Everything acknowledged before the call is below the end, with any `acks`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -529,7 +528,7 @@ class Log:
         return self._backend.offsets_at(topic, timestamp_ms)
 
     def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
-        """Delete everything below an offset, per partition, for good; "end" means all. Answers the new log starts.
+        """Delete everything below an offset, per partition, for good; "end" means all. Returns the new log starts.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -561,11 +560,11 @@ class Log:
         return {TopicPartition(*partition): report for partition, report in reports.items()}
 
     def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
-        """Store what a topic holds now in another codec, batch by batch, where that makes a batch smaller.
+        """Store the present records of a topic in another codec, batch by batch, where that makes a batch smaller.
 
-        `codec` as compression.type spells it: gzip, snappy, lz4, zstd, or none. Records, offsets and what producers
-        are known by stay what they were; a crash leaves each segment as it was or as it is to be. Compressed is what
-        is there; what comes is compressed by who sends it, or by the topic's compression.type.
+        `codec` as compression.type spells it: gzip, snappy, lz4, zstd, or none. Records, offsets and producer fields
+        stay the same; after a crash each segment is either the old or the new one. Later records are compressed by
+        their producers, or by the topic's compression.type.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -592,8 +591,8 @@ class Log:
         return self._backend.enforce_retention(topic)
 
     def warnings(self) -> list[str]:
-        """What the owner should know: unknown directories, refused partitions, background work that failed; on a
-        cluster partitions without a leader, or with replicas that are behind.
+        """Warnings for the owner: unknown directories, refused partitions, failed background work; on a cluster
+        partitions without a leader, or with replicas that are behind.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -605,7 +604,7 @@ class Log:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[str]:
-        """Every group that has members or committed offsets, in order.
+        """All groups that have members or committed offsets, sorted.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -617,7 +616,7 @@ class Log:
         return self._backend.groups()
 
     def describe_group(self, group: str) -> GroupDescription:
-        """State, protocol and members; UnknownGroup if it has neither members nor committed offsets.
+        """State, protocol and members. Raises UnknownGroup if it has neither members nor committed offsets.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -629,7 +628,7 @@ class Log:
         return self._backend.describe_group(check_group_name(group))
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, durably. Works in reading processes too.
+        """The committed offsets of a group. Works in reading processes too.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -639,10 +638,10 @@ class Log:
         return self._backend.committed(group)
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
-        """How many offsets a group has still to read, per partition that it has committed in or a member of it has.
+        """How many offsets a group has still to read, per partition that it has committed in or a member is assigned.
 
-        Where it has committed nothing yet, they are counted from the log's start; where the member that has the
-        partition is one of this Log's consumers of a directory, from where that one begins.
+        Without a commit they are counted from the log start; if the member is a consumer of this Log on a directory,
+        from where that consumer begins.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -669,12 +668,12 @@ class Log:
         return {TopicPartition(one.topic, one.partition): one.lag for one in found if one.lag is not None}
 
     def reset_group(self, group: str, offsets: Mapping[tuple[str, int], Place], *, evict: bool = False) -> None:
-        """Move a group: who joins it next reads on from these offsets. Durable on return.
+        """Move a group: consumers that join it next read on from these offsets. Durable on return.
 
-        While it has members, GroupNotEmpty names them: they would overwrite it with their own next commit. With `evict`
-        they are made to leave and come back at these offsets: they lose their places, notice at their next poll or
-        heartbeat, join again and read on from here; what they then commit of their old places is refused. GroupNotEmpty
-        after all, if they come back before the commit again and again.
+        Raises GroupNotEmpty with the members while it has any: their next commits would overwrite it. With `evict` they
+        are made to leave: they notice at their next poll or heartbeat, join again and read on from these offsets;
+        commits of their old assignments are refused. GroupNotEmpty is still raised if they keep coming back before the
+        commit.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -695,7 +694,7 @@ class Log:
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is committed for a group that is moved to these offsets."""
+        """The commits that move a group to these offsets."""
         check_group_name(group)
         if not isinstance(offsets, Mapping):
             raise InvalidArgument(
@@ -710,7 +709,7 @@ class Log:
         }
 
     def delete_group(self, group: str) -> None:
-        """Forget a group without members, and all it committed. Durable on return; UnknownGroup, GroupNotEmpty.
+        """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -723,8 +722,8 @@ class Log:
         self._backend.delete_group(check_group_name(group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
-        it reads them.
+        """Delete a group's commits in these partitions. Durable on return. Raises UnknownGroup, and GroupNotEmpty while
+        members read them.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -743,7 +742,7 @@ class Log:
 
         Closing twice is fine.
 
-        Raises the first thing that went wrong, after everything was closed.
+        Raises the first error, after everything was closed.
 
         >>> import foldlog
         >>> log = foldlog.open(":memory:")
@@ -774,7 +773,7 @@ class Log:
 
 
 def _checked_topics(topics: Iterable[str] | str | None) -> list[str] | str | None:
-    """What a consumer is to read: names, each of which is text; whether there are such topics is looked up later."""
+    """The topics for a consumer, each name a str; whether they exist is checked later."""
     if topics is None or isinstance(topics, str):
         return topics
     if not isinstance(topics, Iterable):

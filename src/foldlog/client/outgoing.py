@@ -1,9 +1,9 @@
-"""A record on its way out: what is checked about it before anything is sent, and which partition it goes to.
+"""A record to be sent: what is checked before anything is sent, and the choice of its partition.
 
-The partition is the one named, else by key, else by the keyless rule. By key: `murmur2(key) % partitions`, as Java
-clients do, so that embedded and remote producers agree. Keyless records stick to one partition until its batch closes
-(large batches are cheap), or go round-robin record by record when asked. A callable `(topic, key, partition_count) ->
-partition` replaces both rules; a named partition still wins.
+The partition is the given one, else by key, else by the keyless rule. By key: `murmur2(key) % partitions`, as in Java
+clients, so that embedded and remote producers agree. Keyless records stay with one partition until its batch closes
+(large batches are cheap), or go round-robin record by record if asked. A callable `(topic, key, partition_count) ->
+partition` replaces both rules; a given partition still wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import BatchBuilder, murmur2
 
 Headers = Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
-"""What callers may give: pairs, or a mapping where no name occurs twice."""
+"""Headers as callers may give them: pairs, or a mapping if no name occurs twice."""
 
 Partitioner = Callable[[str, bytes | None, int], int]
 
@@ -35,7 +35,7 @@ _ARGUMENTS = frozenset({"value", "key", "headers", "partition", "timestamp_ms"})
 
 
 class Outgoing(NamedTuple):
-    """A record in bytes. `partition` is None where key or keyless rule decide."""
+    """A record in bytes. `partition` is None if the key or the keyless rule decides."""
 
     timestamp_ms: int
     key: bytes | None
@@ -98,7 +98,7 @@ def checked_timestamp(timestamp_ms: object) -> int:
 
 
 def check_size(record: Outgoing, limit_bytes: int, setting: str = "max.message.bytes") -> None:
-    """RecordTooLarge if the record alone, before compression, makes a batch over what a setting allows."""
+    """Raises RecordTooLarge if the record alone, before compression, makes a batch over the limit of a setting."""
     payload_bytes = len(record.key or b"") + len(record.value or b"")
     if not record.headers and payload_bytes + _FRAME_BYTES_MAX <= limit_bytes:
         return
@@ -115,7 +115,7 @@ def checked_batch(
     value_serializer: Serializer | None,
     now_ms: int,
 ) -> list[Outgoing]:
-    """Every dict of a `send_batch` in bytes, or an error that names the first bad one by index and key."""
+    """Every dict of a `send_batch` in bytes; an error names the first bad one by index."""
     outgoing: list[Outgoing] = []
     for index, fields in enumerate(records):
         if not isinstance(fields, Mapping):
@@ -145,7 +145,7 @@ def checked_batch(
 
 
 def in_batch(error: FoldlogError, index: int) -> FoldlogError:
-    """An error of that kind, saying which record of the batch it is about."""
+    """An error of the same type that names the record of the batch."""
     if isinstance(error, SerializationError | InvalidArgument):
         return type(error)(f"record {index} of the batch: {error}; nothing was sent")
     error.add_note(f"record {index} of the batch; nothing was sent")
@@ -153,7 +153,7 @@ def in_batch(error: FoldlogError, index: int) -> FoldlogError:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Where Java clients would send this key.
+    """The partition that Java clients choose for this key.
 
     >>> partition_for_key(b"tx_001", 1)
     0
@@ -162,7 +162,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def checked_partition(topic: str, partition: int, partition_count: int) -> int:
-    """`partition` if the topic has it; UnknownPartition otherwise, for negatives, bools and other types too.
+    """`partition` if the topic has it; else raises UnknownPartition, for negatives, bools and other types too.
 
     >>> checked_partition("orders", 2, 3)
     2
@@ -173,7 +173,7 @@ def checked_partition(topic: str, partition: int, partition_count: int) -> int:
 
 
 def keyless_rule(partitioner: Partitioner | str | None) -> tuple[Partitioner | None, bool]:
-    """What `partitioner=` means: the caller's own callable, and whether keyless records go round-robin.
+    """The meaning of `partitioner=`: the caller's own callable, and whether keyless records go round-robin.
 
     "roundrobin" is Kafka's spelling of the assignor; a name that works in one place works in the other.
 

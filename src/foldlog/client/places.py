@@ -1,11 +1,11 @@
-"""Places in a topic as people write them, after rpk: `start`, `-10`, `100:200`, `@-6h`; and what they mean in a log.
+"""Places in a topic as users write them, after rpk: `start`, `-10`, `100:200`, `@-6h`; and their meaning in a log.
 
-This is the one grammar of them: the command line, `foldlog fold rewind` and the console parse here, so that a text
-means the same everywhere, and a mistake is told in the same sentence. docs/places.md is its page. `parse_place` takes a
-range, too; `parse_point` one point; `parse_points` one point, or one for each partition (`0=1200,1=900`). They take a
-text and give a PlaceSpec, or one sentence about what is wrong. `resolve` asks a log where the place is now, in each
-partition. A range's stop is exclusive. A start that the log does not hold (any more, or yet) is moved to the nearest
-offset that it does hold; `moved_starts` tells of it.
+The only grammar for them: the command line, `foldlog fold rewind` and the console parse here, so that a text means the
+same everywhere, and gives the same error. docs/places.md describes it. `parse_place` also takes a range; `parse_point`
+one point; `parse_points` one point, or one for each partition (`0=1200,1=900`). They return a PlaceSpec or raise an
+error with one sentence. `resolve` finds the place's present offsets in a log, for each partition. A range's stop is
+exclusive. A start that the log does not hold (any more, or yet) is moved to the nearest offset that it does hold;
+`moved_starts` reports that.
 
 A time means the first record whose timestamp is not before it. Timestamps come from producers, and may be out of order:
 records before that one can still be younger.
@@ -37,7 +37,7 @@ POINT_HELP: Final = f"start, end, {_MOST_POINTS}"
 POINTS_HELP: Final = f"{POINT_HELP}; {_ONE_EACH}"
 
 BACK_HELP: Final = f"start, {_MOST_POINTS}; {_ONE_EACH}"
-"""For an option that goes back only: nothing is before the end."""
+"""For an option that only goes back: before the end."""
 
 PLACE_HELP: Final = f"{POINT_HELP}; or a range: 100:200, :200, @-2h:-1h, @2026-01-15:1d"
 
@@ -79,9 +79,9 @@ class Point(NamedTuple):
 class PlaceSpec:
     """A place as it was written: where it starts, and where it stops (exclusive), if it does.
 
-    `note` tells how something was read that could be read in two ways: a time without a zone. `portable` is the same
-    place in a text that means the same on a machine in another zone. Where `each` has points, there is one for each of
-    those partitions, `start` says nothing, and other partitions are not meant.
+    `note` says how an ambiguous text was read: a time without a zone. `portable` is the same place in a text that means
+    the same on a machine in another zone. If `each` has points, there is one for each of those partitions, `start` is
+    not used, and other partitions are not included.
     """
 
     text: str
@@ -92,7 +92,7 @@ class PlaceSpec:
     each: Mapping[int, Point] = field(default_factory=dict)
 
     def point(self, partition: int) -> Point:
-        """Where it starts in a partition."""
+        """The start in a partition."""
         return self.each.get(partition, self.start)
 
     @property
@@ -101,14 +101,14 @@ class PlaceSpec:
 
 
 class Span(NamedTuple):
-    """What a place means in one partition: from `start` to `stop` (exclusive; None: there is no stop)."""
+    """The meaning of a place in one partition: from `start` to `stop` (exclusive; None: there is no stop)."""
 
     start: int
     stop: int | None
 
 
 class HasOffsets(Protocol):
-    """What `resolve` asks of a log, in a directory or behind a broker."""
+    """The part of a log that `resolve` needs, for a directory or a broker."""
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]: ...
 
@@ -119,10 +119,10 @@ class HasOffsets(Protocol):
 
 
 def parse_place(text: str, *, zone: str | None = None, now_ms: int | None = None) -> PlaceSpec:
-    """The place, or the range, that a text means; InvalidArgument says what is wrong with it.
+    """Parse a place or a range. Raises InvalidArgument with what is wrong.
 
-    A time without a zone is one of `zone` (a name such as Europe/Berlin), or of this machine. `now_ms` tells what day
-    today is.
+    A time without a zone is in `zone` (a name such as Europe/Berlin), or in that of this machine. `now_ms` determines
+    the present day.
 
     >>> parse_place("100:200").stop
     Point(kind='offset', value=200)
@@ -139,7 +139,7 @@ def parse_place(text: str, *, zone: str | None = None, now_ms: int | None = None
 
 
 def _parsed(text: object, times: _Times, *, takes_range: bool) -> PlaceSpec:
-    """`takes_range` is for the sentences: what is offered is taken."""
+    """`takes_range` is for the errors: they suggest only what is allowed."""
     if not isinstance(text, str):
         raise _no_place(text, takes_range)
     if _EACH.match(text):
@@ -153,7 +153,7 @@ def _no_place(text: object, takes_range: bool) -> InvalidArgument:
 
 
 def parse_point(text: str, *, zone: str | None = None, now_ms: int | None = None) -> PlaceSpec:
-    """One point: a range is refused."""
+    """Parse one point; a range is refused."""
     spec = _parsed(text, _Times(zone, now_ms), takes_range=False)
     if spec.is_range:
         raise InvalidArgument(f"{text!r} is a range; give one place, such as 100 or @-6h")
@@ -161,7 +161,7 @@ def parse_point(text: str, *, zone: str | None = None, now_ms: int | None = None
 
 
 def parse_points(text: str, *, zone: str | None = None, now_ms: int | None = None) -> PlaceSpec:
-    """One point, or one for each of some partitions.
+    """Parse one point, or one for each of some partitions.
 
     >>> parse_points("0=1200,1=end").each
     {0: Point(kind='offset', value=1200), 1: Point(kind='end', value=0)}
@@ -224,7 +224,7 @@ def _offsets(text: str, takes_range: bool) -> PlaceSpec:
     start = _offset_point(found["start"] or "start", text)
     if not found["colon"]:
         return PlaceSpec(text, start, portable=text)
-    # "100:" is "100", as rpk has it: a stop that is not written is none.
+    # "100:" is "100", as in rpk: without a stop there is none.
     return PlaceSpec(text, start, _offset_point(found["stop"], text) if found["stop"] else None, portable=text)
 
 
@@ -241,14 +241,14 @@ def _offset_point(point: str, text: str) -> Point:
 
 @dataclass(slots=True)
 class _Times:
-    """How the times of one text are read, and what is to be said of them."""
+    """Reads the times of one text, and collects notes about them."""
 
     zone: str | None
     now_ms: int | None
     notes: list[str] = field(default_factory=list)
 
     def moment(self, point: str, text: str) -> datetime:
-        """The moment of the calendar, with its zone."""
+        """The date and time of a text, with its zone."""
         zone = None if _HAS_ZONE.fullmatch(point) else self._zone()
         try:
             if _TODAY.fullmatch(point):
@@ -263,7 +263,7 @@ class _Times:
             else:
                 known = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
                 self.notes.append(f"{point} is taken as local time, {known.isoformat(timespec='minutes')}")
-            known.astimezone(UTC)  # a day of the year 1, or 9999, may be none in another zone
+            known.astimezone(UTC)  # a day of the year 1, or 9999, may not exist in another zone
         except (ValueError, OverflowError) as error:
             raise InvalidArgument(f"{point!r} in {text!r} is not a time of the calendar: {error}") from None
         return known
@@ -272,7 +272,7 @@ class _Times:
         return _EPOCH + timedelta(milliseconds=SystemClock().now_ms() if self.now_ms is None else self.now_ms)
 
     def _zone(self) -> tzinfo | None:
-        """None is that of this machine."""
+        """The zone; None is that of this machine."""
         if self.zone is None:
             return None
         from zoneinfo import ZoneInfo  # few places need it
@@ -304,7 +304,7 @@ def _times(text: str, times: _Times, takes_range: bool) -> PlaceSpec:
 
 
 def _time_point(point: str, text: str, times: _Times) -> tuple[Point, str]:
-    """A point, and how it is written for a machine in another zone."""
+    """A point, and its text for a machine in another zone."""
     if point == "end":
         return Point("end"), point
     if point.isdigit():
@@ -320,13 +320,13 @@ def _time_point(point: str, text: str, times: _Times) -> tuple[Point, str]:
 
 
 def _with_zone(at: datetime) -> str:
-    """Zones of the 19th century have seconds, which the grammar has not: those are told in UTC."""
+    """A text with the zone. Zones of the 19th century have seconds, which the grammar lacks: those become UTC."""
     away = at.utcoffset() or timedelta()
     return (at.astimezone(UTC) if away % timedelta(minutes=1) else at).isoformat()
 
 
 def _is_backwards(start: Point, stop: Point) -> bool:
-    """Whether it surely is, wherever the log starts and ends, and whatever time it is."""
+    """Whether the range is backwards for certain, wherever the log starts and ends, and whatever time it is."""
     if (start.kind == "end" and stop.kind != "end") or (stop.kind == "start" and start.kind != "start"):
         return True
     if start.kind != stop.kind:
@@ -345,11 +345,11 @@ def resolve(
     bounds: Mapping[int, tuple[int, int]] | None = None,
     now_ms: int | None = None,
 ) -> dict[int, Span]:
-    """Where the place is now in each partition that it means: in all, unless it names some.
+    """The present offsets of the place in each partition that it includes: all, unless it names some.
 
-    The start always lies in what the log holds, or at its end. A stop that was written as an offset is left as it is,
-    so it may lie beyond the end; any other is at most the end as of now. `bounds` are the log's offsets, if they are
-    known already. UnknownPartition if the place names one that there is not, InvalidArgument if it is not among them.
+    The start is always within the log, or at its end. A stop that was written as an offset stays as it is, so it may be
+    beyond the end; any other is at most the present end. `bounds` are the log's offsets, if they are known already.
+    Raises UnknownPartition if the place names one that does not exist, InvalidArgument if it is not in `bounds`.
     """
     bounds = log.offsets(topic) if bounds is None else bounds
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
@@ -379,7 +379,7 @@ def _check_named(spec: PlaceSpec, log: HasOffsets, topic: str, bounds: Mapping[i
 
 
 def time_of(point: Point, before: Point | None, now_ms: int) -> int:
-    """The milliseconds since 1970 that a point in time means; `before` is the start that a duration counts from."""
+    """The time of a point, in milliseconds since 1970; `before` is the start that a duration counts from."""
     if point.kind == "ago":
         return now_ms - point.value
     if point.kind == "after_time" and before is not None:

@@ -1,4 +1,4 @@
-"""Where readers stand: names for partitions, and what may be said instead of an offset."""
+"""Names for partitions and positions of readers, and checks of such arguments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from foldlog.log.checkpoint import StartReason, out_of_range
 from foldlog.records.batch import MAX_INT64
 
 Place = int | Literal["start", "end"]
-"""An offset, or a name for where the log starts or ends at the moment of the call."""
+"""An offset, or a name for the present start or end of the log."""
 
 
 REPLICAS_MAX = 32_767
-"""The most that the protocol has room for."""
+"""The largest number in the protocol."""
 
 _TIMEOUT_MAX_S = threading.TIMEOUT_MAX / 2
-"""Longer waits overflow what a lock can be told; half of it, so that no rounding gets there. It is a lifetime."""
+"""Longer waits overflow what a lock can wait for; half of it, so that no rounding gets there. It is a lifetime."""
 
 
 class TopicPartition(NamedTuple):
@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
 
 
 class Bounded(Protocol):
-    """A partition as far as it is asked where it begins and ends."""
+    """The start and end of a partition."""
 
     @property
     def label(self) -> tuple[str, int]: ...
@@ -78,14 +78,14 @@ def checked_offset(offset: object, what: str = "offset") -> int:
 
 
 def checked_replication_factor(value: object) -> int | None:
-    """How many brokers are to have each record; None leaves it to the log."""
+    """How many brokers should have each record; None leaves it to the log."""
     if value is None or (type(value) is int and 0 < value <= REPLICAS_MAX):
         return value
     raise InvalidArgument(f"replication_factor={brief_repr(value)} is not a whole number from 1 to {REPLICAS_MAX}")
 
 
 def check_one_replica(replication_factor: object) -> None:
-    """For a directory."""
+    """Raises InvalidArgument unless it is 1 or None, for a directory."""
     if checked_replication_factor(replication_factor) not in (None, 1):
         raise InvalidArgument(
             f"a replication factor of {replication_factor} needs a cluster, and a directory has each record once; use"
@@ -104,7 +104,7 @@ def checked_count(what: str, count: object) -> int:
 
 
 def checked_timeout_ms(timeout_ms: object, what: str = "timeout_ms") -> float | None:
-    """How long to wait, None for no limit; what is longer than a lock can wait is cut to that.
+    """How long to wait, None for no limit; cut to the longest time that a lock can wait.
 
     >>> checked_timeout_ms(250), checked_timeout_ms(None)
     (250, None)
@@ -130,7 +130,7 @@ def _checked_timeout(timeout: object, what: str, unit: str, longest: float) -> f
 
 
 def resolve_place(log: Bounded, place: object, what: str) -> int:
-    """The offset that `place` means in this partition now; OffsetOutOfRange if the log does not hold it."""
+    """The present offset of `place` in this partition. Raises OffsetOutOfRange if the log does not hold it."""
     if place == "start":
         return log.log_start_offset
     if place == "end":
@@ -149,7 +149,7 @@ def resolve_place(log: Bounded, place: object, what: str) -> int:
 def commit_entries(
     offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], metadata: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a caller gave to `commit`, with `metadata` for the offsets that have none of their own."""
+    """The arguments of `commit`, with `metadata` for the offsets that have none of their own."""
     entries: dict[TopicPartition, OffsetAndMetadata] = {}
     for pair, given in offsets.items():
         (partition,) = checked_partitions([pair])

@@ -18,13 +18,13 @@ from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import Record, decode
 
 _FIRST_READ_BYTES = 64 << 10
-"""Who asks for one record should not pay for a megabyte; who goes on reading gets larger slices, doubling."""
+"""A request for one record should not pay for a megabyte; further reads get larger, doubling each time."""
 
 Deserializers = tuple[Deserializer | None, Deserializer | None]
 
 
 class ReadRequest(NamedTuple):
-    """What `Log.read` was asked for: places as they were given."""
+    """The arguments of `Log.read`, with places as given."""
 
     start: object
     stop: object
@@ -33,10 +33,10 @@ class ReadRequest(NamedTuple):
 
 
 class Slice:
-    """What `Log.read` was asked for, with "start" and "end" made offsets at the moment of the call.
+    """A range to read, with "start" and "end" resolved to offsets at the moment of the call.
 
-    `broker` tells a deleted topic from a closed log. Without it a tail of the writing process still knows; a slice
-    only says that its partition was closed.
+    `broker` distinguishes a deleted topic from a closed log. Without it a tail in the writing process still knows; a
+    slice only reports that its partition was closed.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Slice:
                 left -= len(records)
 
     def follow(self, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> Generator[Record, None, None]:
-        """Those, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed.
+        """Those records, and then new ones, until nothing has come for `timeout_ms` or the log is closed.
 
-        UnknownTopic once the topic is deleted.
+        Raises UnknownTopic once the topic is deleted.
         """
         offset, left = self.start, self.max_records
         arrivals.watch(self.log)
@@ -100,7 +100,7 @@ class Slice:
             arrivals.close()
 
     def _wait_beyond(self, offset: int, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> bool:
-        """Wait until there is something at `offset`. False if nothing came in time, or the log was closed."""
+        """Wait until there is a record at `offset`. False if none came in time, or the log was closed."""
         deadline_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
             arrivals.reset()
@@ -115,16 +115,16 @@ class Slice:
                 return self.log.acknowledged_end() > offset
 
     def _refuse_deleted(self, offset: int) -> None:
-        """Nothing more will ever come from a partition whose topic is gone."""
+        """Raise if the topic was deleted: nothing more will ever come from its partition."""
         if isinstance(self.log, Partition):
-            self.log.read(offset, 1)  # LogClosed, before whoever waits is told
+            self.log.read(offset, 1)  # raises LogClosed, before waiters are notified
         elif self._broker is not None and self._broker.partition(*self.log.label) is not self.log:
             raise UnknownTopic(self.log.label[0])
 
     def _fault_of_tail(self, error: FoldlogError, arrivals: Arrivals) -> FoldlogError | None:
-        """What a tail raises; None if the log was closed, which is how a tail ends."""
+        """The error that a tail raises; None if the log was closed, which is how a tail ends."""
         if isinstance(error, LogClosed):
-            # Who closes the log closes `arrivals` first; otherwise it is the end of the topic only.
+            # Closing the log closes `arrivals` first; if that is open, only the topic is gone.
             if arrivals.is_closed:
                 return None
             if self._broker is None:
@@ -132,15 +132,15 @@ class Slice:
         return self._why(error)
 
     def _why(self, error: FoldlogError) -> FoldlogError:
-        """What a read failed of: often the topic's deletion, which closes its partitions."""
+        """The real cause of a failed read: often the topic's deletion, which closes its partitions."""
         if self._broker is None or isinstance(error, UnknownTopic):
             return error
         try:
-            self._broker.topic(self.log.label[0])  # first, as it is what surely says that the log is closed
+            self._broker.topic(self.log.label[0])  # first: it surely raises if the log is closed
             now = self._broker.partition(*self.log.label)
         except FoldlogError as better:
             return better
-        # A closed partition in an open log is one that is just being deleted.
+        # A closed partition in an open log is just being deleted.
         is_deleted = now is not self.log or isinstance(error, LogClosed)
         return UnknownTopic(self.log.label[0]) if is_deleted else error
 
@@ -152,7 +152,7 @@ class Slice:
             data, next_offset = self.log.read(offset, self._read_bytes)
         except OffsetOutOfRange as error:
             if self.begins_at_start and offset == self.start and error.start > offset:
-                # Retention moved the start between the call and the first read; the start is still the start.
+                # Retention moved the start between the call and the first read; "start" is the new start.
                 self.start = error.start
                 return [], error.start
             raise
@@ -178,17 +178,17 @@ class Slice:
             if len(done) < len(records):
                 next_offset = records[len(done)].offset
             records = done
-        # What was read may begin behind `stop`, after a gap of compaction: then nothing is left before it.
+        # The data may begin after `stop`, behind a gap of compaction: then nothing is left before it.
         return records, min(next_offset, stop) if next_offset > offset else stop
 
 
 def refuse_end(log: AnyPartition, offset: int) -> NoReturn:
-    """For who was told that the log goes on at `offset`, and finds that it ends there: it was cut short meanwhile."""
+    """Raise because the log ends at `offset`, where it went on before: it was cut short meanwhile."""
     raise out_of_range(log.label, offset, log.log_start_offset, offset)
 
 
 def resolve_stop(log: Bounded, stop: object) -> int:
-    """Where to stop, exclusive: an offset, which may lie beyond the end, or "end" as of now."""
+    """Where to stop, exclusive: an offset, which may be beyond the end, or "end" as of now."""
     if stop == "end":
         return log.acknowledged_end()
     if type(stop) is int and stop >= 0:

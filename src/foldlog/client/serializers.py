@@ -1,8 +1,8 @@
-"""Values to bytes and back: what goes in without ceremony, and how to plug in something else.
+"""Values to bytes and back: the default conversions, and how to use others.
 
 Writing, unless a serializer is given: bytes-like as it is, str as UTF-8, dict, list, tuple, int, float and bool as
 compact JSON (UTF-8, not ASCII escapes; NaN is refused, JSON has none), None as null (a tombstone). Everything else is
-refused: guessing (a pickle, a repr) would be read back wrongly years later.
+refused: a guess (a pickle, a repr) would be read back wrongly years later.
 
 A serializer is a callable from a value to bytes or None, or one of the names in SERIALIZERS. A deserializer is a
 callable from bytes to a value, or one of the names in DESERIALIZERS; it is never called for null.
@@ -67,7 +67,7 @@ def to_bytes(value: Any) -> bytes | None:
 
 
 def to_plain(value: Any) -> bytes | None:
-    """What is used unless a serializer is given: see the module's docstring.
+    """The default serializer: see the module's docstring.
 
     >>> to_plain("tx_001"), to_plain({"a": 1}), to_plain(7), to_plain(None)
     (b'tx_001', b'{"a":1}', b'7', None)
@@ -162,10 +162,10 @@ def serialized(chosen: Serializer | None, value: Any, what: str, topic: str) -> 
 
 
 def deserialized(records: Sequence[Record], of_key: Deserializer | None, of_value: Deserializer | None) -> list[Record]:
-    """These records with key and value turned back into objects, up to the first that cannot be.
+    """These records with key and value deserialized, up to the first that cannot be.
 
-    If that is the very first, it raises a SerializationError that names topic, partition and offset, so that a reader
-    gets everything before a bad record, and can then seek past it.
+    If that is the very first, raises a SerializationError with topic, partition and offset, so that a reader gets
+    everything before a bad record, and can then seek past it.
     """
     done: list[Record] = []
     for record in records:

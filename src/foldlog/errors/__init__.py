@@ -1,4 +1,4 @@
-"""Every error foldlog raises, by whose fault it is.
+"""All errors that foldlog raises, grouped by cause.
 
 One sentence each: what is wrong, where, and what to do next. Everything derives from `FoldlogError`.
 `CallerError` is a mistake in the call, `StorageError` is the disk or the directory, `GroupError` is a

@@ -8,7 +8,7 @@ REPR_CHARS_MAX = 80
 
 
 def brief_repr(value: object) -> str:
-    """What was given, for a sentence: cut where it would bury the rest of it.
+    """`repr(value)` for a sentence, cut if it would bury the rest.
 
     >>> brief_repr("fraud"), len(brief_repr("x" * 100_000))
     ("'fraud'", 83)
@@ -61,11 +61,11 @@ class RefusedBatch(InvalidBatch):
     """A batch is sound, but not one that this topic, or any log, takes from a client."""
 
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Which records of the batch it is refused for, counted from 0, and why, where it is not the whole."""
+    """(index from 0, reason) of each record that the batch is refused for; empty if it is the whole batch."""
 
 
 class DecompressedTooLarge(RefusedBatch):
-    """A batch expands to more than foldlog.max.decompressed.bytes allows. It is whole: who allows more can read it."""
+    """A batch expands to more than foldlog.max.decompressed.bytes allows. It is sound: a higher limit can read it."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason, position)
@@ -78,7 +78,7 @@ class DecompressedTooLarge(RefusedBatch):
 
 
 class InvalidTimestamp(RefusedBatch):
-    """A batch claims a time that is not its producer's to set, or too far from the clock for its topic."""
+    """A batch has a timestamp that a producer may not set, or one too far from the clock for its topic."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason, position)
@@ -99,8 +99,8 @@ class RecordTooLarge(CallerError):
 
 
 class TooManyProducers(CallerError):
-    """A partition, or the log with all of them, remembers as many idempotent producers as it may, and those have
-    written of late."""
+    """A partition, or all partitions together, remember as many idempotent producers as they may, all of which have
+    written recently."""
 
     def __init__(self, producer_id: int, limit: int, *, of_all: bool = False) -> None:
         who = "all partitions together remember" if of_all else "the partition remembers"
@@ -111,7 +111,7 @@ class TooManyProducers(CallerError):
 
 
 class TooManyOffsets(CallerError):
-    """The committed offsets of all groups take as much memory as they may."""
+    """The committed offsets of all groups use as much memory as they may."""
 
     def __init__(self, group: str, limit_bytes: int) -> None:
         super().__init__(
@@ -121,7 +121,7 @@ class TooManyOffsets(CallerError):
 
 
 class TooManyPartitions(CallerError):
-    """A directory has as many partitions as one may have."""
+    """A directory has as many partitions as it may have."""
 
     def __init__(self, there: int, more: int, limit: int) -> None:
         super().__init__(
@@ -131,7 +131,7 @@ class TooManyPartitions(CallerError):
 
 
 class TooManySettings(CallerError):
-    """The topics of a directory have as many settings of their own as they may have together."""
+    """The topics of a directory together have as many settings of their own as they may have."""
 
     def __init__(self, topic: str, limit_bytes: int) -> None:
         super().__init__(
@@ -163,7 +163,7 @@ class MalformedBytes(FoldlogError):
 
 
 class TopicExists(FoldlogError):
-    """A topic of that name exists; creating it again would change nothing and is refused."""
+    """A topic of that name exists already, and was left as it is."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} exists; it was left as it is")
@@ -171,7 +171,7 @@ class TopicExists(FoldlogError):
 
 
 class CopyConflict(FoldlogError):
-    """What a copy would go to holds something else than a part of its source; nothing was written."""
+    """The target of a copy holds something other than a part of its source; nothing was written."""
 
 
 class UnknownTopic(FoldlogError):
@@ -198,7 +198,7 @@ class UnknownPartition(FoldlogError):
 
 
 class OffsetOutOfRange(FoldlogError):
-    """The wanted offset is not in the log; `why` says what became of it."""
+    """The wanted offset is not in the log; `why` says what happened to it."""
 
     def __init__(self, topic: str, partition: int, wanted: int, start: int, end: int, why: str) -> None:
         super().__init__(
@@ -213,11 +213,11 @@ class OffsetOutOfRange(FoldlogError):
 
 
 class StorageError(FoldlogError):
-    """The disk, or the directory on it, does not allow what was asked."""
+    """The disk, or the directory on it, does not allow the operation."""
 
 
 class CorruptLog(StorageError):
-    """Bytes that were once durable are not what was written. Nothing was changed or served."""
+    """Bytes that were once durable have changed. Nothing was changed or served."""
 
     def __init__(self, path: str, position: int, reason: str, advice: str | None = None) -> None:
         advice = advice or "restore the file, or set the damaged part aside with 'foldlog check --cut-out'"
@@ -255,11 +255,11 @@ class StorageFull(StorageError):
 
 
 class DescriptorsExhausted(StorageError):
-    """The process, or the machine, may not open another file. What is open goes on."""
+    """The process, or the machine, may not open another file. Files that are open stay usable."""
 
 
 class PartitionPoisoned(StorageError):
-    """A sync failed, so what was written since the last good one may not be on disk.
+    """A sync failed, so records written since the last good one may not be on disk.
 
     Reading goes on below the durable offset; reopen the log to write again.
     """
@@ -306,7 +306,7 @@ class DirectoryLocked(StorageError):
 
 
 class WriterUnreachable(StorageError):
-    """The process that serves the directory does not answer (any more); reading goes on. `pid` is its id, if known."""
+    """The process that serves the directory does not answer (any more); reading goes on. `pid` is None if unknown."""
 
     def __init__(self, path: str, pid: int | None, address: str | None, why: str) -> None:
         holder = f"process {pid}" if pid else "the process"
@@ -321,14 +321,14 @@ class WriterUnreachable(StorageError):
 
 
 class DirectoryInUse(StorageError):
-    """A directory the catalog does not know stands where a partition has to be made. It was left as it is."""
+    """A directory that is not in the catalog is where a partition has to be created. It was left as it is."""
 
 
 class DirectoryNotEmpty(StorageError):
-    """The directory is neither empty nor a log, so none is made there unasked. Nothing was changed."""
+    """The directory is neither empty nor a log, so no log is made there unless asked for. Nothing was changed."""
 
     def __init__(self, path: str, names: list[str], taken: str | None = None) -> None:
-        """`taken` is a name that a log needs and somebody else's file has: then none can be made there at all."""
+        """`taken`: a name that a log needs, and that another file has: no log can be made there at all."""
         if taken is not None:
             super().__init__(
                 f"{path} is not a log, and its {taken}, whose name a log needs, is somebody else's; nothing was"
@@ -387,7 +387,7 @@ class PartitionElsewhere(StorageError):
 
 
 class ReadOnly(StorageError):
-    """The log was opened with mode='r', or this is done by who writes it: docs/clusters.md has the table."""
+    """The log was opened with mode='r', or only its writer can do this: docs/clusters.md has the table."""
 
 
 class LogClosed(FoldlogError):
@@ -395,7 +395,7 @@ class LogClosed(FoldlogError):
 
 
 class MissingDependency(FoldlogError, ImportError):
-    """What was asked for needs a package that is not installed."""
+    """The operation needs a package that is not installed."""
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed; run: pip install 'foldlog[{extra}]'")
@@ -407,7 +407,7 @@ class WrongProcess(StorageError):
 
 
 class AddressUnavailable(FoldlogError):
-    """A listener cannot have its address; `why` says what is in the way."""
+    """A listener cannot use its address; `why` says what is in the way."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(f"cannot listen on {address}: {why}")
@@ -415,7 +415,7 @@ class AddressUnavailable(FoldlogError):
 
 
 class WaitTimeout(FoldlogError, TimeoutError):
-    """What was waited for did not happen in the time given; it may still happen."""
+    """The awaited event did not happen in the time given; it may still happen."""
 
 
 class GroupError(FoldlogError):
@@ -479,7 +479,7 @@ class InvalidProducerEpoch(ProducerError):
 
 
 class RefusedByBroker(FoldlogError):
-    """A broker answered with a code that has no type of its own here; `code` is Kafka's number for it."""
+    """A broker answered with an error code that has no type here; `code` is Kafka's number."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -487,9 +487,9 @@ class RefusedByBroker(FoldlogError):
 
 
 class AuthenticationFailed(FoldlogError):
-    """A broker does not take who we say we are, or is not who it says it is. Asking again changes nothing.
+    """A broker does not accept our credentials, or cannot prove its own identity. Trying again changes nothing.
 
-    `user` is who tried, `mechanism` how, `address` where; the password is nowhere.
+    Names the `user`, the `mechanism` and the `address`, never the password.
     """
 
     def __init__(self, address: str, user: str, mechanism: str, why: str) -> None:
@@ -504,7 +504,7 @@ class AuthenticationFailed(FoldlogError):
 
 class BrokerUnreachable(FoldlogError):
     """No broker of a cluster answers, or not the one that is needed. `addresses` are those that were tried; `advice` is
-    given where it is known what is wrong."""
+    given if the cause is known."""
 
     def __init__(self, addresses: list[str], why: str, security_protocol: str = "PLAINTEXT", advice: str = "") -> None:
         named = ", ".join(addresses)

@@ -20,11 +20,11 @@ class UnknownFold(FoldError):
 
 
 class FoldRunning(FoldError):
-    """A runner is at work on the fold, which stands in the way of what was asked for."""
+    """A runner is at work on the fold, and has to stop first."""
 
 
 class StaleBookmark(FoldError):
-    """The view's bookmark is not the one that was expected: somebody else has moved on. Nothing was changed."""
+    """The view's bookmark is not the expected one: another runner has moved it. Nothing was changed."""
 
     def __init__(self, place: str, stored: str, expected: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class ViewUnavailable(FoldError):
 
 
 class ViewInUse(FoldError):
-    """Something depends on what a swap would replace, or a drop remove. Nothing was changed."""
+    """Other objects depend on a view that would be replaced or dropped. Nothing was changed."""
 
     def __init__(self, place: str, dependents: list[str]) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class ViewInUse(FoldError):
 
 
 class RegistryUnavailable(FoldError):
-    """The schema registry cannot be asked, or its answer is not one."""
+    """The schema registry does not answer, or its answer is not valid."""
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(f"the schema registry {place} cannot be used: {why}")
@@ -89,7 +89,7 @@ class UnlawfulFold(FoldError, CallerError):
 
 
 class UnreadableCheckpoint(FoldlogError):
-    """The offsets that Spark kept for a stream are not the source's, or are of a later version of it."""
+    """The offsets that Spark kept for a stream belong to another source, or to a later version of it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class UnreadableCheckpoint(FoldlogError):
 
 
 class DirectoryElsewhere(StorageError):
-    """A process was sent to a log's directory that it does not see; `host` is the one it runs on."""
+    """A process cannot see the log's directory that it was given; `host` is where it runs."""
 
     def __init__(self, host: str, path: str, why: str) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class UnfinishedCommit(StorageError):
 
 
 class RecordsMissing(FoldError):
-    """Offsets that were to be read are not in the log (any more). `cause` is one word of `MISSING_CAUSES`."""
+    """Offsets that should be read are not in the log (any more). `cause` is one word of `MISSING_CAUSES`."""
 
     def __init__(self, topic: str, partition: int, wanted: tuple[int, int], cause: str, why: str, advice: str) -> None:
         span = f"offsets {wanted[0]} to {wanted[1]}" if wanted[1] > wanted[0] else f"offset {wanted[0]}"
@@ -136,5 +136,5 @@ class RecordsMissing(FoldError):
 
 
 MISSING_CAUSES = ("expired", "deleted", "recreated", "truncated", "unwritten")
-"""Retention took it; it was deleted on request, or its topic was; the topic is another one of the same name; the log
-ends before it although it once did not; it was never written."""
+"""In order: retention removed them; they were deleted on request, or their topic was; the topic is a new one of the
+same name; the log was cut before them; they were never written."""

@@ -23,13 +23,13 @@ from foldlog.errors import DescriptorsExhausted, StorageError, StorageFull
 from foldlog.files.holder import WriterInfo
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the operating system says of a disk, a quota or a file that takes no more."""
+"""Error numbers of a disk, a quota or a file that is full."""
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""What it says where the process, or the machine, may not open another file."""
+"""Error numbers if the process, or the machine, may not open another file."""
 
 DRAFT_SUFFIX = ".tmp"
-"""Of a file that takes its name once it is whole."""
+"""Suffix of a file that is renamed to its own name once it is whole."""
 
 Buffer = bytes | bytearray | memoryview
 Into = bytearray | memoryview | None
@@ -51,7 +51,7 @@ class File(Protocol):
 
     @property
     def sync_descriptor(self) -> int | None:
-        """What fdatasync makes durable as `sync` would; see `sync_fault`. None where only `sync` can."""
+        """The descriptor whose fdatasync is as good as `sync`; see `sync_fault`. None if only `sync` can do it."""
         ...
 
     def size(self) -> int: ...
@@ -63,8 +63,8 @@ class File(Protocol):
     def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
         """Fill `buffer` from `position`; returns how many bytes there were, fewer only at the end of the file.
 
-        `nowait`: BlockingIOError where all of it is not in memory, and what `buffer` holds then means nothing. A file
-        system that cannot tell is waited for all the same.
+        `nowait`: raises BlockingIOError if not all of it is in memory; `buffer` is then undefined. On a file system
+        that cannot tell, it waits all the same.
         """
         ...
 
@@ -78,9 +78,9 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns once bytes and size are on stable storage (fdatasync; F_FULLFSYNC on macOS).
+        """Return once bytes and size are on stable storage (fdatasync; F_FULLFSYNC on macOS).
 
-        OSError on a fault; FileNotFoundError where the file has no name any more, so that nobody will find it again.
+        Raises OSError on a fault, FileNotFoundError if the file has been unlinked, so that it would be lost.
         """
         ...
 
@@ -88,17 +88,17 @@ class File(Protocol):
 
 
 class Allocated(Protocol):
-    """A small file that its one writer shares with reading processes: stores are seen at once, and are durable after
-    `sync`. Every block has its room from the start, so that a full disk refuses no store. Readers open the file."""
+    """A small file that its one writer shares with reading processes, which open the file: stores are visible at once,
+    and durable after `sync`. Every block is allocated from the start, so that a full disk refuses no store."""
 
     def size(self) -> int: ...
 
     def load(self, position: int, length: int) -> bytes:
-        """Fewer bytes only where they end, or where somebody has cut the file short."""
+        """Read bytes; fewer than `length` only at the end, also if the file was cut short."""
         ...
 
     def store(self, position: int, data: bytes) -> None:
-        """OSError where the file was tampered with, or the disk fails."""
+        """Raises OSError if the file was tampered with, or the disk fails."""
         ...
 
     def sync(self) -> None: ...
@@ -107,24 +107,23 @@ class Allocated(Protocol):
 
 
 class Lock(Protocol):
-    """The directory's one writer. Released by `release`, or by the end of the process.
+    """The lock of the directory's one writer. Released by `release`, or by the end of the process.
 
     The lock file's first line is the holder's pid, from the moment the lock is taken; see `files.holder`.
     """
 
     def publish(self, address: str | None) -> None:
-        """Tell other processes where this one listens, or that it does not."""
+        """Write the address where this process listens into the lock file; None: it does not listen."""
         ...
 
     def hold(self, path: str) -> None:
-        """Lock another file of the directory as well, in place of the one held before: who finds the lock file gone
-        finds this one locked. It only ever grows. DirectoryLocked if another process has it."""
+        """Lock another file of the directory as well, in place of the one held before: a process that finds the lock
+        file gone finds this one locked. The file only ever grows. Raises DirectoryLocked if another process has it."""
         ...
 
     def is_in_place(self) -> bool:
-        """Whether the files that are locked are still those that others find there, and none was cut short. Where they
-        are not, they were removed or replaced, or the directory was renamed, and another process may have become the
-        writer."""
+        """Whether the locked files still have their names, and none was cut short. If not, they were removed or
+        replaced, or the directory was renamed, and another process may have become the writer."""
         ...
 
     def release(self) -> None: ...
@@ -139,7 +138,7 @@ class Files(Protocol):
         ...
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
-        """Raises FileNotFoundError if it is missing and not to be created."""
+        """Open a file. Raises FileNotFoundError if it is missing and `create` is false."""
         ...
 
     def entries(self, directory: str) -> list[DirectoryEntry]:
@@ -163,9 +162,9 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> Allocated:
-        """Have `size` bytes to be written; the file is created or grown to that size, with zeroes.
+        """Create or grow the file to `size` bytes, with zeroes, and allocate all of them.
 
-        StorageFull where the disk has no room for all of them. `allocated_bytes`: so many have it already.
+        Raises StorageFull if the disk has no room. The first `allocated_bytes` are allocated already.
         """
         ...
 
@@ -174,13 +173,13 @@ class Files(Protocol):
         ...
 
     def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
-        """Who has locked `path`, or `held` beside it; None if nobody has, whatever a process that is gone left in the
-        file."""
+        """The process that has locked `path`, or `held` beside it; None if neither is locked, even if a process that
+        ended left its pid in the file."""
         ...
 
 
 def storage_error(what: str, error: OSError | StorageError) -> StorageError:
-    """`what` went wrong because of `error`, as an error of ours: a full disk stays one, and so do spent descriptors."""
+    """The StorageError for `error`, with `what` went wrong; a full disk and spent descriptors keep their types."""
     kind: type[StorageError] = StorageError
     if isinstance(error, StorageFull | DescriptorsExhausted):
         kind = type(error)
@@ -207,7 +206,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def read_view(file: File, position: int, length: int, into: Into = None, *, nowait: bool = False) -> memoryview:
-    """Up to `length` bytes, in `into` as far as that is large enough, else in memory of their own."""
+    """Up to `length` bytes, in `into` if that is large enough, else in new memory."""
     if into is None or length > len(into):
         if not nowait:
             return memoryview(file.read(position, length))
@@ -217,24 +216,24 @@ def read_view(file: File, position: int, length: int, into: Into = None, *, nowa
 
 
 def would_block(path: str) -> BlockingIOError:
-    """For who was asked not to wait and would have to."""
+    """The error of a call that was asked not to wait and would have to."""
     return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
 
 
 def deleted(path: str) -> FileNotFoundError:
-    """For who syncs a file that has no name any more."""
+    """The error of syncing a file that has been unlinked."""
     return FileNotFoundError(errno.ENOENT, "the file was deleted under the log", path)
 
 
 def sync_fault(path: str, error_number: int, is_nameless: bool) -> OSError | None:
-    """What `File.sync` would have raised, for who had the file's `sync_descriptor` synced elsewhere."""
+    """The error `File.sync` would have raised, after its `sync_descriptor` was synced elsewhere; None if none."""
     if error_number:
         return OSError(error_number, os.strerror(error_number), path)
     return deleted(path) if is_nameless else None
 
 
 def own_name(path: str) -> str:
-    """The last name of a path; of one that ends in '.' or '..' the name of the directory that this is."""
+    """The last name of a path; for one that ends in '.' or '..', the name of that directory."""
     return os.path.basename(os.path.abspath(path))
 
 
@@ -248,8 +247,8 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def in_forked_children(start_over: Callable[[], None]) -> None:
-    """Call `start_over` in every child that is forked from now on: it has one thread, and the locks of all the others.
+    """Call `start_over` in every child forked from now on: it has one thread, and locks that other threads held.
 
-    For as long as the process lives.
+    Registered for the life of the process.
     """
     os.register_at_fork(after_in_child=start_over)

@@ -1,10 +1,10 @@
-r"""What stands in a lock file: who writes the directory, and where it listens.
+r"""The content of a lock file: the process that writes the directory, and where it listens.
 
     4711\n                                  the pid
     127.0.0.1:9092 6b085b10\n               the address, if there is one, and a CRC-32 of both
 
-The file is written in place under other processes' eyes, and a reader may find half of a change, or what a killed
-holder left behind a shorter text. The checksum tells: an address is whole or it is not there.
+The file is written in place while other processes read it, so a reader may find half of a change, or remains of a
+killed holder behind a shorter text. The checksum decides: an address is whole or absent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOLDER_BYTES_MAX: Final = 4096
 class WriterInfo:
     """The process that writes a directory; `address` is "host:port" where it listens, if it does.
 
-    `pid` is None where the lock file does not tell, as in the instant between taking the lock and saying so.
+    `pid` is None if the lock file does not say, as in the instant between taking the lock and writing it.
     """
 
     pid: int | None
@@ -36,7 +36,7 @@ def format_holder(pid: int, address: str | None) -> bytes:
 
 
 def parse_holder(data: bytes) -> WriterInfo:
-    """As much as can be told; never an address that is not the holder's."""
+    """What the bytes say for certain; never an address that is not the holder's."""
     first, _, rest = data.partition(b"\n")
     digits = first.strip()
     pid = int(digits) if digits.isdigit() else None
@@ -47,7 +47,7 @@ def parse_holder(data: bytes) -> WriterInfo:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether nothing but what one holder wrote at one time is there: else it is worth another look."""
+    """Whether the bytes are exactly what one holder writes: if not, they are worth another read."""
     holder = parse_holder(data)
     return holder.pid is not None and data == format_holder(holder.pid, holder.address)
 

@@ -1,4 +1,4 @@
-"""A file system in memory: what ":memory:" runs on, and what the power-loss harness reads its images with."""
+"""A file system in memory, for ":memory:" and for the images of the power-loss harness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foldlog.files.holder import WriterInfo, format_holder, parse_holder
 
 
 class FileNode:
-    """One file's bytes, whatever it is called. Open handles share it, also after its name went away.
+    """One file's bytes, under any name. Open handles share it, also after it was unlinked.
 
     `data` is `bytes` until the first write: many file systems may start from the same bytes without copying them.
     """
@@ -28,7 +28,7 @@ class FileNode:
         self.is_deleted = False  # its name is gone
 
     def writable(self) -> bytearray:
-        """The bytes, ours to change. The caller holds the file system's lock."""
+        """The bytes for writing, copied if they are shared. The caller holds the file system's lock."""
         self.modified_ms = time.time_ns() // 1_000_000
         data = self.data
         if isinstance(data, bytes):
@@ -76,7 +76,7 @@ class MemoryFile:
 
     def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
         self._refuse_closed()
-        # Every view is released before the lock is: a bytearray that is looked at cannot grow.
+        # Every view is released before the lock is: a bytearray with a view on it cannot grow.
         with (
             self._lock,
             memoryview(self.node.data) as view,
@@ -148,7 +148,7 @@ class MemoryAllocated:
             raise IndexError(f"bytes {position} to {position + len(data)} are outside of the {self._size} allocated")
         with self._lock:
             kept = self.node.writable()
-            kept.extend(bytes(max(0, position - len(kept))))  # where somebody cut it short: as a real file does
+            kept.extend(bytes(max(0, position - len(kept))))  # if it was cut short: as a real file does
             kept[position : position + len(data)] = data
 
     def sync(self) -> None:
@@ -165,7 +165,7 @@ class MemoryAllocated:
 
 
 class MemoryLock:
-    """The directory's one writer, within this file system."""
+    """The lock of the directory's one writer, within this file system."""
 
     __slots__ = ("_file", "_files", "_held", "_held_bytes", "_is_held")
 
@@ -323,7 +323,7 @@ class MemoryFiles:
         return lock
 
     def lock_node(self, node: FileNode) -> bool:
-        """Whether the file was free; it is locked from here on."""
+        """Lock the file; False if it was locked already."""
         with self._lock:
             was_locked, node.is_locked = node.is_locked, True
             return not was_locked
@@ -337,7 +337,7 @@ class MemoryFiles:
             return WriterInfo(None) if isinstance(beside, FileNode) and beside.is_locked else None
 
     def find(self, path: str) -> Node | None:
-        """The node at a path, None if there is none. Also for the harness, which keeps its books by node."""
+        """The node at a path, or None. Also for the harness, which keeps its records by node."""
         node: Node = self.root
         for name in path_parts(path):
             if not isinstance(node, DirectoryNode):

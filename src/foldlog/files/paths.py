@@ -1,7 +1,7 @@
-"""Paths that people name, outside of a log's directory: what is there, small files whole, and names made durable.
+"""Paths that users name, outside of a log's directory: queries, reading small files whole, making names durable.
 
-What a log writes goes through `Files`, which a test can own and cut the power of. This is for the rest: configuration,
-schemas, keys, and the files and directories of views, whose engines write them on their own.
+A log writes through `Files`, which tests can replace to cut the power. This is for the rest: configuration, schemas,
+keys, and the files and directories of views, which their engines write.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 
 class DiskSpace(NamedTuple):
-    """Of the file system that a path is on. `free_bytes` is what this user may still write."""
+    """Space of the file system that a path is on. `free_bytes` is what this user may still write."""
 
     size_bytes: int
     free_bytes: int
 
 
 def as_text(path: Any) -> Any:
-    """The text of a path object; anything else as it is, for who says what is wrong with it.
+    """The text of a path object; anything else unchanged, for a later check to refuse.
 
     >>> from pathlib import PurePosixPath
     >>> as_text(PurePosixPath("data/log")), as_text(7)
@@ -31,7 +31,7 @@ def as_text(path: Any) -> Any:
 
 
 def absolute(path: str | PathLike[str], base: str = "") -> str:
-    """As it is still meant when the process has changed its directory. Relative ones begin at `base`, if that is given.
+    """An absolute path, independent of the current directory. Relative paths begin at `base`, if given.
 
     >>> absolute("views/shop.db", "/srv/pipeline"), absolute("/tmp/shop.db", "/srv/pipeline")
     ('/srv/pipeline/views/shop.db', '/tmp/shop.db')
@@ -65,7 +65,7 @@ def is_directory(path: str) -> bool:
 
 
 def is_special(path: str) -> bool:
-    """A pipe, a socket or a device: opening one may never end. False for what cannot be looked at."""
+    """Whether it is a pipe, a socket or a device: opening one may block for ever. False if it cannot be examined."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -74,7 +74,7 @@ def is_special(path: str) -> bool:
 
 
 def identity(path: str) -> tuple[int, int]:
-    """What tells a file from another one that took its name; OSError where there is none."""
+    """Distinguishes a file from another one that took its name; raises OSError if there is none."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
@@ -85,30 +85,30 @@ def disk_space(path: str) -> DiskSpace:
 
 
 def read_bytes(path: str | PathLike[str], at_most: int = -1) -> bytes:
-    """The whole of a small file, or so much of it."""
+    """The whole of a small file, or its first `at_most` bytes."""
     with open(path, "rb") as file:
         return file.read(at_most)
 
 
 def opened(path: str) -> BufferedReader:
-    """For who reads a large file piece by piece, and closes it."""
+    """Open a file for reading piece by piece; the caller closes it."""
     return open(path, "rb")
 
 
 def read_text(path: str | PathLike[str], encoding: str = "utf-8") -> str:
-    """UnicodeDecodeError, a ValueError, where it is not such text."""
+    """The text of a file. Raises UnicodeDecodeError, a ValueError, if it is not in that encoding."""
     with open(path, encoding=encoding) as file:
         return file.read()
 
 
 def make_parents(path: str) -> None:
-    """The directories above a file; fine if they exist."""
+    """Create the directories above a file; fine if they exist."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def write_secret(path: str, data: bytes) -> None:
-    """Make a file that only its owner reads, durably. Where there is one already, or another process is first, that one
-    stays."""
+    """Durably create a file that only its owner can read. An existing one stays, also if another process makes it
+    first."""
     draft = f"{path}.{os.urandom(4).hex()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -122,7 +122,7 @@ def write_secret(path: str, data: bytes) -> None:
 
 
 def put_first(draft: str, path: str) -> bool:
-    """Give a whole file its name as well, durably, unless something has that name: whether it has it now."""
+    """Link a complete file to `path` as well, durably, unless that name is taken; whether it has the name now."""
     try:
         os.link(draft, path)  # unlike a rename, it fails where there is one
     except FileExistsError:
@@ -132,9 +132,9 @@ def put_first(draft: str, path: str) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with all that is in it. Out of the way in one step first: half of it under its name would be
-    worse than none."""
-    import shutil  # it takes a while, and few remove anything
+    """Remove a directory with its content. It is renamed first, in one step: half of it under its name would be worse
+    than none."""
+    import shutil  # slow to import, and seldom needed
 
     doomed = f"{path}.dropped"
     shutil.rmtree(doomed, ignore_errors=True)
@@ -144,12 +144,12 @@ def remove_tree(path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Returns once the names in it are on disk."""
+    """Return once the names in the directory are on disk."""
     _sync(path or ".")
 
 
 def sync_file(path: str) -> None:
-    """Returns once the file is on disk; one that somebody removed meanwhile needs no sync."""
+    """Return once the file is on disk; one that was removed meanwhile needs no sync."""
     try:
         _sync(path)
     except FileNotFoundError:

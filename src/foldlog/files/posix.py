@@ -17,14 +17,14 @@ from foldlog.files.base import FULL, Buffer, DirectoryEntry, deleted, would_bloc
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
 from foldlog.limits import DESCRIPTORS_LEFT_BY_FILES, DESCRIPTORS_MAX, READ_CHUNK_BYTES
 
-_IOV_MAX = 1024  # what Linux and macOS take in one pwritev
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
+_IOV_MAX = 1024  # the most that Linux and macOS take in one pwritev
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere the system cannot tell, and reads wait
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.ENOSYS)
 _NAMES_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 _LOOK_TRIES = 20
 _LOCK_TRIES = 500
 _RENEWED_LOCKS_MAX = 100  # how often a lock file may vanish while it is being locked
-_LOCK_PAUSE_S = 0.001  # 20 are far longer than a look at the lock takes, 500 than a process that writes for a moment
+_LOCK_PAUSE_S = 0.001  # 20 are far longer than a look at the lock, 500 than a short write elsewhere
 
 if sys.platform == "darwin":
 
@@ -43,7 +43,7 @@ class PosixFile:
     def __init__(self, owner: PosixFiles, path: str, descriptor: int) -> None:
         self._owner = owner
         self._descriptor = descriptor
-        self._can_tell = True  # whether the file system knows what of the file is in memory
+        self._can_tell = True  # whether the file system knows which parts of the file are in memory
         self.path = path
 
     @property
@@ -56,7 +56,7 @@ class PosixFile:
     def read(self, position: int, length: int) -> bytes:
         try:
             data = os.pread(self._descriptor, length, position)
-        except IsADirectoryError as error:  # which opens like a file, and only pread knows better
+        except IsADirectoryError as error:  # a directory opens like a file, and only pread fails
             raise IsADirectoryError(error.errno, error.strerror, self.path) from None
         if len(data) == length or not data:
             return data
@@ -76,7 +76,7 @@ class PosixFile:
         have = 0
         while have < len(view):
             try:
-                # Where a part is in memory, that part is read, and the next call says that the rest is not.
+                # If a part is in memory, that part is read, and the next call fails for the rest.
                 count = os.preadv(self._descriptor, [view[have:]], position + have, flags)
             except OSError as error:
                 if not flags or error.errno not in _CANNOT_TELL:
@@ -85,7 +85,7 @@ class PosixFile:
                 continue
             if count == 0:
                 if flags and position + have < self.size():
-                    raise would_block(self.path)  # Linux 5.9 and 5.10 say 0 where they mean EAGAIN
+                    raise would_block(self.path)  # Linux 5.9 and 5.10 return 0 instead of EAGAIN
                 break
             have += count
         return have
@@ -127,13 +127,13 @@ class PosixFile:
 
 
 def _refuse_nameless(descriptor: int, path: str) -> None:
-    """A file that was deleted while it is open takes all that is written, and keeps it until it is closed."""
+    """Raise FileNotFoundError if the file was unlinked: it accepts writes, and loses them when it is closed."""
     if os.fstat(descriptor).st_nlink == 0:
         raise deleted(path)
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
-    """What is left of `buffers` once `count` bytes of them are written (writes may be short)."""
+    """The rest of `buffers` after `count` bytes were written (writes may be short)."""
     if len(buffers) == 1 and len(buffers[0]) == count:
         return ()
     for index, buffer in enumerate(buffers):
@@ -145,8 +145,8 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
 
 
 class PosixAllocated:
-    """A descriptor. Written with pwrite: who stores through a map is killed by it once somebody has cut the file short,
-    or has punched a hole into it that a full disk does not fill."""
+    """A descriptor, written with pwrite: a store through a memory map would kill the process if the file was cut short,
+    or had a hole that a full disk cannot fill."""
 
     __slots__ = ("_descriptor", "_owner", "_size", "path")
 
@@ -186,11 +186,11 @@ class PosixAllocated:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        self.close()  # replaced by a larger one: the last thread that was in it has left
+        self.close()  # replaced by a larger one, and the last thread that used it has left
 
 
 class PosixLock:
-    """flock on a file that names its holder. The kernel lets go of it when the process ends, however it ends."""
+    """flock on a file that names its holder. The kernel releases it when the process ends, however it ends."""
 
     __slots__ = ("_descriptor", "_held", "_held_bytes", "_held_path", "_path")
 
@@ -204,7 +204,7 @@ class PosixLock:
     def hold(self, path: str) -> None:
         descriptor = _descriptor_of(path, os.O_RDWR)
         try:
-            # Who only looks has it for an instant, and so has a writer that is just ending.
+            # A process that only looks has it for an instant, and so has a writer that is just ending.
             if not any(_try_lock(descriptor, fcntl.LOCK_EX) for _ in _attempts(_LOCK_TRIES)):
                 raise DirectoryLocked(os.path.dirname(path), _flock_owner(descriptor), lock_is_gone=True)
         except BaseException:
@@ -216,7 +216,7 @@ class PosixLock:
 
     def is_in_place(self) -> bool:
         if self._descriptor < 0:
-            return True  # let go of: what is written now is refused for other reasons
+            return True  # released: writes are refused for other reasons
         return _is_named(self._descriptor, self._path) and (self._held < 0 or self._is_held_in_place())
 
     def _is_held_in_place(self) -> bool:
@@ -224,7 +224,7 @@ class PosixLock:
             ours, named = os.fstat(self._held), os.stat(self._held_path)
         except OSError as error:
             return error.errno not in _NAMES_NOTHING
-        # A store into a file that was cut short makes it longer again, but never as long as it was.
+        # A store into a file that was cut short makes it longer again, but not as long as it was.
         was_cut, self._held_bytes = ours.st_size < self._held_bytes, max(ours.st_size, self._held_bytes)
         return os.path.samestat(ours, named) and not was_cut
 
@@ -234,7 +234,7 @@ class PosixLock:
         os.ftruncate(self._descriptor, len(data))
 
     def release(self) -> None:
-        self._let_go_of_held()  # first: who finds the other one free takes both
+        self._let_go_of_held()  # first: a process that finds the other one free takes both
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.ftruncate(descriptor, 0)
@@ -263,8 +263,8 @@ class PosixFiles:
 
     @staticmethod
     def from_root(path: str) -> str:
-        """The path as it still is when the process has changed its directory. Not abspath, which takes `link/..` for
-        nothing: it is the parent of where the link leads."""
+        """The path, independent of the current directory. Not abspath, which drops `link/..`: that is the parent of the
+        link's target."""
         if os.path.isabs(path):
             return path
         whole = os.path.join(os.getcwd(), path)
@@ -351,11 +351,11 @@ class PosixFiles:
 
 
 def _descriptor_of(path: str, flags: int) -> int:
-    """Every open of a file goes here. An open of a pipe waits for its other end, and of a device for who knows what:
-    neither is waited for (of a file, O_NONBLOCK says nothing), and neither is a file of a log."""
+    """All opens of files come here. Opening a pipe waits for its other end, and a device may block, too: with
+    O_NONBLOCK, which does nothing for files, neither is waited for; and neither is a file of a log."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # who reads a directory is told so
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a directory raises its own error
         return descriptor
     os.close(descriptor)
     raise StorageError(
@@ -365,7 +365,7 @@ def _descriptor_of(path: str, flags: int) -> int:
 
 
 def _open(path: str, flags: int) -> int:
-    """OSError with EMFILE also where a descriptor could be had, and is left to the connections of this process."""
+    """Raises EMFILE also while descriptors are free, if those are reserved for this process's connections."""
     try:
         descriptor = _descriptor_of(path, flags)
     except OSError as error:
@@ -385,7 +385,7 @@ def _no_descriptor(path: str) -> OSError:
 
 
 def descriptor_advice() -> str:
-    """What the limit is, and what to do about it."""
+    """Names the limit, and how to raise it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         f"this process may have {limit} files and connections open at a time; raise that limit (ulimit -n, or"
@@ -394,8 +394,8 @@ def descriptor_advice() -> str:
 
 
 def leaves_descriptors(descriptor: int, wanted: int) -> bool:
-    """Whether `wanted` descriptors may be left beside this one, which was just opened; a quarter of the limit if that
-    is less. The system gives the lowest number that is free, so the number tells how many are taken."""
+    """Whether `wanted` descriptors, or a quarter of the limit if that is less, are left besides this one, which was
+    just opened. The system gives out the lowest free number, so the number shows how many are taken."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or descriptor < limit - min(wanted, limit // 4):
         return True
@@ -403,15 +403,15 @@ def leaves_descriptors(descriptor: int, wanted: int) -> bool:
 
 
 def files_open_max() -> int:
-    """How many files a log can have open at a time here, where nothing else has any, once the limit is raised."""
+    """How many files a log can have open here once the limit is raised, if nothing else has any."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     return limit - min(DESCRIPTORS_LEFT_BY_FILES, limit // 4)
 
 
 def raise_descriptor_limit() -> bool:
-    """Every partition that is written keeps a file open, and the usual soft limit of 1024 is meant for others: as much
-    as the hard limit allows. A library does so when it turns out to be needed, and not before."""
+    """Raise the soft limit as far as the hard limit allows; False if it was there already. Every written partition
+    keeps a file open, and the usual 1024 are too few. As a library, only when it turns out to be needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -421,11 +421,11 @@ def raise_descriptor_limit() -> bool:
 
 
 def _allocate(descriptor: int, path: str, start: int, size: int) -> None:
-    """Room for every block up to `size`, and a file of that size; the bytes are what they were.
+    """Allocate every block up to `size`, and grow the file to it; its bytes stay the same.
 
-    A store into a block that has none yet fails on a full disk: a hole, as `rsync -S` leaves where zeroes were, or a
-    block that a copy shares with its original (`cp --reflink`). Every one is written, while nothing depends on it:
-    posix_fallocate would fill the holes, and leave what is shared.
+    A store into an unallocated block fails on a full disk: a hole, as `rsync -S` leaves for zeroes, or a block that a
+    copy shares with its original (`cp --reflink`). So every block is written here, while nothing depends on it:
+    posix_fallocate would fill holes, but leave shared blocks.
     """
     try:
         for position in range(start, size, READ_CHUNK_BYTES):
@@ -443,14 +443,14 @@ def _allocate(descriptor: int, path: str, start: int, size: int) -> None:
 
 
 def _locked(path: str) -> int:
-    """The descriptor of the lock file, which is ours and is the one that has that name."""
+    """Lock the file, and return its descriptor once the locked file is the one that has that name."""
     for _ in range(_RENEWED_LOCKS_MAX):
         descriptor = _descriptor_of(path, os.O_RDWR | os.O_CREAT)
         try:
             for tries in _attempts(_LOCK_TRIES):
                 if _try_lock(descriptor, fcntl.LOCK_EX):
                     break
-                # Who only looks (lock_holder) has it for an instant; who does not listen, perhaps for a moment.
+                # A process that only looks (lock_holder) has it for an instant; one that does not listen may end soon.
                 holder = parse_holder(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
                 if tries >= _LOCK_TRIES or (tries >= _LOOK_TRIES and holder.address is not None):
                     raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
@@ -459,12 +459,12 @@ def _locked(path: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # it was removed between opening and locking it: whoever comes next locks another
+        os.close(descriptor)  # it was removed between opening and locking: another process would lock a new one
     raise DirectoryLocked(os.path.dirname(path), None)
 
 
 def _is_named(descriptor: int, path: str) -> bool:
-    """Whether `path` is the name of what is open; yes where the system cannot say, as it may the next time."""
+    """Whether `path` names the open file; True if the system cannot say, as it may the next time."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError as error:
@@ -483,14 +483,14 @@ def _holder_of(path: str) -> WriterInfo | None:
                 return None
             data = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
             if is_whole(data):
-                break  # else it is just being written
+                break  # if not, it is just being written
         return parse_holder(data)
     finally:
         os.close(descriptor)  # and with it the lock, if we got it
 
 
 def _owner_of(path: str) -> WriterInfo | None:
-    """Who has locked a file that says nothing of its holder."""
+    """The process that has locked a file which does not name its holder; None if it is not locked."""
     try:
         descriptor = _descriptor_of(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -504,7 +504,7 @@ def _owner_of(path: str) -> WriterInfo | None:
 
 
 def _flock_owner(descriptor: int) -> int | None:
-    """The process that has the file locked, as far as the system tells: Linux does, in /proc/locks."""
+    """The process that has the file locked, if the system says so: Linux does, in /proc/locks."""
     status = os.fstat(descriptor)
     # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234567 0 EOF
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -514,11 +514,11 @@ def _flock_owner(descriptor: int) -> int | None:
     except OSError:
         return None
     owners = [int(line[4]) for line in fields if line[1:2] == ["FLOCK"] and line[5:6] == [wanted]]
-    return next((owner for owner in owners if owner > 0), None)  # 0 or less: of another container
+    return next((owner for owner in owners if owner > 0), None)  # 0 or less: in another container
 
 
 def _attempts(count: int) -> Iterator[int]:
-    """So many tries at a lock, a moment apart, counted from 1."""
+    """Number attempts at a lock from 1 to `count`, with a pause before each but the first."""
     for number in range(1, count + 1):
         if number > 1:
             time.sleep(_LOCK_PAUSE_S)

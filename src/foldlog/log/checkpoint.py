@@ -1,17 +1,16 @@
-"""What is durable, in one small file: its one writer stores into it, every other process reads it.
+"""The durable state of all partitions in one small file: the directory's writer stores into it, other processes read
+it.
 
-A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every data sync and
-reaches the disk at most a second later. The second ("firm") is stored, and synced, only when a loss would
-change what the log holds: when the log start moves, or before compaction makes gaps. The two are never
-unsynced at the same time, so a cut that tears one sector leaves the other. No slot shares a sector with
-another partition: writing one cannot tear its neighbour. Assumed of the disk: a sector of 512 bytes that is
-not being written keeps what it holds.
+A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every data sync and reaches the disk
+at most a second later. The second ("firm") is stored, and synced, only where a loss would change what the log holds:
+when the log start moves, say, or before compaction makes gaps. The two are never unsynced at the same time, so a power
+cut that tears one sector leaves the other. No slot shares a sector with another partition: writing one cannot tear its
+neighbour. Assumed of the disk: a sector of 512 bytes that is not being written keeps its content.
 
-Two numbers count two things. The number of a store rises with each, and tells which of the two sectors is the
-newer one. The generation rises when the names in the partition's directory change, and is odd while they do: a
-reading process, which takes no lock, lists the directory between two equal even readings, and so never sees
-half of a swap. A writer that dies in between leaves an odd one; the next open finishes the change and makes it
-even.
+The number of a store rises with each store: it shows which of the two sectors is newer. The generation rises when the
+names in the partition's directory change, and is odd while they do: a reading process, which takes no lock, lists the
+directory between two equal even readings, and so never sees half of a swap. A writer that dies in between leaves it
+odd; the next open finishes the change and makes it even.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _HAS_PRODUCERS = 4
 
 
 class StartReason(IntEnum):
-    """Why the log starts where it does: the answer to a reader who asks for less."""
+    """Why the log starts where it does: the answer to a read below it."""
 
     WRITTEN = 0
     RETENTION_SIZE = 1
@@ -62,7 +61,7 @@ class StartReason(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> StartReason:
-        return cls.UNKNOWN  # one that a newer foldlog knows
+        return cls.UNKNOWN  # a reason of a newer foldlog
 
     @property
     def sentence(self) -> str:
@@ -82,9 +81,9 @@ _START_SENTENCES = {
 def out_of_range(
     label: tuple[str, int], offset: int, start: int, end: int, reason: StartReason = StartReason.UNKNOWN
 ) -> OffsetOutOfRange:
-    """What became of an offset that a log from `start` to `end` does not hold, for everybody who reads one.
+    """The error for reading an offset that a log from `start` to `end` does not hold.
 
-    `reason` is why the log starts there, as far as it is known: a cluster does not tell.
+    `reason`: why the log starts there, if known; a cluster does not say.
     """
     beyond = "it is not written yet, or the log was cut short or made anew since it was"
     return OffsetOutOfRange(*label, offset, start, end, beyond if offset >= end else reason.sentence)
@@ -92,7 +91,7 @@ def out_of_range(
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """What one slot says. Offsets are exclusive ends, but for log_start_offset and active_base_offset."""
+    """The state in one slot. Offsets are exclusive ends, but for log_start_offset and active_base_offset."""
 
     generation: int = 0  # odd while names are being changed
     log_start_offset: int = 0
@@ -100,14 +99,14 @@ class SlotState:
     durable_offset: int = 0
     active_base_offset: int = 0
     active_position: int = 0  # where durable_offset is in the active segment
-    cleaned_offset: int = 0  # compaction has been through everything below
+    cleaned_offset: int = 0  # compaction has processed everything below
     gaps_below: int = 0  # only below this may offsets be missing between batches
     segment_count: int = 1
     leader_epoch: int = 0
     start_reason: StartReason = StartReason.WRITTEN
     clean: bool = False
     poisoned: bool = False
-    has_producers: bool = False  # an idempotent producer has written here: its state must be known before the next
+    has_producers: bool = False  # an idempotent producer has written: its state is loaded before the next such append
 
 
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
@@ -138,7 +137,7 @@ def _encode(number: int, state: SlotState) -> bytes:
 
 
 def _decode(data: bytes) -> tuple[int, SlotState] | None:
-    """The number of the store, and what was stored; None if it is not whole."""
+    """The number of the store, and the stored state; None if it is not whole."""
     body = data[: _LAYOUT.size]
     if len(data) < _STATE_BYTES or _CRC.unpack_from(data, _LAYOUT.size)[0] != crc32c(body) ^ 0xFFFFFFFF:
         return None
@@ -163,9 +162,9 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
 
 
 class _ReadOnlyFile:
-    """The file as a reader has it: read at each look, since another process writes it. Any thread.
+    """The file for a reading process: read at each load, since another process writes it. Any thread.
 
-    Does not promise that what it reads is whole: who loads checks the CRC.
+    What it reads may be half of a store: the loader checks the CRC.
     """
 
     def __init__(self, file: File) -> None:
@@ -181,7 +180,7 @@ class _ReadOnlyFile:
 
 
 class Checkpoint:
-    """The file of all slots. Its writer is the directory's; stores to one slot come from one thread at a time."""
+    """The file of all slots. Only the directory's writer stores; stores to one slot come from one thread at a time."""
 
     def __init__(self, files: Files, path: str, file: Allocated, write: bool, directory_lock: Lock | None) -> None:
         """Use `Checkpoint.open`."""
@@ -190,8 +189,8 @@ class Checkpoint:
         self._file = file
         self._write = write
         self._directory_lock = directory_lock
-        # Guards the counts and the file's size, not the stores: each slot has one who stores, in bytes of its own. A
-        # leaf, taken under a partition's state lock.
+        # Guards the counts and the file's size, not the stores: each slot has one storing thread, and bytes of its own.
+        # A leaf, taken under a partition's state lock.
         self._lock = threading.Lock()
         self._stores = 0
         self._synced_stores = 0
@@ -199,9 +198,9 @@ class Checkpoint:
 
     @classmethod
     def open(cls, files: Files, path: str, *, write: bool, directory_lock: Lock | None = None) -> Checkpoint:
-        """Open the file; a writer creates it. CorruptLog if it is something else.
+        """Open the file; a writer creates it. Raises CorruptLog if it is something else.
 
-        With `directory_lock`, its writer is told when that is lost: see `lost`.
+        With `directory_lock`, `lost` reports when that lock is lost.
         """
         size = SECTOR_BYTES
         if not write or files.exists(path):
@@ -221,7 +220,7 @@ class Checkpoint:
         return Slot(self, number)
 
     def reserve(self, number: int) -> None:
-        """Make sure that a writer's file holds slot `number`; StorageFull if the disk has no room for it."""
+        """Make sure that a writer's file holds slot `number`; raises StorageFull if the disk has no room for it."""
         if not self._write:
             return
         needed = _position(number + 1)
@@ -230,14 +229,14 @@ class Checkpoint:
             if allocated_bytes >= needed:
                 return
             size = _position((number // _GROW_SLOTS + 1) * _GROW_SLOTS)
-            # The old one stays open for threads that are in it; it is the same file.
+            # The old descriptor stays open for threads that use it; it is of the same file.
             self._file = _allocate(self._files, self.path, size, allocated_bytes)
 
     def lost(self) -> LockLost | None:
-        """What to tell who would write, or acknowledge, in a directory that may have another writer by now.
+        """LockLost if the directory may have another writer by now, so that nothing may be written or acknowledged.
 
-        Looks each time, which takes 3 microseconds: a second writer that has opened the directory meanwhile must not
-        find its bytes written over. What is lost stays lost: another process may have been in between.
+        Checks each time, which takes 3 microseconds: the bytes of a second writer must not be overwritten. Once lost,
+        always lost: another process may have written in between.
         """
         if self._directory_lock is None or self.lost_lock is not None:
             return self.lost_lock
@@ -247,7 +246,7 @@ class Checkpoint:
         return self.lost_lock
 
     def refuse_if_lost(self) -> None:
-        """Raise what `lost` tells."""
+        """Raise the error that `lost` returns."""
         lost = self.lost()
         if lost is not None:
             raise lost
@@ -260,21 +259,21 @@ class Checkpoint:
         self.sync()
 
     def load(self, position: int, length: int) -> bytes:
-        """Fewer bytes only where the file ends."""
+        """Read bytes; fewer than `length` only at the end of the file."""
         try:
             return self._file.load(position, length)
         except OSError as error:
             raise storage_error(f"{self.path} could not be read", error) from error
 
     def store(self, position: int, data: bytes) -> int:
-        """Store, and return a ticket: the store is durable once `is_synced(ticket)`. StorageError if that fails, as it
-        can where somebody tampered with the file."""
+        """Store, and return a ticket: the store is durable once `is_synced(ticket)`. Raises StorageError if that fails,
+        as it can if the file was tampered with."""
         try:
             self._file.store(position, data)
         except OSError as error:
             raise storage_error(f"{self.path} could not be written", error) from error
-        # Counted after the store: a sync that begins between the two covers it and does not say so, which costs a sync.
-        # Counted before, it would be called durable by a sync that has not seen it.
+        # Counted after the store: a sync that begins in between covers it without knowing, which costs another sync.
+        # Counted before, a sync that has not seen it would call it durable.
         with self._lock:
             self._stores += 1
             return self._stores
@@ -288,7 +287,7 @@ class Checkpoint:
         return ticket <= self._synced_stores
 
     def sync(self) -> None:
-        """Everything stored before the call is durable on return; StorageError if the disk refuses."""
+        """Make everything stored before the call durable; raises StorageError if the disk refuses."""
         stores = self._stores
         try:
             self._file.sync()
@@ -312,7 +311,7 @@ def is_checkpoint(data: bytes) -> bool:
 
 
 def _refuse_other_file(path: str, file: File) -> None:
-    """CorruptLog if it is no checkpoint, NewerVersion if it is one of a version that is not known yet."""
+    """Raise CorruptLog if it is no checkpoint, NewerVersion if it is one of an unknown version."""
     head = file.read(0, _HEAD_BYTES)
     found = _ANY_MAGIC.match(head)
     if found and int(found["version"]) > VERSION:
@@ -335,7 +334,7 @@ def _position(number: int) -> int:
 
 
 class Slot:
-    """One partition's place in the checkpoint. Owned by the partition; readers in other processes only load."""
+    """One partition's slot in the checkpoint. Owned by the partition; other processes only load."""
 
     def __init__(self, checkpoint: Checkpoint, number: int) -> None:
         self._checkpoint = checkpoint
@@ -343,34 +342,34 @@ class Slot:
         self._firm = self._hot + SECTOR_BYTES
         self._slot_number = number
         self._hot_ticket = 0
-        self._stores = -1  # not known yet: the next number must be above both sectors'
+        self._stores = -1  # not known yet: the next number must be above those of both sectors
 
     def load(self) -> SlotState | None:
-        """The newest state that is whole, or None if there is none. A cut may leave either sector the newer one."""
+        """The newest whole state, or None. After a power cut either sector may be the newer one."""
         found = [self._load_sector(self._hot), self._load_sector(self._firm)]
         number, state = max((pair for pair in found if pair), key=_number, default=(0, None))
         self._stores = max(self._stores, number)
         return state
 
     def load_live(self) -> SlotState | None:
-        """As `load`, beside a writer, who may be in the middle of a store: the hot sector is mostly the newer one then.
+        """As `load`, beside a writer that may be in the middle of a store; the hot sector is usually the newer one.
 
-        The firm one is while it is being synced, and after a power cut that lost the store which followed. Raises
-        CorruptLog if the hot one is damaged: what the other says may be long ago, and would hide records.
+        The firm one is newer while it is being synced, and after a power cut that lost the hot store after it. Raises
+        CorruptLog if the hot one is damaged: the state in the firm one may be old, and would hide records.
         """
         for attempt in range(_LOAD_TRIES):
             data = self._checkpoint.load(self._hot, SECTOR_BYTES + _STATE_BYTES)
             found = _decode(data)
             if found is not None:
                 firm = data[SECTOR_BYTES:]
-                # Numbers are big-endian, so their bytes compare as they do: the firm one is seldom worth decoding.
+                # Numbers are big-endian, so their bytes compare as they do: the firm sector is seldom decoded.
                 newer = _decode(firm) if firm[: _NUMBER.size] > data[: _NUMBER.size] else None
                 return found[1] if newer is None else newer[1]
             if attempt >= _LOAD_TRIES_AT_ONCE:
                 time.sleep(_LOAD_PAUSE_S)
         data = self._checkpoint.load(self._hot, _SLOT_BYTES)
         if len(data) < _SLOT_BYTES:
-            # The file holds every slot before the catalog names it. As empty ones they would hide their records.
+            # The file holds every slot before the catalog names it. Taken for empty, a missing one would hide records.
             raise CorruptLog(self._checkpoint.path, self._hot, "it was cut short", _OPEN_ONCE)
         if not any(data):
             return None
@@ -380,22 +379,22 @@ class Slot:
         return _decode(self._checkpoint.load(position, _STATE_BYTES))
 
     def store(self, state: SlotState) -> None:
-        """Seen by readers at once, durable within limits.CHECKPOINT_SYNC_MS."""
+        """Visible to readers at once, durable within limits.CHECKPOINT_SYNC_MS."""
         self._hot_ticket = self._checkpoint.store(self._hot, _encode(self._next_number(), state))
 
     def store_firmly(self, state: SlotState) -> None:
-        """Durable on return."""
-        # Assumed of a cut: it may tear every sector that was stored and not synced, and no other.
+        """Store the state in both sectors. Durable on return."""
+        # Assumed: a power cut may tear every sector that was stored and not synced, and no other.
         if not self._checkpoint.is_synced(self._hot_ticket):
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
         self._checkpoint.store(self._firm, _encode(self._next_number(), state))
         self._checkpoint.sync()
-        # The hot one too: beside a writer, readers look at that sector alone.
+        # The hot one too: readers beside the writer need it whole, and decode the firm one only while it is newer.
         self.store(state)
 
     def _next_number(self) -> int:
         if self._stores < 0:
-            # From what is stored, also by the writer before: a number that begins again would lose to its sectors.
+            # From both stored sectors, also those of an earlier writer: a number that begins again would lose to them.
             self._stores = 0
             self.load()
         self._stores += 1

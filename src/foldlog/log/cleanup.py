@@ -1,7 +1,6 @@
-"""Retention, deletion of a head, compaction and recompression, carried out: what to do comes from the modules of
-those names.
+"""Carries out retention, deletion of records, compaction and recompression; the modules of those names decide.
 
-All of it runs under one lock per partition, beside appends and reads, which it never holds up for long.
+All of it runs under one lock per partition, beside appends and reads, which it never delays for long.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class Cleanup:
-    """One partition's housekeeper. `roll` seals the active segment, `append_lock` guards the list of segments.
+    """Cleans up one partition. `roll` seals the active segment, `append_lock` guards the list of segments.
 
-    Any thread, one at a time: `lock`. Promises that a record goes only if retention, a deletion, a newer record of its
-    key or its end as a tombstone took it, and that a fault in the middle leaves the log as it was or as it was to be.
-    Does not promise when the bytes of removed segments are free: readers may have them open.
+    Any thread, one at a time: `lock`. Promises that only retention, a deletion, a newer record of its key or its end as
+    a tombstone removes a record, and that a fault midway leaves the log as it was or as it was to be. Does not promise
+    when the bytes of removed segments are free: readers may have them open.
     """
 
     def __init__(
@@ -50,23 +49,23 @@ class Cleanup:
         self._roll = roll
         self._poison = poison
         self._is_interrupted = False
-        self._undated: Segment | None = None  # its age cannot be told: it is damaged
+        self._undated: Segment | None = None  # a damaged segment, whose age is unknown
         self._stopped: tuple[FoldlogError, Segment] | None = None  # why compaction stopped, and at which segment
-        # First in partition.py's order, and held for as long as a compaction takes. Who holds it is the only one who
-        # removes or replaces segments; appends still add some at the end.
+        # First in partition.py's order, and held for as long as a compaction takes. Only its holder removes or replaces
+        # segments; appends still add some at the end.
         self.lock = threading.Lock()
 
     # The head
 
     def enforce_retention(self, now_ms: int) -> int:
-        """Remove head segments beyond the topic's limits; how many. CorruptLog where one's age cannot be told, once
-        what comes before it is removed."""
+        """Remove head segments beyond the topic's limits; how many. Raises CorruptLog for a segment whose age cannot be
+        read, after those before it are removed."""
         with self.lock:
             return self._enforce_retention(now_ms)
 
     def try_retention(self, now_ms: int) -> int | None:
-        """As `enforce_retention`, without waiting: None while a compaction runs. A segment whose age could not be told
-        before is not looked at again."""
+        """As `enforce_retention`, without waiting: None while a compaction runs. A segment whose age could not be read
+        before is not tried again."""
         if not self.lock.acquire(blocking=False):
             return None
         try:
@@ -81,7 +80,7 @@ class Cleanup:
             plan, damage = self._plan_retention(self._durable(segments), now_ms, undated)
             if plan.count == len(segments):
                 self._roll()
-                # Once more, now that nobody appends to them: what came since the first plan may be young.
+                # Plan again, now that these segments get no more appends: what came since the first plan may be young.
                 plan, damage = self._plan_retention(self._core.segments[:-1], now_ms, undated)
             removed = self._remove_head(self._core.segments[plan.count].base_offset, plan.reason) if plan.count else 0
         if damage is not None:
@@ -91,8 +90,8 @@ class Cleanup:
     def _plan_retention(
         self, segments: Sequence[Segment], now_ms: int, undated: Segment | None
     ) -> tuple[RetentionPlan, CorruptLog | None]:
-        """What to remove, and the damage because of which it is no more. A segment's age is looked up only once all
-        before it have expired: damage further on keeps nothing at the head."""
+        """What to remove, and the damage that ended the plan, if any. A segment's age is read only once all before it
+        have expired: damage further on does not keep the head."""
         config = self._core.config
         ages = [SegmentAge(segment.size, NO_TIMESTAMP) for segment in segments]
         plan = plan_retention(ages, config, now_ms)
@@ -165,8 +164,8 @@ class Cleanup:
     # Compaction
 
     def compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
-        """As many passes as the key map needs. Without `force`, only where policy, lag and dirty ratio call for it, and
-        not again where damage ended it."""
+        """Compact in as many passes as the key map needs. Without `force`, only if policy, lag and dirty ratio call for
+        it, and not again after damage ended it."""
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
@@ -179,8 +178,8 @@ class Cleanup:
         core = self._core
         report = CompactionReport(cleaned_offset=core.state.cleaned_offset)
         if force and core.segments[-1].size:
-            # Before anything is read: what damage stops below has then one boundary more, and every byte it had. The
-            # next try finds an empty segment, and makes none.
+            # Before anything is read: if damage stops the rest, the log has one more boundary and every byte it had.
+            # The next try finds an empty active segment, and does not roll.
             self._roll()
         end = compaction.end_of_cleanable(core.segments, core.config, now_ms, force=force)
         start = max(core.state.cleaned_offset, core.state.log_start_offset)
@@ -188,13 +187,13 @@ class Cleanup:
         if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
             return report
         time = CleanTime(now_ms, core.config.delete_retention_ms, core.config.read_decompressed_limit)
-        # `keep_batches` is asked for each pass, and what producers append during one is in the active segment or in
-        # those that it becomes, behind `end`, which no pass touches.
+        # `keep_batches` is called for each pass. What producers append during a pass is behind `end`, in segments that
+        # no pass touches.
         while start < end:
             report = report.plus(self._clean_once(start, end, time, keep_batches()))
             start = report.cleaned_offset
         if force and report.segments_before == 0 and end > core.segments[0].base_offset:
-            # Nothing new since the last time: tombstones may still have come of age.
+            # Nothing new since the last time, but tombstones may have expired.
             compaction.map_keys(self._source(), core.segments, end, end, time.decompressed_limit)
             report = report.plus(self._rewrite_all(KeyMap(1), range(end, end), time, keep_batches()))
         return report
@@ -202,11 +201,11 @@ class Cleanup:
     def _clean_once(self, start: int, end: int, time: CleanTime, keep: frozenset[int]) -> CompactionReport:
         keys, mapped_end = compaction.map_keys(self._source(), self._core.segments, start, end, time.decompressed_limit)
         if mapped_end <= start:
-            # The first key always fits, so this cannot be; but what follows would be done again and again.
+            # The first key always fits, so this cannot happen; but the loop would never end.
             raise CorruptLog(self._core.path, 0, f"compaction does not get beyond offset {start}")
         report = self._rewrite_all(keys, range(start, mapped_end), time, keep)
-        # After the last swap. A crash before it has the next pass go through the same again, which changes nothing: the
-        # newest of each key is still the newest.
+        # After the last swap. After a crash before this, the next pass does the same again, which changes nothing: the
+        # newest record of each key is still the newest.
         self._core.change(firmly=True, cleaned_offset=mapped_end)
         return report.plus(CompactionReport(cleaned_offset=mapped_end))
 
@@ -216,7 +215,7 @@ class Cleanup:
         sealed = [segment for segment in core.segments[:-1] if segment.base_offset < mapped.stop]
         following = {one.base_offset: other for one, other in pairwise(core.segments)}
         end_of_sealed = core.segments[len(sealed)].base_offset
-        # With the gaps that were legal before this pass: those it makes itself are behind what it reads.
+        # Checked against the gaps that were legal before this pass: its own gaps are behind what it still reads.
         one_pass = compaction.Pass(self._source(), core.segments, core.state.gaps_below, keys, mapped, time, keep)
         for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
             after = following[group[-1].base_offset]
@@ -231,8 +230,8 @@ class Cleanup:
                 core.files.unlink(group[0].stem + CLEANED_SUFFIX)
             else:
                 if core.state.gaps_below < after.base_offset:
-                    # Durable before the first gap is there: readers take a gap above this for damage. And not before
-                    # what it covers was read once more: damage that looks like a gap would then pass for one.
+                    # Durable before the first gap exists: readers take a gap above this for damage. And not before the
+                    # segments below it were verified again: damage that looks like a gap would then pass for one.
                     core.change(firmly=True, gaps_below=after.base_offset)
                 self._swap(group, size)
         return report
@@ -240,7 +239,7 @@ class Cleanup:
     # Recompression
 
     def recompress(self, codec: Compression) -> RecompressionReport:
-        """Every segment there is now in that codec, the active one sealed first, where it gets smaller by it."""
+        """Rewrite every present segment in that codec if it gets smaller by it; the active one is sealed first."""
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
@@ -248,7 +247,7 @@ class Cleanup:
                 self._roll()
             report = RecompressionReport()
             source = self._source()
-            # All of them before the first is changed: damage leaves the log as it is.
+            # Check all of them before the first is changed: damage leaves the log as it is.
             found = [
                 (segment, following, recompression.untouched(source, segment, following, codec))
                 for segment, following in pairwise(core.segments)
@@ -276,7 +275,7 @@ class Cleanup:
         return VerifiedSegments(self._core.state.gaps_below, self._core.epochs.starts, self._refuse_if_interrupted)
 
     def interrupt(self) -> None:
-        """The log is being closed: what runs ends before its next piece, and leaves the log as it was."""
+        """End what runs before its next piece, with the log as it was: the log is being closed."""
         self._is_interrupted = True
 
     def _refuse_if_interrupted(self) -> None:
@@ -287,17 +286,17 @@ class Cleanup:
 
     @property
     def fault(self) -> FoldlogError | None:
-        """Why the background does not compact this partition, as long as the segment is there that it stopped at."""
+        """Why the background does not compact this partition, as long as the segment where it stopped exists."""
         stop = self._stopped
         return stop[0] if stop is not None and stop[1] in self._core.segments else None
 
     def reconsider(self) -> None:
-        """The settings changed: what was too large to be opened may not be any more."""
+        """Allow compaction after a change of the settings: a batch that was too large to open may not be any more."""
         self._stopped = None
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:
-        """So that the same input is not gone through again and again."""
+        """Remember the damage, so that the background does not go through the same input again and again."""
         try:
             yield
         except (CorruptLog, DecompressedTooLarge) as error:
@@ -311,42 +310,41 @@ class Cleanup:
 
     @contextmanager
     def _removing_draft(self, segment: Segment) -> Iterator[None]:
-        """What is written beside a segment goes again where that fails."""
+        """Remove the draft that is written beside a segment if that fails."""
         try:
             yield
         except BaseException:
-            with suppress(OSError):  # else the next pass, or the next open, does it
+            with suppress(OSError):  # else the next pass, or the next open, removes it
                 self._core.files.unlink(segment.stem + CLEANED_SUFFIX)  # a full disk needs the space
             raise
 
     def _swap(self, group: Sequence[Segment], size: int) -> None:
-        """Let the rewritten file take the place of the group.
+        """Replace the group by the rewritten file.
 
-        Three kinds of readers must never see a mixture. Threads of this process have the old list of segments, and
-        read from the files that are held open for it, until the new list is there. Other processes see an odd
-        generation, and list the directory again. After a crash the names tell: `.cleaned` was not decided yet and goes;
-        `.swap` is whole and synced, and takes its place at the next open (layout.py has the order of the steps).
+        Three kinds of readers must never see a mixture. Threads of this process have the old list of segments, and read
+        from the files that are held open for it, until the list is replaced. Other processes see an odd generation, and
+        list the directory again. After a crash the names decide: a `.cleaned` file was not decided yet and is removed;
+        a `.swap` file is whole and synced, and the next open puts it in place (layout.py has the order of the steps).
         """
         core = self._core
         fresh = core.segment(group[0].base_offset, size)
         for segment in group:
-            segment.hold()  # who still reads the old list reads the old file, not the new one under its name
+            segment.hold()  # readers of the old list read the old file, not the new one under its name
         with core.changing_names():
             try:
                 core.files.rename(fresh.stem + CLEANED_SUFFIX, fresh.stem + SWAP_SUFFIX)
                 swap_in(core.files, core.path, fresh.base_offset, [segment.base_offset for segment in group[1:]])
             except OSError as error:
                 # Half swapped: the next open finishes it. Until then the old segments are read from their open files,
-                # and reading processes are told to wait for that.
+                # and the generation stays odd, so that reading processes wait.
                 core.names_are_unsettled = True
                 self._poison(error)
                 raise storage_error(f"{core.path}: a rewritten segment could not take its place", error) from error
-            # Looked up now: rolls have added segments at the end since the pass began, and nobody else changes the
-            # list.
+            # Looked up now: rolls have added segments at the end since the pass began; nothing else changes the list.
             with self._append_lock:
                 first = core.segments.index(group[0])
                 core.segments = (*core.segments[:first], fresh, *core.segments[first + len(group) :])
                 core.change(segment_count=len(core.segments))
             for segment in group:
                 segment.forget()
-            fresh.rebuild_indexes()  # here, or every reading process would make it for itself
+            fresh.rebuild_indexes()  # here, or every reading process would make its own

@@ -1,10 +1,9 @@
-"""Keep the newest record per key: which part of the log to go through, and the rewriting of it.
+"""Keep the newest record per key: choose the part of the log to compact, and rewrite it.
 
-A pass maps the keys of the not yet cleaned part to their newest offsets, as many as the map holds, then rewrites
-the segments up to there without what is superseded. Neighbouring small results become one segment. The active
-segment is never touched. Each segment, also a rewritten one, ends where the next begins: its last batch stays,
-without records if need be. What is read is verified as every read verifies it, and what is written is checked before
-it becomes part of the log.
+A pass maps the keys of the part that is not cleaned yet to their newest offsets, as many as the map holds, then
+rewrites the segments up to there without superseded records. Neighbouring small results become one segment. The active
+segment is never touched. Each segment, rewritten or not, ends where the next begins: its last batch stays, without
+records if need be. Input is verified as in every read, and output is checked before it becomes part of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from foldlog.records.compression import READ_DECOMPRESSED_BYTES
 from foldlog.records.loops import DroppedSample, KeyMap, check_compacted, compact, key_at, walk
 
 _LOOK_UP_BYTES: Final = 4096
-"""What the look-up of one record reads, beside the batch that holds it."""
+"""Bytes that the look-up of one record reads, beside the batch that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class CompactionReport:
     cleaned_offset: int = 0
 
     def plus(self, other: CompactionReport) -> CompactionReport:
-        """Both together."""
+        """The sum of both."""
         return CompactionReport(
             self.records_before + other.records_before,
             self.records_after + other.records_after,
@@ -62,7 +61,7 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class CleanTime:
-    """When a pass runs, how long tombstones outlive their cleaning, and what it expands of a batch."""
+    """When a pass runs, how long tombstones outlive their cleaning, and how far a batch may expand."""
 
     now_ms: int
     delete_retention_ms: int
@@ -95,11 +94,11 @@ def map_keys(
 ) -> tuple[KeyMap, int]:
     """The newest offset of each key in [start, end), and the offset up to which all of them fitted into the map.
 
-    What stands before `start_offset` is read as well, and so is the rest of a segment in which the map was full: all
-    of what the pass rewrites is verified before it changes anything. Raises CorruptLog.
+    Also reads what is before `start_offset`, and the rest of a segment in which the map got full: all that the pass
+    rewrites is verified before it changes anything. Raises CorruptLog.
     """
-    # Bounded: where the keys do not fit, the pass covers as many offsets as did, and the next begins there. A record is
-    # dropped only for a newer one that the map has seen, so what is behind `mapped_end` makes nothing obsolete yet.
+    # Bounded: if the keys do not fit, the pass covers the offsets that did, and the next begins there. A record is
+    # dropped only for a newer one in the map, so records from `mapped_end` on make nothing obsolete yet.
     keys = KeyMap(min(COMPACTION_KEYS_MAX, max(1, end_offset - start_offset)))
     mapped_end = end_offset
     for segment, following in pairwise(segments):
@@ -121,7 +120,7 @@ def map_keys(
 
 @contextmanager
 def as_stored(segment: Segment, piece: VerifiedBatches) -> Iterator[None]:
-    """A batch whose CRC is right, and which is broken all the same, was stored so: no log takes such a batch."""
+    """Raise CorruptLog for a batch with a good CRC and broken content: it was stored so, though no log accepts it."""
     try:
         yield
     except DecompressedTooLarge:
@@ -131,7 +130,7 @@ def as_stored(segment: Segment, piece: VerifiedBatches) -> Iterator[None]:
 
 
 def group_segments(segments: Sequence[Segment], end_offset: int, segment_bytes: int) -> list[list[Segment]]:
-    """Neighbours that together still make one segment: compaction would otherwise leave many small files.
+    """Group neighbours that together still fit one segment: compaction would otherwise leave many small files.
 
     `end_offset` is where the last of them ends.
     """
@@ -155,11 +154,11 @@ def group_segments(segments: Sequence[Segment], end_offset: int, segment_bytes: 
 class Pass:
     """One pass over the log: rewrites groups of segments in the order of their offsets. One thread.
 
-    Everything that is written is read again and compared with what it was made from, in code that decides by itself
-    what had to stay (`check_compacted`): a mistake made here must not become the log. Both have from the key map which
-    record is a key's newest; so of the records that went, some at random are looked up by their whole keys.
+    Everything that is written is read again and compared with its source, by code that decides independently what has
+    to stay (`check_compacted`): a mistake made here must not become the log. Both learn from the key map which record
+    is a key's newest; so a random sample of the dropped records is looked up by whole keys.
 
-    `segments` are those of the log as they were at the beginning, `gaps_below` what was legal there.
+    `segments` are those of the log when the pass began; gaps were legal below `gaps_below`.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class Pass:
         self._keep = keep
         self._newest = keys.newest_offsets()
         self._random = random.Random(secrets.randbits(64))
-        self._seen = 0  # how many of these stand in what was rewritten
+        self._seen = 0  # how many of the newest offsets the rewritten segments held so far
 
     def rewrite(
         self, files: Files, directory: str, group: Sequence[Segment], following: Segment
@@ -215,12 +214,11 @@ class Pass:
                 report = report.plus(
                     CompactionReport(stats.records_in, stats.records_out, stats.bytes_in, stats.bytes_out)
                 )
-            # A missing file is noticed by the offsets on both sides of it, and so has to be one that was compacted
-            # away: therefore a segment ends where the next begins, also where its last records went.
+            # A missing file is detected by the offsets on both sides of it. So a segment ends where the next begins,
+            # even if its last records were dropped: a gap there would look like a missing file.
             if ended_at != following.base_offset:
                 raise not_as_read(path, f"it ends at offset {ended_at}, not at {following.base_offset}")
-            # Eight bytes an offset. By the end of the pass each newest one was met: what is not in the new files is
-            # lost.
+            # Eight bytes an offset. By the end of the pass each newest offset was met, or its record is lost.
             if following.base_offset >= self._mapped.stop and 8 * self._seen != len(self._newest):
                 raise not_as_read(path, FAULT_LOST)
             self._check_dropped(path, dropped)
@@ -246,8 +244,8 @@ class Pass:
         expected: int,
         dropped: DroppedSample,
     ) -> int:
-        """Whether what was written for a piece holds all of it that has to stay; the offset after the last of it."""
-        # Read back through the page cache: it finds our mistakes, and memory that flips bits, not those of the disk.
+        """Check that what was written for a piece holds all that has to stay; returns the next offset."""
+        # Read back through the page cache: this finds our mistakes and bits flipped in memory, not faults of the disk.
         written = target.read(position, size)
         found = walk(written, expected_offset=expected, gaps_below=piece.next_offset)
         if found.problem or found.end != size:
@@ -271,17 +269,17 @@ class Pass:
         return found.headers[-1].next_offset if found.headers else expected
 
     def _check_dropped(self, path: str, dropped: DroppedSample) -> None:
-        """Whether a record that went has a newer one of the same key, byte by byte, for some of them.
+        """Check for a sample of dropped records that each has a newer one with the same key, byte by byte.
 
-        The map says where that is, and is believed nothing more: the record has to stand there in the log that is
-        still in place. It is one of the newest, and of each of these `check_compacted` sees that it stays (or goes for
-        its delete horizon), in this group or in the one that it belongs to.
+        The map gives the newer one's offset, and is trusted no further: the record has to be there in the log that is
+        still in place. It is one of the newest, and `check_compacted` sees for each of these that it stays (or goes for
+        its delete horizon), in this group or in its own.
         """
         found = dropped.records()
         wanted = max(limits.COMPACTION_SAMPLE_MIN, dropped.seen // limits.COMPACTION_SAMPLE_SHARE)
         chosen = found if len(found) <= wanted else self._random.sample(found, wanted)
         newest = memoryview(self._newest).cast("q")
-        # In the order of the log, as the disk is read best.
+        # In the order of the log, so that the disk is read forwards.
         for at, offset, key in sorted((self._keys.newest(key), offset, key) for offset, key in chosen):
             place = bisect_left(newest, at)
             is_one = place < len(newest) and newest[place] == at
@@ -299,7 +297,7 @@ class Pass:
 
 
 def not_as_read(path: str, reason: str) -> CorruptLog:
-    """A rewritten segment does not hold what it was made from. It never becomes part of the log."""
+    """The error for a rewritten segment that does not hold its source's records. It never becomes part of the log."""
     return CorruptLog(path, 0, reason, "test this machine's memory, and if it is sound, report a bug")
 
 

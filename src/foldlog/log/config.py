@@ -15,7 +15,7 @@ AS_PRODUCED = -1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's defaults, but for two: unset, a record is synced before it is acknowledged, and kept for ever."""
+    """Kafka's defaults, but for two: by default a record is synced before it is acknowledged, and kept for ever."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -39,11 +39,11 @@ class LogConfig:
 
     # Derived, and read with every append.
     decompressed_limit: int = field(init=False, repr=False, compare=False)
-    """What a batch may expand to that is appended."""
+    """The largest expanded size of an appended batch, in bytes."""
     read_decompressed_limit: int = field(init=False, repr=False, compare=False)
-    """What a batch may expand to that is read: it may have been appended under other settings."""
+    """The largest expanded size of a batch that is read: it may have been appended under other settings."""
     acks_when_written: bool = field(init=False, repr=False, compare=False)
-    """Whether the topic gave up syncing before each acknowledgement."""
+    """Whether records are acknowledged when written, before they are synced (flush.messages above 1)."""
 
     def __post_init__(self) -> None:
         usual = min(DECOMPRESSED_RATIO * self.max_message_bytes, DECOMPRESSED_BYTES_MAX)

@@ -1,9 +1,9 @@
-"""Group commit: who waits for a sync, who runs it, and what its failure means.
+"""Group commit: the threads and callbacks that wait for a sync, the threads that run it, and what a failed sync means.
 
-Three ways lead to one sync for all who wait. Who may block (`wait_acknowledged`) takes turns: one of them syncs, the
-others sleep (`Turns`). Who may not (`on_acknowledged`) leaves a callback (`Waiting`), and the `Syncer`'s threads sync.
-Who has an event loop lends the syncer threads without the interpreter's lock; their sync has two halves, `begin_sync`
-and `end_sync`, and the lock is held from the one to the other.
+One sync serves all waiters. Threads that may block (`wait_acknowledged`) take turns: one syncs, the others sleep
+(`Turns`). A caller that must not block (`on_acknowledged`) leaves a callback (`Waiting`), and the `Syncer`'s threads
+sync. A server lends the syncer compiled threads that sync without the interpreter's lock; such a sync has two halves,
+`begin_sync` and `end_sync`, and the partition's sync lock is held from the first to the second.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ OnAcknowledged = Callable[[FoldlogError | None], None]
 
 
 class Waiting:
-    """Callbacks by the offset they wait for. Any thread; callbacks run outside the lock, on whoever reached it.
+    """Callbacks by the offset they wait for. Any thread; they run outside the lock, on the thread that calls `reached`.
 
-    One that raises is logged: the others, and the thread, have nothing to do with it. Does not promise that who adds
-    a callback for an offset that is just being reached is found: `Durability.on_acknowledged` looks again.
+    An exception from a callback is logged and affects nothing else. A callback that is added while its offset is being
+    reached may be missed: `Durability.on_acknowledged` checks again after adding.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Waiting:
         self._pending: list[tuple[int, OnAcknowledged, bool]] = []
 
     def __bool__(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any callback waits."""
         return bool(self._pending)
 
     def add(self, next_offset: int, callback: OnAcknowledged, is_quick: bool = False) -> None:
@@ -50,8 +50,8 @@ class Waiting:
             self._pending.append((next_offset, callback, is_quick))
 
     def reached(self, offset: int, *, only_quick: bool = False) -> bool:
-        """Everything below `offset` is acknowledged. Returns whether somebody was left to be told who is not quick."""
-        # Without the lock: of a callback that is added at this moment, the adder itself sees what was reached.
+        """Run the callbacks for offsets up to `offset`. With `only_quick`, the others stay; True if any are due."""
+        # Without the lock: a thread that adds a callback at this moment checks afterwards what was reached.
         if not self._pending:
             return False
         with self._lock:
@@ -63,7 +63,7 @@ class Waiting:
         return len(ready) < len(due)
 
     def fail(self, error: FoldlogError) -> None:
-        """Nothing more will be acknowledged."""
+        """Run all callbacks with `error`: nothing more will be acknowledged."""
         with self._lock:
             pending, self._pending = self._pending, []
         for _, callback, _ in pending:
@@ -78,25 +78,25 @@ def _call(callback: OnAcknowledged, error: FoldlogError | None) -> None:
 
 
 class _Turn:
-    """One thread that waits: for which offset, and whether it was woken to sync."""
+    """A waiting thread: the offset it waits for, and whether it was woken to run the next sync."""
 
     __slots__ = ("leads", "next_offset", "woken")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
         self.leads = False
-        # A bare lock, released by another thread, is all that it takes to sleep: an Event brings a condition and a
-        # list, for each record that somebody waits for.
+        # A bare lock that another thread releases is enough to sleep on. An Event would cost a condition and a list for
+        # each record that is waited for.
         self.woken = threading.Lock()
         self.woken.acquire()
 
 
 class Turns:
-    """Whose turn it is to sync for all who wait. Any thread.
+    """Decides which of the waiting threads syncs for all of them. Any thread.
 
-    Who waits is woken when its offset is reached, or to run the next sync, and otherwise left asleep. A queue for the
-    sync's own lock would keep those who were served standing through the next sync; a condition would wake everybody
-    after each (measured with 100 threads: 3 to 5 records a sync either way).
+    A waiter is woken only when its offset is reached, or to run the next sync. A queue for the sync's own lock would
+    keep served threads waiting through the next sync; a condition would wake all threads after each sync (measured with
+    100 threads: 3 to 5 records a sync either way).
     """
 
     def __init__(self) -> None:
@@ -107,8 +107,8 @@ class Turns:
     def take(self, next_offset: int, reached: Callable[[], int]) -> bool:
         """True: the caller has to sync, and then to `pass_on`. False: everything below `next_offset` is reached."""
         with self._lock:
-            # Under the lock, and `pass_on` takes it after the watermark was raised: who comes before that stands in the
-            # list that it wakes, and who comes after sees the offset here. No wake-up falls between.
+            # Checked under the lock, which `pass_on` takes after the watermark was raised: a thread that comes earlier
+            # is in the list that `pass_on` wakes, one that comes later sees the offset here. No wake-up is lost.
             if reached() >= next_offset:
                 return False
             if not self._is_taken:
@@ -120,19 +120,19 @@ class Turns:
         return turn.leads
 
     def pass_on(self, reached_offset: int) -> None:
-        """Wake those who are served, and one who is not: the next sync is its."""
+        """Wake the threads whose offset is reached, and the oldest of the others to run the next sync."""
         with self._lock:
             woken = [turn for turn in self._waiting if turn.next_offset <= reached_offset]
             self._waiting = [turn for turn in self._waiting if turn.next_offset > reached_offset]
             if self._waiting:
-                # `_is_taken` stays set from hand to hand: a newcomer between the two would begin a second sync, and
-                # both would queue for the lock. The oldest leads: whoever it does not serve has come later.
+                # `_is_taken` stays set while the turn passes on: else a new thread could begin a second sync, and both
+                # would queue for the lock. The oldest waiter leads; a thread that its sync does not serve came later.
                 leader = self._waiting.pop(0)
                 leader.leads = True
                 woken.append(leader)
             else:
                 self._is_taken = False
-        # Outside the lock, which the woken would otherwise find taken as the first thing they do.
+        # Outside the lock, or the woken threads could run into it.
         for turn in woken:
             turn.woken.release()
 
@@ -161,23 +161,23 @@ class Watchers:
 
 
 class Syncable(Protocol):
-    """What the pool can sync; each is synced by one thread at a time."""
+    """A partition as the pool sees it; synced by one thread at a time."""
 
     def sync(self) -> None:
-        """Make everything appended so far durable and tell who waits; a fault is told to them too."""
+        """Make all that is appended durable and run the callbacks that wait for it, with the error if it fails."""
         ...
 
     def begin_sync(self) -> int | None:
-        """As `sync`, in two halves: the descriptor to sync. None, and nothing begun, where `sync` has to do it."""
+        """First half of a sync: the descriptor to sync. None, with nothing begun, if only `sync` can do it."""
         ...
 
     def end_sync(self, error_number: int, is_nameless: bool, seconds: float) -> None:
-        """That descriptor was synced, or could not be."""
+        """Second half: that descriptor was synced, or its sync failed with `error_number`."""
         ...
 
 
 class DescriptorThreads(Protocol):
-    """`files.sync_threads.SyncThreads`: what runs the first half's sync without the interpreter's lock."""
+    """`files.sync_threads.SyncThreads`: compiled threads that sync descriptors without the interpreter's lock."""
 
     def submit(self, descriptor: int, ticket: int) -> None: ...
 
@@ -191,38 +191,38 @@ OnSynced = Callable[[float, int, int], None]
 
 
 class Syncer:
-    """A small pool. Threads start with the first request and sleep without a timer when there is nothing to do.
+    """A small pool of threads. They start with the first request and sleep without a timer when there is no work.
 
-    A partition is queued at most once, and synced by one thread at a time: what is appended while it waits for its
-    turn shares the one sync, and what is appended during a sync shares the next. Of the threads that sleep the last is
-    woken first: one that is enough for the work does all of it. (Measured with one busy partition: when others waited
-    for its lock and took turns, a sync cost twenty futex calls.)
+    A partition is queued at most once and synced by one thread at a time: what is appended while it is queued shares
+    one sync, and what is appended during a sync shares the next. The thread that fell asleep last is woken first: if
+    one is enough, it does all the work. (Measured with one busy partition: when others waited for its lock and took
+    turns, a sync cost twenty futex calls.)
 
-    Who has an event loop may lend it other threads, which sync descriptors without the interpreter's lock, and calls
-    `settle` when one is through.
+    The owner of an event loop may lend compiled threads that sync descriptors without the interpreter's lock; it calls
+    `settle` when one has finished.
 
-    `on_synced` is told of every sync of a partition, also of those that did not need the pool, on the thread that ran
-    it and under the partition's lock: it must be quick.
+    `on_synced` is called for every sync of a partition, in the pool or not, on the thread that ran or settled it and
+    under the partition's sync lock: it must be quick.
     """
 
     def __init__(self, threads: int = SYNC_THREADS) -> None:
         self.on_synced: OnSynced | None = None
         self._limit = threads
-        # Taken under a partition's append and sync locks: who rolls, or poisons, asks for a sync and holds them. So no
-        # lock of a partition is waited for under this one; `begin_sync` only tries.
+        # Taken under a partition's append and sync locks: a roll and a failure request syncs while they hold them. So
+        # no lock of a partition is waited for under this one; `begin_sync` only tries.
         self._lock = threading.Lock()
         self._queue: deque[Syncable] = deque()
         self._queued: set[int] = set()
-        self._again: dict[int, bool] = {}  # of those that are being synced: whether that was asked for meanwhile
+        self._again: dict[int, bool] = {}  # partitions being synced: whether another sync was requested meanwhile
         self._threads: list[threading.Thread] = []
         self._asleep: list[threading.Lock] = []
         self._closed = False
         self._lent: DescriptorThreads | None = None
-        self._under_way: dict[int, Syncable] = {}  # on lent threads
-        self._over: deque[tuple[int, int, bool, float]] = deque()  # what they are through with, until it is settled
+        self._under_way: dict[int, Syncable] = {}  # syncs on lent threads, by ticket
+        self._over: deque[tuple[int, int, bool, float]] = deque()  # results of lent threads, until settled
 
     def lend(self, threads: DescriptorThreads) -> bool:
-        """Sync with these from now on, where that is possible, until `give_back`. Not if others are lent already."""
+        """Sync on these threads from now on where possible, until `give_back`. False if others are lent already."""
         with self._lock:
             if self._lent is not None:
                 return False
@@ -230,7 +230,7 @@ class Syncer:
             return True
 
     def give_back(self) -> None:
-        """Returns when what the lent threads do is done, and settled here; they are closed then."""
+        """Close the lent threads; returns when their syncs are done and settled."""
         with self._lock:
             threads, self._lent = self._lent, None
         if threads is not None:
@@ -238,7 +238,7 @@ class Syncer:
             self._settle()
 
     def settle(self) -> None:
-        """Lent threads may be through with something. Any thread, whatever locks it holds."""
+        """Settle the syncs that lent threads have finished. Any thread, whatever locks it holds."""
         threads = self._lent
         if threads is not None:
             self._over.extend(threads.done())
@@ -254,12 +254,12 @@ class Syncer:
                 self._find_thread()
 
     def _begin(self, partition: Syncable) -> bool:
-        """On a lent thread, if that can be."""
+        """Begin the sync on a lent thread; False if that is not possible."""
         threads = self._lent
         if threads is None:
             return False
-        # Whoever asks may hold this partition's sync lock itself: then the try fails, and a thread of the pool waits
-        # for the lock instead.
+        # The caller may hold this partition's sync lock itself: then the try fails, and a thread of the pool waits for
+        # the lock instead.
         descriptor = partition.begin_sync()
         if descriptor is None:
             return False
@@ -270,22 +270,22 @@ class Syncer:
         return True
 
     def _settle(self) -> None:
-        """One after the other, by whoever comes: an interrupt in the middle loses none of the rest."""
+        """Settle finished syncs one by one, on any thread: an interrupt in between loses none of the others."""
         while self._over:
             try:
                 ticket, error_number, is_nameless, seconds = self._over.popleft()
             except IndexError:
                 return  # another thread was quicker
-            # Whoever took it settles it. No lock is needed: a deque gives each entry to one thread, and a partition has
-            # one sync under way.
+            # The thread that popped an entry settles it. No lock is needed: a deque gives each entry to one thread, and
+            # a partition has one sync under way.
             partition = self._under_way.pop(ticket)
             try:
                 partition.end_sync(error_number, is_nameless, seconds)
             except Exception:
                 logger.exception("a partition could not be synced")
             finally:
-                # Its tail was taken when it began, so what was appended since is not covered: once more, if somebody
-                # has asked. Only now: two syncs of one partition would race for its lock.
+                # The sync covered the tail as of its beginning, not what was appended since: sync again if that was
+                # requested. Only now: two syncs of one partition would race for its lock.
                 with self._lock:
                     if self._again.pop(ticket) and not self._begin(partition):
                         self._enqueue(partition)
@@ -321,7 +321,7 @@ class Syncer:
                 self._lock.release()
                 return
             else:
-                # Under the lock, so that who asks next finds it here. It may be released before it is acquired below: a
+                # Under the lock, so that the next request finds it. It may be released before it is acquired below: a
                 # lock remembers that.
                 self._asleep.append(woken)
                 self._lock.release()
@@ -346,7 +346,7 @@ def _sync(partition: Syncable) -> None:
     try:
         partition.sync()
     except Exception:
-        # A fault of the disk is told to who waits. Whatever else it is, the other partitions need this thread.
+        # A disk failure went to the waiting callbacks. Whatever else it is, other partitions need this thread.
         logger.exception("a partition could not be synced")
 
 
@@ -355,7 +355,7 @@ _INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process ma
 
 
 class Tail(NamedTuple):
-    """The end of the log as it is written, durable or not: replaced as one by the appender, so that a sync sees offset
+    """The end of the log as written, durable or not. The appender replaces it as one value, so that a sync sees offset
     and file of the same moment."""
 
     segment: Segment
@@ -364,8 +364,8 @@ class Tail(NamedTuple):
 
 
 class SyncLock:
-    """Who holds it syncs the partition. A lent thread's sync holds it until somebody settles it: who waits for the
-    lock does so too, and depends on no event loop that may itself be waiting."""
+    """Held while the partition is synced. A sync on a lent thread keeps it until it is settled; a thread that waits for
+    the lock settles it itself, and so never depends on an event loop that may be waiting, too."""
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
@@ -380,8 +380,8 @@ class SyncLock:
         self._lock.release()
 
     def __enter__(self) -> None:
-        # The loop that would settle the sync may be the one that waits here, or wait for who waits here: for an append
-        # lock, say. Without settling by oneself, that would be for ever.
+        # The event loop that would settle the sync may itself wait here, or for a lock (an append lock, say) that the
+        # thread waiting here holds. Without settling here, that would be a deadlock.
         while not self._lock.acquire(timeout=_SETTLE_AFTER_S):
             self._syncer.settle()
 
@@ -390,11 +390,11 @@ class SyncLock:
 
 
 class Durability:
-    """What is written becomes durable here. Appenders replace `tail`; whoever holds `lock` syncs, for all who wait.
+    """Makes written records durable. Appenders replace `tail`; the thread that holds `lock` syncs for all waiters.
 
-    All syncs of a partition run under the one lock: a failure is reported to one caller only, and no other sync
-    may then find the pages clean and call them durable. Who waits is told without any lock of the partition held:
-    a callback may append to it, and wait.
+    All syncs of a partition run under the one lock: the kernel reports a failure to one caller only, and no other sync
+    may then find the pages clean and call them durable. Slow callbacks run without that lock: they may append, and
+    wait.
     """
 
     def __init__(self, core: PartitionCore, syncer: Syncer, tail: Tail) -> None:
@@ -406,15 +406,15 @@ class Durability:
         self._turns = Turns()
         self.poison: PartitionPoisoned | None = None
         self.unsynced_since_ms: int | None = None
-        # Part of a write that failed was cut off again, and that is not synced yet; by us, or by who ended uncleanly.
+        # A truncation after a failed write is not synced yet: our own, or that of a process that ended uncleanly.
         self.has_leftovers = not core.state.clean
         self._under_way: tuple[Tail, File]
         self._lost = core.slot.lost
-        # Something is due that may take long or wait: the next sync is for a thread that may, and not for a lent one.
+        # Slow callbacks or an index write are due: the next sync has to run on a pool thread, not on a lent one.
         self._wants_thread = False
 
     def wrote(self, tail: Tail, now_ms: int) -> None:
-        """The log now ends at `tail`. Where the topic relaxed flush.*, that may be read, and is acknowledged."""
+        """The log now ends at `tail`. If the topic relaxed flush.*, that is acknowledged and may be read at once."""
         self.tail = tail
         if self.unsynced_since_ms is None:
             self.unsynced_since_ms = now_ms
@@ -433,19 +433,19 @@ class Durability:
         if next_offset > self.tail.end_offset:
             self.refuse_if_poisoned()
             raise InvalidArgument(f"nothing was written at offset {next_offset - 1} of {self._core.path} to wait for")
-        # More than once only where a sync did not get there: it found the directory's lock lost. The next round says
-        # so.
+        # Repeats only if the sync did not reach the offset because the directory's lock was lost; the next round raises
+        # that.
         while self._turns.take(next_offset, self._acknowledged_offset):
             try:
                 with self.lock:
-                    # The lock may have been a lent thread's, and that sync all that was needed.
+                    # A lent thread may have held the lock, and its sync may have covered the offset.
                     if self._acknowledged_offset() < next_offset:
                         if self._core.is_closed:
                             self._core.refuse_if_closed()
                         self.refuse_if_poisoned()
                         self.sync_tail()
             finally:
-                # Also where the sync failed: the next one in turn learns of it by itself.
+                # Also if the sync failed: the next thread in turn finds that out by itself.
                 reached = self._acknowledged_offset()
                 self._turns.pass_on(reached)
             self._tell()
@@ -457,9 +457,9 @@ class Durability:
         if self._acknowledged_offset() >= next_offset:
             callback(None)
             return
-        # First stand in the list, then look: the other way round, a sync that ends between would tell nobody.
+        # First add, then check: the other way round, a sync that ends in between would miss the callback.
         self._waiting.add(next_offset, callback, is_quick)
-        # Look again: a sync, a failure or a close may have come between.
+        # Check again: a sync, a failure or a close may have come between.
         if self._core.is_closed:
             self.close()
         elif self.poison is not None or self._acknowledged_offset() >= next_offset:
@@ -468,7 +468,7 @@ class Durability:
             self._syncer.request(self)
 
     def sync(self) -> None:
-        """Make everything written so far durable. A failure poisons, and is told to all who wait."""
+        """Make everything written so far durable. A failure poisons the partition and goes to all waiting callbacks."""
         with self.lock:
             self.sync_tail()
         self._tell()
@@ -478,23 +478,23 @@ class Durability:
         self._core.watchers.tell()
 
     def _answer(self) -> None:
-        """Those who wait, as far as something is known."""
-        # Before they are told, and not after: a wish that comes meanwhile must not be wiped out.
+        """Run the callbacks whose offset is acknowledged; if the partition is poisoned, run all with the error."""
+        # Reset before the callbacks run, not after: a request that is made meanwhile must not be erased.
         self._wants_thread = False
         self._waiting.reached(self._acknowledged_offset())
         if self.poison is not None:
             self._waiting.fail(self.poison)
 
     def tell_soon(self) -> None:
-        """For who synced and holds locks."""
+        """Call the watchers, and have the syncer run the waiting callbacks: the caller synced and holds locks."""
         self._core.watchers.tell()
         if self._waiting:
             self._syncer.request(self)
 
     def sync_tail(self) -> None:
-        """Sync, for who holds the lock, and who then tells the others."""
-        # One value, taken before the sync: what is appended while it runs may be on the disk or not, and is not
-        # claimed.
+        """Sync up to the tail. The caller holds the lock, and runs the callbacks afterwards."""
+        # Taken once, before the sync: what is appended while it runs may be on the disk or not, and is not called
+        # durable.
         tail = self._to_sync()
         if tail is None:
             self._write_indexes()
@@ -503,46 +503,45 @@ class Durability:
         try:
             (tail.segment.held or tail.segment.log()).sync()
         except OSError as error:
-            # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
+            # Never sync again: the kernel may have marked the lost pages clean, and would now report success.
             self.poison_with(error)
             return
         seconds = time.perf_counter() - began
-        # After the sync, not before: a writer that has come meanwhile may have cut what was synced here.
+        # Checked after the sync, not before: another writer may meanwhile have cut what was synced here.
         lost = self._lost()
         if lost is not None:
             self._note_lost_lock(lost)
-        # Also where an append noticed it while the sync was under way: that one acknowledges nothing any more.
+        # Also if an append noticed it while the sync ran: without the directory's lock nothing is acknowledged.
         if not isinstance(self.poison, LockLost):
             self._synced(tail, seconds)
             self._write_indexes()
 
-    # The two halves of a sync on a lent thread. Nothing in between may wait: the first is called by an event loop under
-    # the syncer's lock, so it only tries for the lock of this partition, and the second by whoever comes. The lock is
-    # held from the first to the second: no roll can seal the file under the sync, and no other sync can run beside it
-    # and take pages for clean whose failure was reported to this one.
+    # The two halves of a sync on a lent thread. Neither may wait: an event loop calls the first under the syncer's
+    # lock, so it only tries for the lock of this partition, and any thread may call the second. The lock is held from
+    # the first to the second: no roll can seal the file during the sync, and no other sync can run beside it and take
+    # pages for clean whose failure was reported to this one.
     #
-    # Assumed of the kernel (Linux 4.13 and later): a write-back that failed is reported to each descriptor that was
-    # open then, once. So the file stays open from the write to the sync (`Segment.held`), the descriptor that is synced
-    # is the one that wrote, and there is one report, which poisons.
+    # Assumed of the kernel (Linux 4.13 and later): a failed write-back is reported once to each descriptor that was
+    # open at the time. So the file stays open from the write to the sync (`Segment.held`), the descriptor that is
+    # synced is the one that wrote, and its one report poisons the partition.
     #
-    # Between the halves the partition is as before: it can be appended to and read, its tail moves on, and a poison
-    # may come from an append. `end_sync` therefore believes only what was taken in `begin_sync`.
+    # Between the halves the partition can be appended to and read, its tail moves on, and an append may poison it.
+    # `end_sync` therefore relies only on the tail that `begin_sync` took.
 
     def begin_sync(self) -> int | None:
         """See Syncable. The lock is held until `end_sync`."""
         if self._wants_thread or not self.lock.take_at_once():
             return None
         try:
-            log = self.tail.segment.log()  # the tail's below too: no roll while the lock is held
+            log = self.tail.segment.log()  # the same segment as in the tail below: no roll while the lock is held
         except (OSError, FoldlogError):
             self.lock.release()
-            return None  # `sync` will say what it is
+            return None  # `sync` will meet and report the error
         tail = None if log.sync_descriptor is None else self._to_sync()
         if tail is None:
             self.lock.release()
             return None
-        # The file, too: the descriptor must not be closed, and its number given to another file, while a thread syncs
-        # it.
+        # The file, too: its descriptor must not be closed, and the number reused, while a thread syncs it.
         self._under_way = tail, log
         return log.sync_descriptor
 
@@ -562,17 +561,16 @@ class Durability:
                     self._synced(tail, seconds)
         finally:
             self.lock.release()
-        # Outside the lock: those who are told may append, and an append may roll, which takes it. This may be the
-        # loop's thread: it runs only callbacks that wait for nothing, and leaves the others, and the index, to the
-        # pool. Until the pool has been there no lent thread gets another sync, or the others would be left again and
-        # again.
+        # Outside the lock: a callback may append, and an append may roll, which takes the lock. This may be the event
+        # loop's thread: it runs only quick callbacks, and leaves the others, and the index, to the pool. Until the pool
+        # has run them no lent thread gets another sync, or they would be put off again and again.
         self._core.watchers.tell()
         if self._waiting.reached(self._acknowledged_offset(), only_quick=True) or self._are_indexes_due():
             self._wants_thread = True
             self._syncer.request(self)
 
     def _to_sync(self) -> Tail | None:
-        """What there is to sync; None if nothing. Who asks syncs it."""
+        """The tail to sync; None if there is nothing to sync. The caller has to sync it."""
         tail = self.tail
         nothing_new = tail.end_offset <= self._core.state.durable_offset and not self.has_leftovers
         if self.poison is not None or nothing_new:
@@ -590,7 +588,7 @@ class Durability:
         self._raise_watermarks(tail.end_offset, tail)
 
     def _raise_watermarks(self, high_watermark: int, synced: Tail | None = None) -> None:
-        """Move them up, never down: syncs of different threads may end in any order. `synced`: up to there it is."""
+        """Raise them, never lower: syncs of several threads may end in any order. All below `synced` is durable."""
         core = self._core
         try:
             with core.state_lock:
@@ -607,10 +605,10 @@ class Durability:
                         active_position=synced.position,
                         clean=False,
                     )
-                core.slot.store(state)  # first: what a reading process cannot know is not acknowledged either
+                core.slot.store(state)  # first: nothing is acknowledged that reading processes cannot see
                 core.state = state
         except StorageError as error:
-            self.poison_with(error)  # here, and not inside: it takes the state lock as well
+            self.poison_with(error)  # outside the block: it takes the state lock as well
 
     def _are_indexes_due(self) -> bool:
         return self.tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES
@@ -630,20 +628,20 @@ class Durability:
             raise self.poison
 
     def _note_lost_lock(self, lost: LockLost) -> None:
-        """Another process may be the directory's writer: nothing more is written or acknowledged. Not noted in the
-        slot: what was written is whole, and the next open may keep it."""
+        """Write and acknowledge nothing more: another process may be the directory's writer. Not stored in the slot:
+        what was written is whole, and the next open may keep it."""
         if self.poison is None:
             self.poison = lost
-            # Soon, by the pool: who notices holds the append or the sync lock, and callbacks may want both.
+            # The pool runs the callbacks: this thread holds the append or the sync lock, and they may need both.
             self.tell_soon()
 
     def poison_with(self, error: Exception) -> None:
-        """Acknowledge nothing more: what is on disk since the last good sync is unknown. Any locks may be held."""
+        """Stop acknowledging: the disk since the last good sync is unknown. Any lock but the state lock may be held."""
         self.poison = PartitionPoisoned(
             f"{self._core.path} could not be synced ({error}); what was sent since offset"
             f" {self._core.state.durable_offset} is not acknowledged; reading goes on, open the log again to write"
         )
-        # Where the slot cannot be stored either, the next open finds an unclean one, and judges by itself.
+        # If the slot cannot be stored either, the next open finds an unclean one, and recovers from the log.
         with suppress(StorageError):
             self._core.change(poisoned=True)
         self.tell_soon()

@@ -1,8 +1,8 @@
 """Which leader epoch wrote which offsets: `leader-epoch-checkpoint`, in Kafka's text format.
 
-Offset and epoch together name a record for good. An offset alone does not: after an unclean end the log may be cut, and
-the next append gives the same offset to another record. So the epoch rises with each unclean open, and who remembers an
-offset with its epoch (a fold's bookmark, a client that fetches) is told where that epoch ended.
+Offset and epoch together identify a record for good. An offset alone does not: after an unclean end the log may be cut,
+and the next append gives the same offset to another record. So the epoch rises with each unclean open, and a client
+that remembers an offset with its epoch (a fold's bookmark, a consumer) can ask where that epoch ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Epochs:
 
     @classmethod
     def load(cls, files: Files, directory: str) -> Epochs:
-        """Raises CorruptLog if the file is missing or not what it should be."""
+        """Read the file. Raises CorruptLog if it is missing or malformed."""
         path = f"{directory}/{NAME}"
         try:
             return cls(files, directory, _parse(read_file(files, path)))
@@ -50,7 +50,7 @@ class Epochs:
             return cls.load(files, directory)
         except CorruptLog as error:
             logger.warning("%s: %s; made anew from the batches", error.path, error.reason)
-        # The batches are what the text is compared with at every read, so this cannot disagree with them.
+        # Every read compares the text with the batches, so one made from them cannot disagree.
         starts: list[tuple[int, int]] = []
         for segment in segments:
             for _, headers in segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET):
@@ -62,13 +62,13 @@ class Epochs:
         return rebuilt
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, batches carry `epoch`. Durable on return."""
-        # An epoch that began here or further on has nothing left in the log: what it wrote was cut. Its pair goes: both
-        # columns ascend, and who remembers an offset of it is told of the epoch before, and so that it was cut.
+        """Begin an epoch: batches from `start_offset` on carry `epoch`. Durable on return."""
+        # An epoch that began here or later has nothing left in the log: what it wrote was cut. Its pair is dropped:
+        # both columns ascend, and a client that asks for it gets the end of the epoch before, and so learns of the cut.
         kept = tuple(pair for pair in self.starts if pair[1] < start_offset and pair[0] < epoch)
         starts = (*kept, (epoch, start_offset))
         replace_file(self._files, self.path, format_epochs(starts))
-        # Not before: after a failure the next append has to try again.
+        # Set last: after a failure the next append has to try again.
         self.starts, self.latest = starts, epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -77,8 +77,8 @@ class Epochs:
         for at, (known, _) in enumerate(self.starts):
             if known > epoch:
                 break
-            # It ended where the next one began, whatever it had written beyond: that was cut before the next one could
-            # begin. So a follower that stands further has records that are no more.
+            # It ended where the next one began: what it wrote beyond was cut before that. A follower that is further
+            # has records that no longer exist.
             found = (known, self.starts[at + 1][1] if at + 1 < len(self.starts) else log_end_offset)
         return found
 

@@ -1,4 +1,4 @@
-"""A partition as a process sees it that is not its writer: the files, and the writer's slot in the checkpoint."""
+"""A partition in a process that does not write it: the files, and the writer's slot in the checkpoint."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Result = TypeVar("Result")
 
 
 class Hurry(Protocol):
-    """Asks whoever writes the directory to sync."""
+    """Asks the directory's writer to sync."""
 
     def __call__(self, topic: str, number: int) -> None:
-        """Returns once what is written in that partition is durable, or at once where nobody can be asked. Raises
-        nothing of the writer's: who calls looks at what is durable then."""
+        """Return once everything written in that partition is durable, or at once if no writer can be asked. Never
+        raises the writer's errors: the caller looks at what is durable afterwards."""
         ...
 
     def close(self) -> None: ...
 
 
 class Published(Protocol):
-    """Where the writer says how far it is: its slot in the checkpoint."""
+    """Where the writer publishes its state: its slot in the checkpoint."""
 
     def load_live(self) -> SlotState | None:
-        """As of now, while it may be writing."""
+        """The state as of now, while the writer may be storing."""
         ...
 
 
@@ -49,7 +49,7 @@ _Key = tuple[int, int]  # generation and leader epoch
 
 
 class Listing(NamedTuple):
-    """The segments as they were at one generation; replaced whole, since any thread may look."""
+    """The segments as of one generation; replaced whole, since any thread may read it."""
 
     key: _Key
     segments: tuple[Segment, ...]
@@ -59,8 +59,8 @@ class Listing(NamedTuple):
 class FollowedPartition:
     """Reads what the writer has published. Any thread.
 
-    The writer's generation is odd while it changes names: the list of segments is read between two equal even
-    readings, so it is one that existed. Files that were unlinked since stay readable through their open handles.
+    The writer's generation is odd while it changes names: the segments are listed between two equal even readings, so
+    that the list is one that existed. Unlinked files stay readable through their open handles.
     """
 
     SETTLE: ClassVar = "open it once for writing to repair it"
@@ -68,7 +68,7 @@ class FollowedPartition:
     def __init__(
         self, files: Files, path: str, slot: Published, label: tuple[str, int], hurry: Hurry | None = None
     ) -> None:
-        """`hurry` asks the writer to sync this partition, where somebody can be asked."""
+        """`hurry` asks the writer to sync this partition; None if there is no way to ask."""
         self.label = label
         self._hurry = hurry
         self.path = path
@@ -77,19 +77,19 @@ class FollowedPartition:
         self._slot = slot
         self._listing: Listing | None = None
         self._head: tuple[_Key, int] | None = None  # where the first segment begins
-        self._told_start = -1  # where the log begins once its first segments were removed by hand, as was said
+        self._told_start = -1  # the start after segments were removed by hand, as last logged
 
     @classmethod
     def open(
         cls, files: Files, path: str, slot: Published, *, label: tuple[str, int], hurry: Hurry | None = None
     ) -> FollowedPartition:
-        """Nothing is locked and nothing is written. Raises CorruptLog if there is no such partition."""
+        """Locks nothing and writes nothing. Raises CorruptLog if there is no such partition."""
         if not files.exists(path):
             raise CorruptLog(path, 0, "the directory is missing")
         return cls(files, path, slot, label, hurry)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         listing, self._listing = self._listing, None
         for segment in listing.segments if listing is not None else ():
             segment.forget()
@@ -99,12 +99,12 @@ class FollowedPartition:
         return self._without_slot() if state is None else state
 
     def _without_slot(self) -> SlotState:
-        """The writer has not opened it yet: it is new and empty, or its slot was lost. Then it only looks empty."""
+        """The state without a slot: the partition is new and empty. CorruptLog if it holds records."""
         try:
             logs = read_layout(self._files.entries(self.path)).logs
         except FileNotFoundError:
             return SlotState()  # deleted
-        # Looked at again: a writer stores the slot before the first batch, and may have come between.
+        # Load again: a writer stores the slot before the first batch, and may have come in between.
         state = self._slot.load_live()
         if state is None and any(logs.values()):
             reason = "it holds records, and the checkpoint does not know of them"
@@ -112,24 +112,24 @@ class FollowedPartition:
         return state or SlotState()
 
     def _state_and_start(self) -> SlotState:
-        """The state, with the start that the files have. Names alone are looked at, once for each generation."""
+        """The state, with the log start that the files show. Only names are read, once per generation."""
         state = self._state()
         key, head = _key(state), self._head
         if head is None or head[0] != key:
             try:
                 bases = read_layout(self._files.entries(self.path)).logs
             except OSError:
-                return state  # reading it will say what is wrong
+                return state  # reading will report what is wrong
             if not bases or state.generation & 1 or self._state().generation != state.generation:
-                return state  # the writer is changing names: what the slot says is all that is known
+                return state  # the writer is changing names: the slot is all that is known
             self._head = head = (key, min(bases))
         return self._without_removed(state, head[1])
 
     def _without_removed(self, state: SlotState, first: int) -> SlotState:
-        """Where the first segments were removed by hand, the log starts behind them, as it will for the next writer.
+        """If the first segments were removed by hand, the log starts behind them, as it will for the next writer.
 
         Retention moves the start in the slot before it removes a file, and the generation around both: files that were
-        listed in the state's generation never begin behind its start for any other reason.
+        listed in the state's generation begin behind its start for no other reason.
         """
         if first <= state.log_start_offset:
             return state
@@ -146,36 +146,36 @@ class FollowedPartition:
 
     @property
     def high_watermark(self) -> int:
-        """All below may be read."""
+        """All records below may be read."""
         return self._state().high_watermark
 
     def acknowledged_end(self) -> int:
-        """Where the log ends for who asks now. A server may have acknowledged (acks=1) what it has not synced yet: then
-        the file goes on behind what is durable, and the server is asked to sync it first."""
+        """The end of everything acknowledged before the call. A server may have acknowledged (acks=1) records that it
+        has not synced: then the file goes on behind the durable part, and the server is asked to sync first."""
         if self._hurry is not None and self._has_more():
             self._hurry(*self.label)
         return self.high_watermark
 
     def _has_more(self) -> bool:
-        """Whether the file goes on behind what may be read. One call to the system, and never a wrong no: what was
-        acknowledged is in the file that the state names, or in one that a state which is not older names."""
+        """Whether the file goes on behind what may be read. One system call; False only if it does not: acknowledged
+        records are in the file that the state names, or in one that a newer state names."""
         try:
             state, view = self._view()
         except (FoldlogError, OSError):
-            return False  # reading it will say what is wrong
+            return False  # reading will report what is wrong
         last = view.segments[-1]
         if state.high_watermark > state.durable_offset:
-            return False  # flush.* is relaxed: what is written may be read
+            return False  # flush.* is relaxed: all that is written may be read
         return last.base_offset != state.active_base_offset or last.size > state.active_position
 
     @property
     def log_end_offset(self) -> int:
-        """Seen from here, the log ends where reading does."""
+        """The high watermark: a reading process sees no further."""
         return self._state().high_watermark
 
     @property
     def durable_offset(self) -> int:
-        """All below is fsynced."""
+        """All records below are fsynced."""
         return self._state().durable_offset
 
     @property
@@ -188,8 +188,8 @@ class FollowedPartition:
         return self._state_and_start().start_reason
 
     def load_epoch_starts(self) -> tuple[tuple[int, int], ...]:
-        """Ascending pairs of (leader epoch, first offset written in it), read anew: a writer replaces the file without
-        telling, but before the first batch of an epoch.
+        """Ascending pairs of (leader epoch, first offset written in it), read from the file each time: a writer
+        replaces it without notice, but before the first batch of an epoch.
         """
         return self._load_epochs().starts
 
@@ -206,10 +206,10 @@ class FollowedPartition:
         return self._with_view(segment_infos)
 
     def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: bytearray | None = None) -> FetchedBatches:
-        """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
+        """Whole verified batches below the high watermark, from the one with `offset` on; at least one, if any.
 
-        With `into`, the data stand there, until the next read into it. Raises OffsetOutOfRange (with the reason) and
-        CorruptLog.
+        With `into`, the data are in that buffer until the next read into it. Raises OffsetOutOfRange (with the reason)
+        and CorruptLog.
         """
         if offset > self.high_watermark:
             self.acknowledged_end()
@@ -235,7 +235,7 @@ class FollowedPartition:
             try:
                 return look(view)
             except CorruptLog:
-                # Damage is damage only if nothing changed meanwhile; epochs are replaced without a new generation.
+                # It is damage only if nothing changed meanwhile; epochs are replaced without a new generation.
                 now = self._state()
                 if attempt and now.generation == state.generation and now.gaps_below == state.gaps_below:
                     raise
@@ -245,7 +245,7 @@ class FollowedPartition:
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
 
     def _view(self) -> tuple[SlotState, LogView]:
-        """The state and a list of segments that belong together."""
+        """A state and a list of segments that belong together."""
         for _ in range(_TRIES):
             state = self._state()
             listing = self._listing
@@ -273,8 +273,8 @@ class FollowedPartition:
     def _list(self, state: SlotState) -> Listing | None:
         """List the segments and open them; None if the writer is changing names.
 
-        A seqlock: even before, equal after, and what was read in between existed at one moment. It rests on the writer
-        storing the odd generation before the first rename, and the even one after the last.
+        A seqlock: an even generation before, and the same one after, so what was read in between existed at one moment.
+        Assumes that the writer stores the odd generation before the first rename and the even one after the last.
         """
         if state.generation & 1:
             return None
@@ -284,8 +284,8 @@ class FollowedPartition:
         except FileNotFoundError:
             raise CorruptLog(self.path, 0, "the directory is missing") from None
         fresh = [Segment(self._files, self.path, base, logs[base], writable=False) for base in sorted(logs)]
-        # Opened before the second look: under the same name a swap puts another file, and a handle that was opened in
-        # the generation of the list stays what was listed. Also where it is unlinked later.
+        # Opened before the generation is read again: a swap puts another file under the same name, while a handle
+        # opened in the list's generation stays on the listed file, even if that is unlinked later.
         for segment in fresh:
             try:
                 segment.log()
@@ -302,12 +302,12 @@ class FollowedPartition:
 
 
 def _key(state: SlotState) -> _Key:
-    """What a list of segments is good for. A roll adds 2 to the generation, so a new segment makes a new list, too."""
+    """Identifies a list of segments. A roll adds 2 to the generation, so a new segment makes a new list, too."""
     return state.generation, state.leader_epoch
 
 
 def _grow(last: Segment) -> None:
-    """The writer appends to the last segment. No other grows: a sealed one changes by being replaced, with its name."""
+    """Note that the writer has appended to the last segment. No other grows: a sealed one is only ever replaced."""
     size = last.log().size()
     if size > last.size:
         last.grow(size)

@@ -1,8 +1,8 @@
 """A partition that Kafka writes, or wrote: its directory, read without a checkpoint of ours. Nothing in it is changed.
 
-Where it starts is in Kafka's own checkpoint of log starts, which the caller reads; where it ends, the batches tell. A
-last batch that is not whole is a write that is under way or was cut off, and is not read; what is damaged with sound
-batches behind it is CorruptLog.
+Its start is in Kafka's own checkpoint of log starts, which the caller reads; its end follows from the batches. A last
+batch that is not whole is a write under way, or cut off, and is not read; damage with sound batches behind it is
+CorruptLog.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _SETTLE: Final = "start Kafka on it once, which finishes it"
 _TRIES: Final = 2000  # with a millisecond between them: longer than any swap takes, short enough for a person to wait
 _PAUSE_S: Final = 0.001
 _SETTLED: Final = 2
-"""By so much the generation rises with each change of names: an even one is a list of segments that belong together."""
+"""By how much the generation rises with each change of names: an even one stands for a consistent list of segments."""
 
 _TELLING: Final = (".log", SWAP_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, EPOCHS_NAME)
 
 
 class _Tail(NamedTuple):
-    """How far the last segment is known: the first byte behind its sound batches, and the offset there."""
+    """How far the last segment was read: the position behind its sound batches, and the offset there."""
 
     base_offset: int
     position: int
@@ -57,7 +57,7 @@ class _Tail(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """The transactions since the offset `since`, as far as `position` in the last segment of that generation."""
+    """The transactions since the offset `since`, up to `position` in the last segment of that generation."""
 
     generation: int
     since: int
@@ -66,9 +66,9 @@ class _Noted(NamedTuple):
 
 
 class ForeignState:
-    """What a slot of the checkpoint would say, told by the files: see `follower.Published`. Any thread.
+    """The state that a slot of the checkpoint would hold, derived from the files: see `follower.Published`. Any thread.
 
-    With `committed_only` the log ends where the oldest open transaction begins, as for Kafka's read_committed.
+    With `committed_only` the log ends where the oldest open transaction begins, as with Kafka's read_committed.
     """
 
     def __init__(self, files: Files, path: str, log_start: Callable[[], int], *, committed_only: bool = False) -> None:
@@ -85,7 +85,7 @@ class ForeignState:
         self._noted: _Noted | None = None
         self._state: SlotState | None = None
         self.written_end = 0
-        """Where the log ends for those who read open transactions, too, as of the last look."""
+        """Where the log ends with open transactions included, as of the last look."""
         self.aborted = Aborted()
 
     def load_live(self) -> SlotState:
@@ -94,7 +94,7 @@ class ForeignState:
                 entries = self._entries()
                 if _sizes(entries) == _sizes(self._entries_seen) and not self._is_room_used():
                     break
-                # Listing takes a moment, and names may change in it: what two lists agree on is one that existed.
+                # Names may change during a listing: only a list that a second one confirms existed.
                 if not read_layout(entries).swaps and self._are_still_there(entries) and self._has_looked(entries):
                     break
                 time.sleep(_PAUSE_S)
@@ -107,11 +107,11 @@ class ForeignState:
             return replace(self._state, log_start_offset=start, start_reason=reason)
 
     def _has_looked(self, entries: list[DirectoryEntry]) -> bool:
-        """Look at them; False if Kafka has removed some meanwhile, which is no damage."""
+        """Derive the state from the files; False if Kafka has removed some meanwhile, which is no damage."""
         try:
             self._state = self._look(entries)
         except (FileNotFoundError, CorruptLog) as error:
-            self._tail = self._noted = None  # a look that was broken off has noted some batches, and not how far
+            self._tail = self._noted = None  # they may cover part of a segment only
             if not self._are_still_there(entries):
                 return False
             if isinstance(error, CorruptLog):
@@ -124,7 +124,7 @@ class ForeignState:
         return _sizes(entries).keys() == _sizes(self._entries()).keys()
 
     def _entries(self) -> list[DirectoryEntry]:
-        """The files that say something about what can be read."""
+        """The files that determine what can be read."""
         try:
             entries = self._files.entries(self._path)
         except FileNotFoundError:
@@ -132,12 +132,12 @@ class ForeignState:
         return [entry for entry in entries if entry.name.endswith(_TELLING)]
 
     def _is_room_used(self) -> bool:
-        """Whether something was written into room made ahead, by which a file does not grow."""
+        """Whether Kafka has written into preallocated room, which does not change a file's size."""
         tail = self._tail
         return tail is not None and self._head_at(tail) != self._head
 
     def _head_at(self, tail: _Tail) -> bytes:
-        """The beginning of what stands behind the last sound batch; mostly nothing does."""
+        """The first bytes behind the last sound batch; usually none."""
         try:
             file = self._files.open(segment_stem(self._path, tail.base_offset) + LOG_SUFFIX)
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class ForeignState:
         if not bases:
             return None
         sealed = {base: logs[base] for base in bases[:-1]}
-        if (sealed, bases[-1]) != self._listed:  # a compacted segment may have the name of the one it was made from
+        if (sealed, bases[-1]) != self._listed:  # a compacted segment may have the name of its source
             self._listed = (sealed, bases[-1])
             self._generation += _SETTLED
         end = self._end_of_last(bases[-1], logs[bases[-1]])
@@ -177,13 +177,13 @@ class ForeignState:
     # The end
 
     def _end_of_last(self, base_offset: int, size: int) -> int:
-        """The offset behind the last sound batch: from where the last look ended, or from the index's last entry."""
+        """The offset behind the last sound batch, from where the last look ended or from the last index entry."""
         segment = self._segment(base_offset, size)
         try:
             tail = self._tail
             if tail is None or tail.base_offset != base_offset or tail.position > size:
                 tail = _Tail(base_offset, 0, base_offset)
-                self._noted = None  # of what was cut off, too
+                self._noted = None  # also notes of what was cut off
                 hint = segment.offset_index.last()
                 if hint is not None:
                     named = batch_at(segment.log(), hint[1], size)
@@ -200,7 +200,7 @@ class ForeignState:
 
     @staticmethod
     def _walked(segment: Segment, tail: _Tail) -> _Tail:
-        """As far as batches are sound, and their offsets ascend and belong into the segment."""
+        """The tail after the sound batches whose offsets ascend and belong into the segment."""
         limit = segment.base_offset + POSITION_MAX
         for position, headers in segment.scan(tail.position, tail.next_offset, limit, stop_at_tear=True):
             last = headers[-1]
@@ -208,12 +208,12 @@ class ForeignState:
         return tail
 
     def _behind_damage(self, segment: Segment, tail: _Tail) -> _Tail | None:
-        """Behind what does not go on from there: the last batch, if there is any. Then it is damage; reads say so."""
+        """The tail behind the last sound batch after `tail`; None if there is none. Reads report the damage between."""
         log = segment.log()
         if is_room(log, tail.position, segment.size):
             return None
         if batch_at(log, tail.position, segment.size) is not None:
-            # That is no write that was cut off: a base offset is wrong, perhaps of a batch before it.
+            # Not a write that was cut off: a base offset is wrong, perhaps that of a batch before it.
             scan = scan_foreign(self._files, self._path, segment.base_offset, segment.size, None)
             pieces: Sequence[Piece] = scan.pieces
         else:
@@ -227,9 +227,9 @@ class ForeignState:
     def _look_for_transactions(
         self, bases: list[int], sizes: dict[int, int], entries: list[DirectoryEntry], end: int
     ) -> int:
-        """Find the aborted ones; the last stable offset.
+        """Find the aborted transactions; returns the last stable offset.
 
-        Kafka's snapshots of producers tell which were open at a roll, and the batches since then the rest.
+        Kafka's producer snapshots name those that were open at a roll, and the batches since then the rest.
         """
         aborted: list[AbortedTransaction] = []
         for entry in entries:
@@ -249,7 +249,7 @@ class ForeignState:
         return end if first_open is None else min(end, first_open)
 
     def _newest_snapshot(self, entries: list[DirectoryEntry], end: int) -> tuple[int, list[tuple[int, int]]]:
-        """The offset of the newest sound one, and (producer, first offset) of each transaction that was open there."""
+        """The offset of the newest sound snapshot, and (producer, first offset) of each transaction open there."""
         for offset in sorted(read_layout(entries).snapshots, reverse=True):
             if offset <= end:
                 path = segment_stem(self._path, offset) + SNAPSHOT_SUFFIX
@@ -261,7 +261,7 @@ class ForeignState:
 
     @staticmethod
     def _note_batches(segment: Segment, position: int, noted: _Noted) -> int:
-        """Those from a position on; the position behind them."""
+        """Note the batches from a position on; returns the position behind them."""
         end = position
         try:
             for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
@@ -277,7 +277,7 @@ class ForeignState:
 
 
 class ForeignPartition(FollowedPartition):
-    """Reads a partition of Kafka's, whole or as far as its transactions are decided. Any thread."""
+    """Reads a partition of Kafka's, all of it or as far as its transactions are decided. Any thread."""
 
     SETTLE: ClassVar = _SETTLE
 
@@ -287,7 +287,7 @@ class ForeignPartition(FollowedPartition):
 
     @property
     def undecided(self) -> tuple[int, int]:
-        """The offsets from the oldest open transaction on, which are not read; the end excluded."""
+        """The offsets [start, end) from the oldest open transaction on, which are not read."""
         stable = self.high_watermark
         return stable, max(stable, self._foreign.written_end)
 
@@ -304,7 +304,7 @@ class ForeignPartition(FollowedPartition):
             raise CorruptLog(error.path, error.position, error.reason, ADVICE) from error
 
     def _diagnose(self, segment: Segment, position: int) -> CorruptLog | None:
-        """What `foldlog check` says of the place: a single batch seldom tells whether it or its neighbour is wrong."""
+        """The damage that `foldlog check` finds there: one batch seldom shows whether it or its neighbour is wrong."""
         following = min(
             (one.base_offset for one in self._segments if one.base_offset > segment.base_offset), default=None
         )
@@ -317,26 +317,26 @@ class ForeignPartition(FollowedPartition):
         return () if self._listing is None else self._listing.segments
 
     def _state_and_start(self) -> SlotState:
-        return self._state()  # told by the files already
+        return self._state()  # already derived from the files
 
     def _without_removed(self, state: SlotState, first: int) -> SlotState:
         return state
 
     def _view_of(self, state: SlotState, listing: Listing) -> LogView:
-        # Kafka does not hold its epochs to what is in the batches, so neither do reads; `foldlog check` tells of it.
+        # Kafka does not compare its epochs with the batches, so neither do reads; `foldlog check` reports differences.
         end = state.high_watermark
         return LogView(listing.segments, (), state.gaps_below, end, end, self._foreign.aborted, self._diagnose)
 
 
 def load_epochs(files: Files, directory: str) -> Epochs:
-    """As the file says; none if there is no such file, which Kafka makes with the first batch."""
+    """The epochs in the file; none if it does not exist: Kafka creates it with the first batch."""
     if not files.exists(f"{directory}/{EPOCHS_NAME}"):
         return Epochs(files, directory, ())
     return Epochs.load(files, directory)
 
 
 def _sizes(entries: list[DirectoryEntry]) -> dict[str, int]:
-    """By name. Times are left out: they say nothing."""
+    """File sizes by name. Times are left out: they prove nothing."""
     return {entry.name: entry.size_bytes for entry in entries}
 
 

@@ -1,4 +1,4 @@
-"""The names in a partition's directory, and what is to be done about those that a crash left behind."""
+"""The file names in a partition's directory, and what recovery does with those that a crash left behind."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def read_layout(entries: Iterable[DirectoryEntry]) -> PartitionLayout:
 
 
 def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
-    """Carry out what compaction had decided before a crash; whether there was anything.
+    """Finish swaps that a crash interrupted; whether anything was left behind.
 
-    A .cleaned file was not decided yet: it goes. A .swap file is whole and synced: it takes the place of the
-    segments it was made from, which are those that begin inside it.
+    A .cleaned file was not decided yet: it is removed. A .swap file is whole and synced: it replaces the segments that
+    it was made from, which are those that begin inside it.
     """
     for base_offset in layout.cleaned:
         files.unlink(segment_stem(directory, base_offset) + CLEANED_SUFFIX)
@@ -55,7 +55,7 @@ def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
         swap = segment_stem(directory, base_offset) + SWAP_SUFFIX
         ends_at = _end_of_swap(files, directory, base_offset, size)
         if ends_at not in layout.logs:
-            # The segment behind it is always there: with a wrong end, segments would go that it does not hold.
+            # A segment always begins where it ends: with a wrong end, segments would be removed that it does not hold.
             reason = f"it ends at offset {ends_at}, where no segment begins"
             raise CorruptLog(swap, size, reason, "restore the directory from a backup; the old segments are untouched")
         swap_in(files, directory, base_offset, [base for base in layout.logs if base_offset < base < ends_at])
@@ -77,7 +77,7 @@ def _end_of_swap(files: Files, directory: str, base_offset: int, size: int) -> i
 
 
 class _SwapSegment(Segment):
-    """A compacted segment under the name it has until it takes its place. Opened to be read once, by recovery."""
+    """A compacted segment under its .swap name. Opened by recovery, to be read once."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class _SwapSegment(Segment):
 
 
 def free_cut_name(files: Files, path: str, position: int) -> str:
-    """Where bytes that are taken out of a file at `position` are kept. What was cut before stays as it is."""
+    """A free name for the bytes that are cut from a file at `position`. Earlier cuts stay as they are."""
     name, number = f"{path}.{position}{CUT_SUFFIX}", 2
     while files.exists(name):
         name, number = f"{path}.{position}-{number}{CUT_SUFFIX}", number + 1
@@ -95,26 +95,26 @@ def free_cut_name(files: Files, path: str, position: int) -> str:
 
 
 def swap_in(files: Files, directory: str, base_offset: int, replaced: Iterable[int]) -> None:
-    """Let `<base>.log.swap` take the place of the segment at `base_offset` and of those it also covers.
+    """Replace the segment at `base_offset`, and those it also covers, by `<base>.log.swap`.
 
-    The order is the point: once the swap file's name is durable the old ones may go, and only when they are
-    durably gone may it become a .log, or a cut could leave both and the offsets twice.
+    The order is the point: the old files may be removed only once the swap file's name is durable, and it may become a
+    .log only once they are durably gone, or a power cut could leave both and the offsets twice.
     """
-    # Assumed of the file system: names that were changed since the last sync of their directory survive a cut or not,
-    # each by itself and in no order; after the sync all of them do. So each sync here is a line that nothing crosses.
+    # Assumed of the file system: names changed since the last sync of their directory survive a power cut or not, each
+    # by itself and in any order; after the sync all of them survive. So no change is reordered across a sync.
     stem = segment_stem(directory, base_offset)
-    # The name .swap is the decision. A cut before this leaves .cleaned, which goes; with .swap lost and an old segment
-    # gone, records would be gone with it.
+    # The name .swap is the decision. A cut before this sync leaves .cleaned, which is removed; if .swap were lost after
+    # an old segment was removed, its records would be lost.
     files.sync_directory(directory)
     for base in replaced:
         _unlink_all(
             files, segment_stem(directory, base), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
         )
-    # Its indexes lead into the old file. Not its .log: the rename replaces that in one step, so there is no moment, and
-    # no cut, that finds neither.
+    # Its indexes point into the old file. Its .log stays: the rename replaces it in one step, so at no moment are both
+    # missing.
     _unlink_all(files, stem, (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-    # The neighbours are durably gone before the rename: a cut that kept the new .log and one of them would leave the
-    # same offsets twice, with no .swap to tell which is which.
+    # The neighbours are durably gone before the rename: a power cut that kept the new .log and one of them would leave
+    # the same offsets twice, with no .swap to show which is which.
     files.sync_directory(directory)
     files.rename(stem + SWAP_SUFFIX, stem + LOG_SUFFIX)
     files.sync_directory(directory)  # done: nothing is left for the next open to finish

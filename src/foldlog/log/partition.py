@@ -1,19 +1,19 @@
-"""One partition, as its one writer has it: what may be appended, offsets, rolling, and what readers may see.
+"""One partition as its single writer sees it: checks of batches, offsets, rolling, and what readers may see.
 
 To follow an append: `Partition.append`, `admit` (at the end), `_ready_tail` where the disk has to be touched first,
 `_write`, and then durability.py.
 
 Locks, in the order in which they may be taken:
 
-    1. Cleanup.lock           who retains, compacts or recompresses; held for hours
-    2. Partition._append_lock who appends, rolls, or replaces the list of segments; held for a write, or for a roll
-    3. Durability.lock        who syncs; held for a sync
-    4. PartitionCore.state_lock   who replaces the state and stores it in the slot; held for microseconds
+    1. Cleanup.lock           retention, compaction, recompression; held for hours
+    2. Partition._append_lock appends, rolls, replacing the list of segments; held for a write, or for a roll
+    3. Durability.lock        syncs; held for a sync
+    4. PartitionCore.state_lock   replacing the state and storing it in the slot; held for microseconds
 
-Cleanup comes first, since a compaction takes the append lock again and again, for moments, and must never be waited for
-by who appends. Syncing comes after appending, since a roll, which holds the append lock, syncs what it seals; a sync
-never appends. Callbacks (`Waiting`, `Watchers`) run with none of the last three held, or they could not append. Readers
-take no lock: they see immutable values.
+Cleanup comes first: a compaction takes the append lock again and again, for moments, and no append may wait for a whole
+compaction. Syncing comes after appending: a roll, which holds the append lock, syncs what it seals; a sync never
+appends. Slow callbacks (`Waiting`) run with none of the last three held, except in `close`, so they may append; quick
+ones and `Watchers` may run under the second and third. Readers take no lock: they see immutable values.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ OnAppended = Callable[[Appended | None, FoldlogError | None], None]
 
 
 class ExpandsFurther(BlockingIOError):
-    """Whoever must not wait has looked at a batch as far as there is time. `is_steep`: it expands to so many times its
-    own size that its sender has hardly paid for the look."""
+    """A caller that must not wait has checked a batch as far as there is time. `is_steep`: it expands to so many times
+    its size that its sender has hardly paid for the check."""
 
     def __init__(self, is_steep: bool) -> None:
         super().__init__(errno.EAGAIN, "a batch expands further than can be looked at in a moment")
@@ -126,10 +126,9 @@ class Admitted(NamedTuple):
 class PartitionCore:
     """What the parts of a partition share: its segments, its slot, and the view a reader gets of both.
 
-    One rule: `state` and `segments` are immutable values, replaced whole, so reading them needs no lock. Who reads
-    `state` twice may see two states: take it once. It is replaced under `state_lock`, and stored in the slot there, so
-    that the newest store is the newest state; who replaces `segments` holds the append lock or is inside
-    `changing_names`.
+    `state` and `segments` are immutable values, replaced whole, so reading them needs no lock. Two reads of `state` may
+    give two states: read it once. It is replaced under `state_lock`, and stored in the slot there, so that the newest
+    store is the newest state; `segments` is replaced under the append lock or inside `changing_names`.
     """
 
     def __init__(
@@ -159,16 +158,16 @@ class PartitionCore:
         self.names_are_unsettled = False
 
     def change(self, *, firmly: bool = False, generation: Callable[[int], int] = int, **changes: Any) -> None:
-        """Replace the state and store it; `firmly`: durable on return. The slot is no longer a clean one.
+        """Replace the state and store it, no longer as clean unless `changes` says so; `firmly`: durable on return.
 
-        `generation` makes the next one of the present one. StorageError, and the state as it was, if it cannot be
-        made durable, or the directory's lock is lost.
+        `generation` maps the present generation to the next. Raises StorageError, and leaves the state as it was, if it
+        cannot be made durable or the directory's lock is lost.
         """
         if firmly:
             self.refuse_if_lost()
         with self.state_lock:
             state = replace(self.state, **{"clean": False, **changes}, generation=generation(self.state.generation))
-            # Stored, then believed: a reading process may see a state a moment before this one does, never after, so
+            # Stored, then published: a reading process may see a state a moment before this one does, never after, so
             # nothing is acknowledged here that it cannot read.
             if firmly:
                 self._store_firmly(state)
@@ -180,17 +179,17 @@ class PartitionCore:
         try:
             self.slot.store_firmly(state)
         except StorageError:
-            # Who tries again must not find it done in memory: the newest store is again what was before.
+            # Store the previous state again: a retry must not find the new one in the checkpoint.
             self.slot.store(self.state)
             raise
 
     @contextmanager
     def changing_names(self) -> Iterator[None]:
-        """The generation is odd inside: reading processes wait, and list the directory again afterwards.
+        """Make the generation odd inside the block: reading processes wait, and list the directory again afterwards.
 
-        They have no lock to wait for, so the slot tells them: a list of names that was taken between two equal even
-        generations is one that existed. Assumed: a store into the checkpoint is seen by other processes in the order
-        of the stores and of the renames, as it is on one machine.
+        They have no lock to wait for; the slot is their signal: a list of names taken between two equal even
+        generations is one that existed. Assumed: other processes see stores into the checkpoint and renames in the
+        order in which they were made, as on one machine.
         """
         self.refuse_if_lost()
         self.change(generation=names_change)
@@ -212,13 +211,13 @@ class PartitionCore:
             raise LogClosed(f"{self.path} was closed; open the log again")
 
     def refuse_if_lost(self) -> None:
-        """Before anything is done that another writer of the directory would not survive."""
+        """Raise LockLost if the directory's lock is lost, before a step that would damage another writer's log."""
         lost = self.slot.lost()
         if lost is not None:
             raise lost
 
     def with_view(self, look: Callable[[LogView], Result], offset: int | None = None) -> Result:
-        """`look` at a consistent view, with a new one if retention or compaction has replaced a segment meanwhile.
+        """What `look` returns for a consistent view; called again if a segment was replaced meanwhile.
 
         Raises OffsetOutOfRange if `offset` is given and not in it.
         """
@@ -230,9 +229,9 @@ class PartitionCore:
             view = LogView(
                 self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.durable_offset
             )
-            # The two were taken one after the other. If retention came between, the first segment begins behind the
-            # start: look again. If a file went while it was read, that reads as damage, and is damage only if the list
-            # is still the same one.
+            # State and segments were taken one after the other. If retention came between, the first segment begins
+            # after the log start: take a new view. A file that was removed while it was read looks like damage, and is
+            # damage only if the list is still the same one.
             try:
                 if view.segments[0].base_offset <= state.log_start_offset:
                     return look(view)
@@ -240,7 +239,7 @@ class PartitionCore:
                 if self.segments is view.segments and self.state.gaps_below == state.gaps_below:
                     raise
             except BlockingIOError:
-                raise  # not a fault: who asked not to wait asks again elsewhere
+                raise  # not a fault: the caller asked not to wait, and asks again elsewhere
             except OSError as error:
                 raise storage_error(f"{self.path} could not be read", error) from error
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
@@ -278,8 +277,8 @@ class Partition:
         self._durability = Durability(core, syncer, Tail(active, core.state.durable_offset, active.size))
         self._active_since_ms: int | None = None
         self._acknowledged_early = 0
-        # Second: never taken by who holds the sync lock or the state lock. Where it is held over the disk, in
-        # `_ready_tail`, a loop sees that it would wait (`nowait`) and sends the append to a thread.
+        # Second: never taken under the sync lock or the state lock. Where it is held during disk access, in
+        # `_ready_tail`, an event loop sees that it would wait (`nowait`) and sends the append to a thread.
         self._append_lock = threading.Lock()
         self._producers = Producers(core, self._append_lock, producers)
         self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with)
@@ -293,7 +292,7 @@ class Partition:
     def create(files: Files, path: str, *, topic_id: str) -> None:
         """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
         files.make_directory(path)
-        # Written in place: until the catalog names this directory, nobody takes a half-made one for a partition.
+        # Written in place: until the catalog names this directory, a half-made one is not taken for a partition.
         for name, data in (
             (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
             (EPOCHS_NAME, format_epochs(((0, 0),))),
@@ -321,7 +320,7 @@ class Partition:
     ) -> Partition:
         """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged.
 
-        `producers`: with whose together its own have a bound.
+        `producers`: shared with other partitions, to bound how many producers all of them remember.
         """
         known = slot.load()
         try:
@@ -331,7 +330,7 @@ class Partition:
             raise
         except OSError as error:
             raise storage_error(f"{path} could not be opened", error) from error
-        # Unclean: a bookmark from before must not mistake a new record for one that was cut.
+        # Unclean: the epoch rises, so that a bookmark from before cannot take a new record for one that was cut.
         epoch = max(epochs.latest, recovered.state.leader_epoch) + recovered.unclean
         state = replace(recovered.state, leader_epoch=epoch)
         if known is not None and known.poisoned:
@@ -340,10 +339,10 @@ class Partition:
             known is None
             or not known.clean
             or known.generation & 1
-            or known.log_start_offset != state.log_start_offset  # a reading process has to know, too
+            or known.log_start_offset != state.log_start_offset  # reading processes need it, too
         ):
             slot.store(state)
-        state = replace(state, clean=known is not None and known.clean)  # so it still says on the disk
+        state = replace(state, clean=known is not None and known.clean)  # as the slot on disk still says
         core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
         return cls(core, clock, syncer, producers or AllProducers())
 
@@ -371,7 +370,7 @@ class Partition:
 
     @property
     def decompressed_limit(self) -> int:
-        """What one batch may expand to when it is read."""
+        """How many bytes one batch may expand to when it is read."""
         return self._core.config.read_decompressed_limit
 
     @property
@@ -390,17 +389,17 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """All below may be read."""
+        """All records below may be read."""
         return self._core.state.high_watermark
 
     @property
     def acknowledged_offset(self) -> int:
-        """All below was acknowledged, and may not be durable yet."""
+        """All records below are acknowledged; with acks=1 some of them may not be durable yet."""
         return max(self._core.state.high_watermark, self._acknowledged_early)
 
     @property
     def durable_offset(self) -> int:
-        """All below is fsynced."""
+        """All records below are fsynced."""
         return self._core.state.durable_offset
 
     @property
@@ -435,18 +434,18 @@ class Partition:
     def epoch_end_offset(self, epoch: int, *, written: bool = False) -> tuple[int, int]:
         """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none.
 
-        The last one ends where reading does, or with `written` where writing does.
+        The latest epoch ends at the high watermark, or with `written` at the log end.
         """
         return self._core.epochs.end_offset(epoch, self.log_end_offset if written else self.high_watermark)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Settings change from the next append, retention and compaction on."""
+        """Use these settings from the next append, retention and compaction on."""
         with self._append_lock:
             self.config = self._core.config = config
             self._told_outlived = False
         self._cleanup.reconsider()
         if not config.acks_when_written:
-            self._durability.sync()  # what may be read is durable, also what was written before
+            self._durability.sync()  # all that may be read becomes durable, also what was written before
 
     # Appending
 
@@ -455,9 +454,9 @@ class Partition:
     ) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
-        Writable memory is not copied: offsets are put into it, and it is the caller's again on return. `trusted`,
-        `foreign` and `stored`: see `admit`. `nowait`: BlockingIOError, and nothing done, where it would have
-        to wait.
+        Writable memory is not copied: offsets are written into it, and it is the caller's again on return. `trusted`,
+        `foreign` and `stored`: see `admit`. `nowait`: raises BlockingIOError, with nothing done, if it would have to
+        wait.
         """
         core, arrived_ms = self._core, self._clock.now_ms()
         admitted = [
@@ -466,21 +465,21 @@ class Partition:
         ]
         headers = admitted[0].headers if len(admitted) == 1 else [header for _, found in admitted for header in found]
         size_bytes = sum([len(data) for data, _ in admitted])
-        # Most batches have no producer id, and nothing is asked about their producer.
+        # Most batches have no producer id, and need no producer state.
         producers = self._producers if any(header.producer_id >= 0 for header in headers) else None
         if not self._append_lock.acquire(blocking=not nowait):
             raise would_block(self.path)
         try:
             core.refuse_if_closed()
             self._durability.refuse_if_poisoned()
-            now_ms = self._clock.now_ms()  # under the lock: times that the log gives ascend, as its offsets do
+            now_ms = self._clock.now_ms()  # under the lock: append times ascend, as offsets do
             must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
             if nowait and (must_prepare or (producers is not None and producers.must_wait())):
                 raise would_block(self.path)
             if producers is not None:
                 repeated = producers.duplicate_of(headers, self._durability.tail.end_offset)
                 if repeated is not None:
-                    # Not written again, and waited for like the first time: that may not be durable yet.
+                    # Not written again, but waited for like the first time: that may not be durable yet.
                     then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
                     return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
                 if not stored:
@@ -511,8 +510,8 @@ class Partition:
         if producers is not None:
             producers.expect()
         self._write(tail, [data for data, _ in admitted])
-        # From here on it is only told what is in the file. The tail comes last: it is what a sync takes for the end,
-        # and the index has to know a batch before a reader may ask for it.
+        # The batches are in the file; the rest publishes them. The tail comes last: a sync takes it for the end, and
+        # the index has to know a batch before a reader may ask for it.
         if producers is not None:
             producers.note(headers, now_ms)
         tail.segment.wrote(headers, tail.position, size_bytes)
@@ -526,7 +525,7 @@ class Partition:
             self.on_outlived()
 
     def append_may_wait(self, size_bytes: int) -> bool:
-        """Whether an append of that size, without a producer id, would wait now: for who cannot use `nowait`."""
+        """Whether an append of that size, without a producer id, would wait now. For callers without `nowait`."""
         return self._append_lock.locked() or self._has_to_prepare((), size_bytes, self._clock.now_ms())
 
     def _refuse_unless_writable(self) -> None:
@@ -534,7 +533,7 @@ class Partition:
         self._durability.refuse_if_poisoned()
 
     def _has_to_prepare(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
-        """Whether `_ready_tail` has something to do, which goes to the disk."""
+        """Whether `_ready_tail` would have to access the disk."""
         core = self._core
         state = core.state
         return (
@@ -546,7 +545,7 @@ class Partition:
         )
 
     def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
-        """The tail that has room for these batches, open for appending."""
+        """The tail with room for these batches, open for appending; rolls if needed."""
         core = self._core
         try:
             if self._must_roll(headers, size, now_ms):
@@ -561,8 +560,8 @@ class Partition:
                 # Durable before the first batch of the epoch: readers compare the two.
                 core.epochs.begin(state.leader_epoch, tail.end_offset)
             if state.clean and core.config.acks_when_written:
-                # It may be read before it is synced. If a cut takes it, the next open must not pass for a clean one,
-                # or the offset would come again in the same epoch.
+                # Records may be read before they are synced. If a power cut takes them, the next open must not pass for
+                # a clean one, or their offsets would be used again in the same epoch.
                 core.change(firmly=True)
             return tail
         except OSError as error:
@@ -586,11 +585,11 @@ class Partition:
         try:
             log.write(tail.position, buffers)
         except (OSError, StorageError) as error:
-            # The next append writes at the same position, and a part of this one behind its end would be read as the
-            # next batch after a crash: the file has to end at the tail, durably, before anything is acknowledged again.
+            # The next append writes at the same position. Remains of this one behind its end would be read as the next
+            # batch after a crash: the file has to end at the tail, durably, before anything more is acknowledged.
             try:
                 self._durability.has_leftovers = True
-                log.truncate(tail.position)  # take back what a part of it may have left
+                log.truncate(tail.position)  # remove the part of it that may have been written
             except OSError:
                 self._durability.poison_with(error)
             if isinstance(error, StorageError):
@@ -600,30 +599,29 @@ class Partition:
     # Durability
 
     def wait_acknowledged(self, next_offset: int) -> None:
-        """Returns once everything below `next_offset` is acknowledged: fdatasync has covered it, or where the topic
-        relaxed flush.* it is written. Whoever comes first syncs for all who wait. Raises PartitionPoisoned."""
+        """Return once everything below `next_offset` is acknowledged: covered by fdatasync, or just written if the
+        topic relaxed flush.*. The first waiting thread syncs for all of them. Raises PartitionPoisoned."""
         self._durability.wait_acknowledged(next_offset)
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
-        """As `wait_acknowledged`, without blocking: `callback` runs once, with the error if any, on a syncing thread or
-        here. `is_quick`: it waits for nothing, so a server's event loop may run it too."""
+        """As `wait_acknowledged`, without blocking: `callback` runs once, with the error or None, on a syncing thread
+        or before this returns. `is_quick`: it never blocks, so a server's event loop may run it too."""
         self._durability.on_acknowledged(next_offset, callback, is_quick=is_quick)
 
     def acknowledged_end(self) -> int:
-        """Where the log ends for who asks now. All that was acknowledged before the call is below it: what of that is
-        not synced yet is synced, and waited for. Where a failed sync keeps that from happening, what is durable ends
-        there."""
+        """The end of the log for readers. All that was acknowledged before the call is below it: what is not synced yet
+        (acks=1) is synced and waited for. If that sync fails, the high watermark as it is."""
         if self.high_watermark < self.acknowledged_offset:
             with suppress(PartitionPoisoned):
                 self._durability.wait_acknowledged(self.acknowledged_offset)
         return self.high_watermark
 
     def acknowledged_early(self, next_offset: int) -> None:
-        """A client is told that it is written before it is durable, as it asked for (acks=1). Belongs to one thread."""
+        """Note that a client got its answer before its records are durable, as it asked (acks=1). One thread."""
         self._acknowledged_early = max(next_offset, self._acknowledged_early)
 
     def sync(self) -> None:
-        """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""
+        """Make all that is appended durable. A failure poisons the partition, and is raised here and to all waiters."""
         self._durability.sync()
         self._durability.refuse_if_poisoned()
 
@@ -638,8 +636,8 @@ class Partition:
 
     def _roll(self) -> None:
         core = self._core
-        # Under both locks, from the last sync of the old file to the first tail of the new one: a sync between would
-        # make the new file durable and call the old one so. Sealed means synced.
+        # Under both locks, from the last sync of the old file to the first tail of the new one: a sync in between would
+        # make only the new file durable, and call the old one so. Sealed means synced.
         with self._durability.lock:
             self._durability.sync_tail()
             self._durability.tell_soon()
@@ -648,7 +646,7 @@ class Partition:
             try:
                 self._write_hints()
                 create_segment(core.files, core.path, end_offset)
-                # A crash could lose the name, and with it what is acknowledged in that file.
+                # Else a crash could lose the new name, and with it acknowledged records in that file.
                 core.files.sync_directory(core.path)
                 core.change(
                     generation=name_added,
@@ -659,8 +657,8 @@ class Partition:
             except (OSError, StorageError) as error:
                 self._take_back(end_offset, error)
                 raise storage_error(f"{core.path} cannot begin a new segment; nothing was kept", error) from error
-            # The list before the tail: a watermark that lies in the new segment is raised from the tail, and who sees
-            # it must find the segment (`with_view` takes the state first).
+            # The list before the tail: watermarks in the new segment come from the tail, and a reader that sees one
+            # must find the segment (`with_view` takes the state first).
             fresh = core.segment(end_offset, 0)
             core.segments = (*core.segments, fresh)
             self._durability.tail = Tail(fresh, end_offset, 0)
@@ -670,14 +668,14 @@ class Partition:
             core.sync_checkpoint()
 
     def _take_back(self, base_offset: int, cause: Exception) -> None:
-        """A segment that has not begun: what is appended to the old one now would be in the place of its name."""
+        """Remove a segment that was not begun: appends to the old one would pass the offset in its name."""
         try:
             self._core.segment(base_offset, 0).unlink()
         except OSError:
             self._durability.poison_with(cause)
 
     def _write_hints(self) -> None:
-        """What the next open would otherwise have to make again from the log."""
+        """Write index and producer snapshot: without them the next open rebuilds both from the log."""
         try:
             if self._durability.tail.segment.held is not None:
                 self._durability.tail.segment.seal_indexes()
@@ -690,11 +688,11 @@ class Partition:
     def read(
         self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False
     ) -> FetchedBatches:
-        """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
+        """Whole verified batches below the high watermark, from the one with `offset` on; at least one, if any.
 
-        An offset that was acknowledged and is not synced yet is waited for. With `into`, the data stand there, until
-        the next read into it. `nowait`: BlockingIOError where the disk would have to be waited for; another thread asks
-        again without it. Raises OffsetOutOfRange (with the reason) and CorruptLog.
+        An offset that is acknowledged but not synced yet is waited for. With `into`, the data are in that buffer until
+        the next read into it. `nowait`: raises BlockingIOError instead of waiting for the disk; the caller asks again
+        on another thread. Raises OffsetOutOfRange (with the reason) and CorruptLog.
         """
         if self.high_watermark < offset <= self.acknowledged_offset:
             if nowait:
@@ -715,15 +713,14 @@ class Partition:
         return found
 
     def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the readable record with the largest timestamp, of equals the first; None if none has
-        a timestamp."""
+        """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one."""
         self.acknowledged_end()
         return self._core.with_view(lambda view: latest_record(view, self.log_start_offset, self.decompressed_limit))
 
     def look(self, at: Callable[[LogView], Result], offset: int | None = None) -> Result:
-        """What `at` makes of a consistent view of the segments: for who shows where things stand, and changes nothing.
+        """What `at` returns for a consistent view of the segments. For inspection only: it changes nothing.
 
-        It may be called again, where a segment was replaced meanwhile. OffsetOutOfRange if `offset` is not in it.
+        `at` is called again if a segment was replaced meanwhile. OffsetOutOfRange if `offset` is not in the view.
         """
         return self._core.with_view(at, offset)
 
@@ -745,8 +742,8 @@ class Partition:
         return self._cleanup.try_retention(self._clock.now_ms())
 
     def delete_records(self, before_offset: int) -> int:
-        """Move the log start to `before_offset`, for good; the new log start. Up to the end of what was acknowledged,
-        which is synced for it: PartitionPoisoned if that fails."""
+        """Move the log start to `before_offset` for good; returns the new log start. Acknowledged records below it are
+        synced first: PartitionPoisoned if that fails."""
         if self.high_watermark < before_offset <= self.acknowledged_offset:
             self.wait_acknowledged(before_offset)
         return self._cleanup.delete_records(before_offset)
@@ -757,16 +754,16 @@ class Partition:
         return self._cleanup.compact(when, force, self._last_batches)
 
     def recompress(self, codec: Compression) -> RecompressionReport:
-        """Its records in that codec, up to now, where they get smaller by it."""
+        """Rewrite the records up to now in that codec where that makes them smaller."""
         return self._cleanup.recompress(codec)
 
     def interrupt(self) -> None:
-        """It will be closed: a compaction or recompression that runs ends soon, and leaves the log as it was."""
+        """End a running compaction or recompression soon, with the log as it was: the partition will be closed."""
         self._cleanup.interrupt()
 
     @property
     def cleaning_fault(self) -> FoldlogError | None:
-        """Why the background does not compact it any more: damage, or a batch too large to open. Every byte is kept."""
+        """Why the background no longer compacts it: damage, or a batch too large to open. Every byte is kept."""
         return self._cleanup.fault
 
     def _last_batches(self) -> frozenset[int]:
@@ -779,7 +776,7 @@ class Partition:
         return self._look_at_producers(lambda producers: producers.infos(), [])
 
     def _look_at_producers(self, look: Callable[[ProducerState], Result], without: Result) -> Result:
-        """At what is known of producers; `without` where there never was one, for which nothing has to be read."""
+        """What `look` returns for the producer state; `without`, and nothing is read, if there never was a producer."""
         if not self._core.state.has_producers:
             return without
         with self._append_lock:
@@ -787,9 +784,9 @@ class Partition:
             return look(self._producers.load(self._durability.tail.end_offset))
 
 
-# What may be appended: batches are looked at, and made what the topic wants, before the partition is locked. Pure
-# functions of the bytes and the settings; offsets are given later. Kafka's own rules for clients are in
-# `_refuse_foreign`, so that a client gets the same refusals from both.
+# Checks before the partition is locked: batches are validated, and brought into the form the topic asks for. Pure
+# functions of the bytes and the settings; offsets come later. Kafka's own rules for clients are in `_refuse_foreign`,
+# so that a client gets the same refusals from both.
 
 
 def admit(
@@ -805,11 +802,10 @@ def admit(
     """Check the batches of one buffer, at `now_ms`. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or
     RecordTooLarge.
 
-    `trusted`: built by our own builder just now, so only the headers are looked at. `foreign`: from a client, which
-    may send one batch and nothing that only a log may write. `stored`: as another log holds them, which has admitted
-    them already: where compaction removed records their offsets stay taken, and codec and size are left as they are.
-    `quickly`: ExpandsFurther where that takes longer than a moment. What is too large by its own account is refused at
-    once, whoever asks.
+    `trusted`: just built by our own builder, so only the headers are checked. `foreign`: from a client, which may send
+    one batch and nothing that only a log may write. `stored`: as another log holds and has admitted them: offsets of
+    records that compaction removed stay used, codec and size stay as they are. `quickly`: raises ExpandsFurther if the
+    check takes longer than a moment. A batch that declares too large a size is refused at once in any case.
     """
     data = _writable(buffer)
     if stored:
@@ -842,7 +838,7 @@ def admit(
 
 
 def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
-    """Its CRCs are checked, and that nothing stands between or behind the batches."""
+    """Headers of another log's batches; checks their CRCs, and that nothing is between or behind the batches."""
     found = walk(data)
     if found.problem is not None or found.end != len(data):
         raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
@@ -850,8 +846,8 @@ def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
 
 
 def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: int) -> list[BatchHeader]:
-    """What our own builder made is sound. It keeps batches below max.message.bytes before they are compressed, but for
-    a record that is larger by itself: only that one is opened."""
+    """Headers of our own builder's batches, which are sound. It keeps batches below max.message.bytes before
+    compression, except for one record that is larger by itself: only such a batch is opened."""
     headers = walk(data, check_crc=False).headers
     for header in headers:
         if header.size > config.max_message_bytes:
@@ -863,13 +859,13 @@ def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: i
 
 
 def _quick_limit(size_bytes: int) -> int:
-    """What may be expanded of so many bytes in a moment."""
+    """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
     least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
     return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
 
 
 def _writable(buffer: Buffer) -> Writable:
-    """The caller's own memory where it can be written, else a copy of it."""
+    """The caller's own memory if it is writable, else a copy."""
     if isinstance(buffer, bytearray):
         return buffer
     if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
@@ -878,7 +874,7 @@ def _writable(buffer: Buffer) -> Writable:
 
 
 def _refuse_several(data: Writable) -> None:
-    """Before any is opened: the first one's codec tells what that costs."""
+    """Refuse several batches before any is opened: `admit` checks the declared size of the first one only."""
     declared = LENGTH_PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:LENGTH_PREFIX_BYTES], "big")
     headers = walk(data, check_crc=False).headers if declared < len(data) else []
     if len(headers) > 1:
@@ -886,10 +882,10 @@ def _refuse_several(data: Writable) -> None:
 
 
 def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
-    """Refuse records whose producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
-    as long, and is what a lookup by time finds. Our own appends too: they are the same call on a served directory.
+    """Refuse records if the producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
+    as long, and a lookup by time finds it. Our own appends too: they are the same call on a served directory.
 
-    A batch's header has its largest time, so most often nothing is opened; for the smallest each record is looked at.
+    A header has the largest time of its batch, so usually nothing is opened; for the smallest, each record is checked.
     """
     if config.log_append_time:
         return
@@ -915,7 +911,7 @@ def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig,
 
 
 def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_limit: int) -> None:
-    """Refuse, for a compacted topic, what compaction could not tell from other records."""
+    """Refuse records without a key for a compacted topic: compaction could not tell them apart."""
     if not any(header.keyless_count for header in headers):
         return
     refused = RefusedBatch("a record without a key cannot go to a compacted topic", 0)
@@ -926,7 +922,7 @@ def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_lim
 
 
 def _refuse_foreign(headers: list[BatchHeader]) -> None:
-    """What Kafka refuses from a client: what is a log's own to write, and what could not be told from a repetition."""
+    """Refuse what Kafka refuses from a client: marks that only a log sets, and producer ids without a sequence."""
     header = headers[0]
     if header.is_control:
         raise RefusedBatch("it is a control batch, which only a log itself writes", 0)

@@ -1,8 +1,8 @@
-"""Who has sent what: the ids, epochs and sequence numbers of idempotent producers.
+"""Idempotent producers: their ids, epochs and sequence numbers.
 
-`ProducerState` decides, in memory: which batch repeats one that is in the log, and which comes out of order.
-`Producers` is one partition's, with its snapshots on disk: read when the first batch with a producer id comes, written
-at roll and close. `AllProducers` bounds those of all partitions together.
+`ProducerState` decides in memory which batch repeats one in the log and which is out of order. `Producers` is the state
+of one partition with its snapshots on disk: read when the first batch with a producer id comes, written at roll and
+close. `AllProducers` bounds the number of producers over all partitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SentBatch(NamedTuple):
 
 
 class ProducerInfo(NamedTuple):
-    """What a log remembers of a producer, as Kafka's DescribeProducers tells it. -1: it has no transaction."""
+    """What a log remembers of a producer, with the fields of Kafka's DescribeProducers. -1: it has no transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -82,8 +82,8 @@ def read_snapshot(data: bytes) -> list[SnapshotEntry] | None:
 class _RememberedProducer:
     """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
-    `seen_ms`: when it was last known to write, by our clock, as timestamps of records may be of any time; None
-    since the last look at the clock.
+    `seen_ms`: when it last wrote, by our clock, since timestamps of records may be anything; None until the next look
+    at the clock if that is not known.
     """
 
     __slots__ = ("batches", "epoch", "seen_ms")
@@ -95,12 +95,11 @@ class _RememberedProducer:
 
 
 class ProducerState:
-    """The newest batches of every producer id, of at most PRODUCER_IDS_MAX. Owned by the partition's appender.
+    """The newest batches of each producer id, in the order of last writes, for at most PRODUCER_IDS_MAX ids. Owned by
+    the partition's appender.
 
-    Producers are in the order in which they last wrote.
-
-    Snapshots are in Kafka's .snapshot format, which keeps one batch a producer: after a restart only the newest
-    batch is known as a duplicate, an older one is out of order.
+    Snapshots are in Kafka's .snapshot format, which keeps one batch per producer: after a restart only the newest batch
+    is recognized as a duplicate, an older one is out of order.
     """
 
     def __init__(self) -> None:
@@ -163,7 +162,7 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, but {known.epoch} has taken over"
             )
-        # A new epoch begins at 0: in any other place a batch of it was lost on the way, and nobody would notice.
+        # A new epoch begins at sequence 0: anything else means that a batch of it was lost on the way.
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
                 raise _out_of_order(header, 0)
@@ -175,10 +174,10 @@ class ProducerState:
     def make_room(
         self, headers: Sequence[BatchHeader], now_ms: int, are_all_full: Callable[[int], bool] = lambda _: False
     ) -> None:
-        """Where a new producer comes and there are as many as may be, here or, as `are_all_full` says at that time, in
-        all partitions, the one that is silent longest is forgotten.
+        """Before a new producer is added at the limit, forget the one that is silent longest. The limit is this
+        partition's, or that of all partitions if `are_all_full`.
 
-        TooManyProducers if that one has written in the last minutes: what it sent may come again, and would be taken
+        Raises TooManyProducers if that one wrote in the last minutes: its batches may come again, and would be taken
         for new.
         """
         for header in headers:
@@ -193,8 +192,8 @@ class ProducerState:
                 raise TooManyProducers(header.producer_id, PRODUCER_IDS_OF_ALL_MAX, of_all=True)
 
     def forget_silent(self, now_ms: int, count_max: int) -> int:
-        """So many of those that have not written in the last minutes, the one that is silent longest first; how many
-        there were."""
+        """Forget up to `count_max` producers that have not written in the last minutes, the longest silent first; how
+        many."""
         forgotten = 0
         while self._producers and forgotten < count_max:
             producer_id, oldest = next(iter(self._producers.items()))
@@ -207,11 +206,10 @@ class ProducerState:
         return forgotten
 
     def note(self, header: BatchHeader, now_ms: int | None = None) -> None:
-        """The batch is in the log, written at that time by our clock if it is known."""
+        """Remember a batch of the log; `now_ms`: when it was written, by our clock, if known."""
         if header.producer_id < 0 or header.is_control or header.base_sequence < 0:
             return
-        # Taken out and put back at the end: the dict's order is the order in which they last wrote, and who is silent
-        # longest stands first.
+        # Removed and inserted again: the dict's order is that of last writes, the longest silent first.
         known = self._producers.pop(header.producer_id, None)
         if known is None and len(self._producers) >= PRODUCER_IDS_MAX:
             del self._producers[next(iter(self._producers))]
@@ -268,7 +266,7 @@ class ProducerState:
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> ProducerState | None:
-        """None if it is damaged: the state is then rebuilt from the log."""
+        """The state of a snapshot; None if it is damaged: the state is then rebuilt from the log."""
         entries = read_snapshot(data)
         if entries is None:
             return None
@@ -285,7 +283,7 @@ class ProducerState:
 
 
 def _after(sequence: int, count: int) -> int:
-    """Sequences wrap around at 2^31."""
+    """The sequence number `count` later; sequences wrap around at 2^31."""
     return (sequence + count) & _SEQUENCE_MAX
 
 
@@ -304,16 +302,16 @@ _SNAPSHOTS_KEPT = 2
 
 
 class AllProducers:
-    """How many producers all open partitions of a directory remember together. Any thread's.
+    """How many producers all open partitions of a directory remember together. Any thread.
 
-    Counted anew only when there may be too many: who is forgotten, or closed with its partition, needs no notice.
+    Counted anew only when the limit may be reached: forgotten producers and closed partitions need not be reported.
     """
 
     def __init__(self) -> None:
         self._partitions: WeakSet[Producers] = WeakSet()
-        self._count = 0  # or less, as some may be gone
+        self._count = 0  # an upper bound: some may be gone
         self._counted_ms: int | None = None
-        # Taken under the append lock of the partition that asks; those of the others are only tried under it, or two
+        # Taken under the append lock of the asking partition. The locks of the others are only tried under it, or two
         # partitions that ask at the same time would wait for each other.
         self._lock = threading.Lock()
 
@@ -323,7 +321,7 @@ class AllProducers:
             self._count += count
 
     def are_full(self, now_ms: int) -> bool:
-        """Before that is said, those that are silent are forgotten, wherever nobody appends at this moment."""
+        """Whether the limit is reached, after forgetting silent producers in partitions that no append has locked."""
         if self._count < PRODUCER_IDS_OF_ALL_MAX:
             return False
         with self._lock:
@@ -334,8 +332,8 @@ class AllProducers:
 
 
 class Producers:
-    """Owned by the appender, who holds `lock`. Costs nothing where no producer is idempotent, and no scan of a log that
-    never had one."""
+    """The producer state of one partition. Owned by the appender, which holds `lock`. Costs nothing without idempotent
+    producers, and scans no log that never had one."""
 
     def __init__(self, core: PartitionCore, lock: threading.Lock, everybody: AllProducers) -> None:
         self._core = core
@@ -344,20 +342,20 @@ class Producers:
         self._state: ProducerState | None = None
 
     def duplicate_of(self, headers: Sequence[BatchHeader], end_offset: int) -> SentBatch | None:
-        """The batch in the log that these repeat, if they do; see ProducerState. One of them has a producer id."""
+        """The batch in the log that these repeat, or None; see ProducerState. One of them has a producer id."""
         return self.load(end_offset).duplicate_of(headers)
 
     def make_room(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Before they are written; see ProducerState. TooManyProducers if there is none."""
+        """Forget silent producers before new ones are written; see ProducerState. Raises TooManyProducers."""
         if self._state is not None:
             self._state.make_room(headers, now_ms, self._everybody.are_full)
 
     def count_heard(self, now_ms: int) -> int:
-        """How many are remembered, without those that are silent unless somebody appends now. Waits for no lock."""
+        """How many are remembered; silent ones are forgotten first, unless an append holds the lock. Never waits."""
         state = self._state
         if state is None or self._core.is_closed:
             return 0
-        # The caller's own partition is locked, by itself, and counts with its silent ones: `make_room` looks at those.
+        # The calling partition holds its own lock and counts with its silent ones: `make_room` handles those.
         if self._lock.acquire(blocking=False):
             try:
                 state.forget_silent(now_ms, len(state))
@@ -366,18 +364,18 @@ class Producers:
         return len(state)
 
     def must_wait(self) -> bool:
-        """Whether a batch with a producer id needs state that has to be read first, or is the first that needs any:
-        that is stored firmly."""
+        """Whether a batch with a producer id has to wait for the disk: to read the state, or, for the first one ever,
+        to store firmly that there is one."""
         return self._state is None or not self._core.state.has_producers
 
     def expect(self) -> None:
-        """A batch with a producer id is about to be written: from the first on, the next open looks for such state."""
-        # Durable before the batch: an open that finds the batch and no flag would take a repetition of it for new.
+        """Before the first batch with a producer id: note in the slot that the next open has to look for such."""
+        # Durable before the batch: an open that finds the batch but no flag would take a repetition of it for new.
         if not self._core.state.has_producers:
             self._core.change(firmly=True, has_producers=True)
 
     def note(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """The batches are written."""
+        """Remember batches that were written."""
         if self._state is not None:
             before = len(self._state)
             self._state.replay(headers, now_ms)
@@ -402,7 +400,7 @@ class Producers:
                 if known is not None:
                     state, offset = known, max(offset, snapshot_offset)
                     break
-        # A snapshot is a hint like an index: what the batches say since then, or since the log starts, decides.
+        # A snapshot is a hint like an index: the batches since then, or since the log start, decide.
         for segment in self._core.segments:
             following = [other.base_offset for other in self._core.segments if other.base_offset > segment.base_offset]
             if following and following[0] <= offset:
@@ -415,7 +413,7 @@ class Producers:
         return state
 
     def write_snapshot(self, end_offset: int, now_ms: int) -> None:
-        """Not synced: it carries a CRC, and a lost one is made again from the log."""
+        """Write a snapshot. Not synced: it carries a CRC, and a lost one is made again from the log."""
         if self._state is None:
             return
         self._state.expire(now_ms)

@@ -1,7 +1,7 @@
-"""What a read may see, and the one way to read it: the writer's partition and reading processes share it.
+"""What a read may see, and how it is read; shared by the writer's partition and by reading processes.
 
-By offset (`read_batches`), by time (`first_at_time`, `latest_record`), and whole sealed segments for those who write
-them anew (`VerifiedSegments`).
+By offset (`read_batches`), by time (`first_at_time`, `latest_record`), and whole sealed segments that are to be
+rewritten (`VerifiedSegments`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foldlog.records.loops import BatchHeader, check_epochs, decode, offset_at_t
 
 
 class FetchedBatches(NamedTuple):
-    """Whole verified batches; `next_offset` is where to go on, and what was asked for if that is the view's end."""
+    """Whole verified batches; `next_offset` is where to go on, or the requested offset at the view's end."""
 
     data: memoryview
     next_offset: int
@@ -40,7 +40,7 @@ class SegmentInfo:
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch stands: its segment, its first byte there, its header, whose position is 0, and its bytes."""
+    """Where a batch is: its segment, its position there, its header (with position 0) and its bytes."""
 
     segment: Segment
     position: int
@@ -49,23 +49,23 @@ class BatchPlace(NamedTuple):
 
 
 Diagnose = Callable[[Segment, int], CorruptLog | None]
-"""The damage of a segment by which the batch at a position contradicts what is around it; None if it does not."""
+"""The damage of a segment if the batch at a position contradicts those around it; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
     """A consistent list of segments, and the bounds within which they are read and verified.
 
-    Batches of `aborted` transactions are passed over. With `diagnose` offsets may be missing anywhere, also at the end
-    of a segment, as Kafka's compaction leaves it: then a base offset that is too large is seen only by what follows it,
-    and `diagnose` says which of the batches around a position is to blame.
+    Batches of `aborted` transactions are left out. With `diagnose`, offsets may be missing anywhere, also at the end of
+    a segment, as Kafka's compaction leaves it: a base offset that is too large is then noticed only by what follows it,
+    and `diagnose` decides which of the batches around a position is damaged.
     """
 
     segments: tuple[Segment, ...]
     epoch_starts: Sequence[tuple[int, int]]
     gaps_below: int
     end_offset: int  # the high watermark: always the end of a batch
-    durable_offset: int  # what is missing above it, where flush.* is relaxed, a power cut may have taken
+    durable_offset: int  # with relaxed flush.*, a power cut may have taken what is missing above it
     aborted: Aborted | None = None
     diagnose: Diagnose | None = None
 
@@ -81,9 +81,9 @@ def _base_offset(segment: Segment) -> int:
 def read_batches(view: LogView, offset: int, max_bytes: int, into: Into = None, nowait: bool = False) -> FetchedBatches:
     """The batch that holds `offset` (or the next, where compaction left a gap) and those after it in its segment.
 
-    At most `max_bytes`, but at least one batch below the view's end: a log ends with a batch, also a compacted one, and
-    none is damage. Only in files of Kafka's there may be none. CRC, contiguous offsets and leader epoch of all of them
-    are checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
+    At most `max_bytes`, but at least one batch below the view's end: a log, compacted or not, ends with a batch, so a
+    missing one is damage. Only Kafka's files may have none there. CRC, contiguous offsets and leader epochs are
+    checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
     """
     while True:
         found = _read_all(view, offset, max_bytes, into, nowait)
@@ -103,7 +103,7 @@ def _without_aborted(found: FetchedBatches, aborted: Aborted) -> FetchedBatches:
 
 
 def _read_all(view: LogView, offset: int, max_bytes: int, into: Into, nowait: bool) -> FetchedBatches:
-    """Batches of any transactions."""
+    """`read_batches`, with batches of aborted transactions."""
     if offset >= view.end_offset:
         return FetchedBatches(memoryview(b""), offset)
     at = view.segment_at(offset)
@@ -116,7 +116,7 @@ def _read_all(view: LogView, offset: int, max_bytes: int, into: Into, nowait: bo
             if view.diagnose is not None:
                 taken = _not_to_blame(view, view.diagnose, at, found, taken)
             elif at + 1 < len(view.segments) and taken[-1].next_offset > view.segments[at + 1].base_offset:
-                # Where offsets may be missing, one that is too large has nothing behind it to contradict it.
+                # Where gaps are legal, nothing behind the last batch contradicts an offset that is too large.
                 check_boundary(segment, taken[-1].next_offset, view.segments[at + 1])
             first, last = taken[0], taken[-1]
             return FetchedBatches(found.data[first.position : last.position + last.size], last.next_offset)
@@ -131,13 +131,13 @@ def _read_all(view: LogView, offset: int, max_bytes: int, into: Into, nowait: bo
 
 
 def _lost_end(view: LogView, ended_at: int) -> CorruptLog:
-    """The files end before the log does: batches at the end, or a whole segment, are gone."""
+    """The error if the files end before the log does: batches at the end, or a whole segment, are gone."""
     last = view.segments[-1]
     return CorruptLog(
         last.log_path,
         last.size,
         f"it ends at offset {ended_at}, and the log at {view.end_offset}: its end, or a file behind it, is missing",
-        # Recovery keeps what is there: above the durable offset nothing was promised to survive a power cut.
+        # Recovery keeps what is there: nothing above the durable offset was promised to survive a power cut.
         "open the log once for writing, which recovers it" if ended_at >= view.durable_offset else None,
     )
 
@@ -145,7 +145,7 @@ def _lost_end(view: LogView, ended_at: int) -> CorruptLog:
 def _not_to_blame(
     view: LogView, diagnose: Diagnose, at: int, found: FoundBatches, taken: list[BatchHeader]
 ) -> list[BatchHeader]:
-    """Those before the one whose base offset is too large by what follows; raises the diagnosis if it is the first."""
+    """The batches before the first whose base offset is too large by what follows; raises if there are none."""
     segment, last = view.segments[at], taken[-1]
     limit = view.segments[at + 1].base_offset if at + 1 < len(view.segments) else view.end_offset
     too_far = next((header for header in taken if header.next_offset > limit), None)
@@ -154,7 +154,7 @@ def _not_to_blame(
         head = segment.log().read(wrong_at, LENGTH_AT) if wrong_at < segment.size else b""
         is_behind = int.from_bytes(head, "big", signed=True) >= last.next_offset
         if len(head) < LENGTH_AT or is_behind or batch_at(segment.log(), wrong_at, segment.size) is None:
-            return taken  # what is no batch is found to be none, or to be half written, when it is read
+            return taken  # what is no whole batch is reported when it is read
     error = diagnose(segment, wrong_at)
     kept = [header for header in taken if error is None or found.position + header.position < error.position]
     if error is not None and not kept:
@@ -163,7 +163,7 @@ def _not_to_blame(
 
 
 def batch_place(view: LogView, offset: int) -> BatchPlace | None:
-    """The batch that holds `offset`, or the next one where there is a gap; None if none is below the view's end."""
+    """The batch that holds `offset`, or the next one if there is a gap; None if there is none below the view's end."""
     data = read_batches(view, offset, 1).data
     if not data:
         return None
@@ -182,7 +182,7 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
 
 
 def largest_timestamp(view: LogView, at: int) -> int:
-    """Of the segment at that index. CorruptLog if it lost its end: it would tell an earlier time and be passed over."""
+    """The largest timestamp of the segment at index `at`. CorruptLog if its end is lost: that may be the latest."""
     segment = view.segments[at]
     largest_ms = segment.largest_timestamp()
     if view.diagnose is None and at + 1 < len(view.segments):
@@ -193,7 +193,7 @@ def largest_timestamp(view: LogView, at: int) -> int:
 def check_leader_epochs(
     segment: Segment, position: int, headers: list[BatchHeader], starts: Sequence[tuple[int, int]]
 ) -> None:
-    """CorruptLog if a batch has another leader epoch than its offset; the headers' positions are from `position` on."""
+    """Raise CorruptLog if a batch has another leader epoch than its offset. Headers count from `position`."""
     wrong = check_epochs(headers, starts)
     if wrong is not None:
         header, epoch = wrong
@@ -205,7 +205,7 @@ def check_leader_epochs(
 
 
 def check_boundary(segment: Segment, ended_at: int, following: Segment) -> None:
-    """A segment ends where the next one begins, also when it was compacted: otherwise one is missing or cut."""
+    """Raise CorruptLog unless the segment, compacted or not, ends where the next begins: else one is missing or cut."""
     if ended_at != following.base_offset:
         raise CorruptLog(
             segment.log_path,
@@ -254,11 +254,11 @@ Hit = tuple[int, int]
 
 
 def latest_record(view: LogView, start_offset: int, decompressed_limit: int) -> Hit | None:
-    """(offset, timestamp) of the record with the largest timestamp from `start_offset` on, of equals the first: by the
-    time indexes, with a scan only of what they do not cover.
+    """(offset, timestamp) of the first record with the largest timestamp from `start_offset` on: by the time indexes,
+    scanning only what they do not cover.
 
-    None if there is none, or none with a timestamp. Segments are looked into in the order of what they can hold at
-    most, so usually into one. Raises CorruptLog and DecompressedTooLarge.
+    None if no record has a timestamp. Segments are searched in the order of the largest timestamp they can hold, so
+    usually one. Raises CorruptLog and DecompressedTooLarge.
     """
     visible = [
         (at, segment)
@@ -281,22 +281,22 @@ def _better(one: Hit | None, other: Hit | None) -> Hit | None:
 
 
 def _latest_in(view: LogView, segment: Segment, start_offset: int, decompressed_limit: int) -> Hit | None:
-    """Of the segment's records in the view."""
+    """As `latest_record`, for the records of one segment."""
     batch = _latest_batch(segment, view.end_offset)
     if batch is not None and batch.base_offset >= start_offset:
         data = read_batches(view, batch.base_offset, 1).data
         hit = offset_at_time(data, batch.max_timestamp, decompressed_limit=decompressed_limit)
         if hit is not None:
             return hit
-    # It was deleted or compacted away, or is a marker of a transaction: nothing is known of what is left.
+    # Its record was deleted or compacted away, or is a transaction marker: the index does not cover the rest.
     return _latest_by_scan(view, segment, start_offset, decompressed_limit)
 
 
 def _latest_batch(segment: Segment, end_offset: int) -> BatchHeader | None:
-    """The segment's first batch with the largest timestamp of those below `end_offset`; None if that is not known.
+    """The segment's first batch with the largest timestamp below `end_offset`; None if that is not known.
 
-    While records wait for their sync, the largest of all may be among them. The time index then has the largest as of
-    each entry of the offset index, and what comes after the last of these is looked at.
+    While records wait for their sync, one of them may have the largest timestamp of all. Then the time index gives the
+    largest as of each entry of the offset index, and the batches after the last of these are scanned.
     """
     latest = segment.latest()
     if latest is None or latest[1] < end_offset:
@@ -321,7 +321,7 @@ def _latest_batch(segment: Segment, end_offset: int) -> BatchHeader | None:
 
 
 def _latest_by_scan(view: LogView, segment: Segment, start_offset: int, decompressed_limit: int) -> Hit | None:
-    """As `_latest_in`, from the batches themselves."""
+    """As `_latest_in`, by scanning the batches."""
     best: Hit | None = None
     offset = max(start_offset, segment.base_offset)
     following = [other.base_offset for other in view.segments if other.base_offset > segment.base_offset]
@@ -341,7 +341,7 @@ def _latest_by_scan(view: LogView, segment: Segment, start_offset: int, decompre
 
 
 class VerifiedBatches(NamedTuple):
-    """Whole verified batches that stand at `position` of a segment's file; `headers` have positions in `data`."""
+    """Whole verified batches at `position` of a segment's file; positions in `headers` are in `data`."""
 
     data: memoryview
     headers: list[BatchHeader]
@@ -353,16 +353,15 @@ class VerifiedBatches(NamedTuple):
 
 
 class VerifiedSegments:
-    """Sealed segments read whole, with all that a read verifies: for those who write them anew. One thread.
+    """Reads sealed segments whole, with all checks of a read, for code that rewrites them. One thread.
 
-    A batch's CRC does not cover its base offset and leader epoch. Whoever takes these as they stand makes damage that
-    `foldlog check` could have mended final: so each batch has to begin where the one before it ended (or, where
-    compaction has been, after it) and carry the epoch of its offset, and the last has to end where the next segment
-    begins.
+    A batch's CRC does not cover its base offset and leader epoch. Rewriting them unchecked would make damage final that
+    `foldlog check` could have mended: so each batch has to begin where the one before it ended (or, after compaction,
+    behind it) and carry the epoch of its offset, and the last has to end where the next segment begins.
 
-    Reads with the bounds of one moment: `gaps_below` must not move up before what it covers was read.
+    Uses the bounds of one moment: `gaps_below` must not move up before the segments below it were read.
 
-    `before_each` is called before each piece, so that a long reading can be ended: whatever it raises.
+    `before_each` is called before each piece; it may raise to end a long read.
     """
 
     def __init__(

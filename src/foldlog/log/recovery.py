@@ -1,9 +1,8 @@
-"""Opening a partition: what the checkpoint says, what the files hold, and what to do where they disagree.
+"""Opening a partition: compare the checkpoint with the files, and resolve where they disagree.
 
-Bytes below the checkpointed durable offset are taken as they are (reads verify them): damage there is rot, and
-refused. Bytes above were never acknowledged as a whole: whole batches are kept, but written and synced again
-before anybody sees them (after a failed sync a page can be clean in memory and not on disk); the rest is cut, and
-kept beside the log.
+Bytes below the checkpointed durable offset are taken as they are (reads verify them): damage there is rot, and refused.
+Bytes above were never acknowledged as a whole: whole batches are kept, but written and synced again before they are
+served (after a failed sync a page can be clean in memory and not on disk); the rest is cut off and kept beside the log.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ANY_GAP = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes of a segment from `position` on are not whole batches, or follow some that are not."""
+    """Bytes of a segment from `position` on that are not whole batches, or follow some that are not."""
 
     base_offset: int
     position: int
@@ -37,7 +36,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What stands above the durable offset."""
+    """Where whole batches above the durable offset end, and what has to be cut behind them."""
 
     end_offset: int
     end_base_offset: int
@@ -47,7 +46,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """An open partition's state. `unclean`: bytes were found, kept or cut that no checkpoint vouched for."""
+    """An open partition's state. `unclean`: it ended uncleanly, or has bytes that no checkpoint vouched for."""
 
     segments: tuple[Segment, ...]
     state: SlotState
@@ -57,7 +56,7 @@ class Recovered:
 def recover(files: Files, directory: str, known: SlotState | None, index_interval_bytes: int) -> Recovered:
     """Bring the directory into a state in which everything in it may be served. Raises CorruptLog."""
     layout = read_layout(files.entries(directory))
-    # First: until they are finished the names say neither what was before a compaction nor what is after it, and the
+    # First: until swaps are finished, the names show neither the log before a compaction nor the one after it, and the
     # comparison with the slot below would call that damage.
     swapped = finish_swaps(files, directory, layout)
     bases = sorted(layout.logs)
@@ -79,17 +78,17 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
         and segments[-1].base_offset == state.active_base_offset
         and segments[-1].size == state.active_position
     ):
-        # Unclean with no byte too many is unclean, too: what the cut took may have been read, where flush.* is relaxed,
-        # and its offset is given again. A rise of the epoch that nobody needed costs one line of text.
+        # Unclean even if the sizes match: if flush.* is relaxed, records that a power cut took may have been read, and
+        # their offsets are used again. An epoch raised without need costs one line of text.
         return Recovered(tuple(segments), _settled(state, state, segments), unclean=not known.clean)
-    # After a failed sync not even whole batches are kept: who sent them was told that they are not acknowledged, and
-    # whether the disk has them is not known although memory does.
+    # After a failed sync not even whole batches are kept: their senders got an error, and memory may hold what the disk
+    # does not.
     scan = scan_above(segments, state) if not state.poisoned else _cut_to_durable(state)
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
     if known is None and not is_new:
-        # Nobody knows: the log itself is asked before an idempotent producer may append, or it could append twice.
+        # Unknown without a checkpoint: scan the log before an idempotent producer appends, or it could append twice.
         settled = replace(settled, has_producers=True)
     return Recovered(tuple(kept), settled, unclean=not is_new)
 
@@ -103,7 +102,7 @@ def _drop_expired(files: Files, directory: str, bases: list[int], log_start: int
 
 
 def _without_checkpoint(state: SlotState, segments: list[Segment]) -> tuple[SlotState, list[Segment]]:
-    """No slot to go by (torn, or lost with its file): verify all but the last segment, then scan that one whole."""
+    """Without a slot (torn, or lost with its file): verify all but the last segment, which is then scanned whole."""
     for segment, following in pairwise(segments):
         check_boundary(segment, _verified_end(segment), following)
     active = segments[-1]
@@ -192,8 +191,8 @@ def _carry_out(files: Files, directory: str, segments: list[Segment], state: Slo
         for segment in dropped:
             _set_aside(files, segment, 0, scan.cut.reason)
         _set_aside(files, kept[-1], scan.end_position, scan.cut.reason)
-        # The copies have durable names before the first original goes: what is cut may be all that is left of a record
-        # that somebody wants back.
+        # The copies have durable names before the first original is removed: what is cut may be the last copy of a
+        # record.
         files.sync_directory(directory)
         for segment in dropped:
             segment.forget()
@@ -221,7 +220,7 @@ def _set_aside(files: Files, segment: Segment, position: int, reason: str) -> No
 
 
 def _settle(segment: Segment, start: int, end: int) -> None:
-    """Cut the segment at `end`, and write the bytes from `start` again: a clean page may not be on the disk."""
+    """Cut the segment at `end`, and write the bytes from `start` again: a page clean in memory may not be on disk."""
     log = segment.log()
     if segment.size > end:
         log.truncate(end)
@@ -234,8 +233,8 @@ def _settle(segment: Segment, start: int, end: int) -> None:
 
 def _settled(state: SlotState, scan: Scan | SlotState, segments: list[Segment]) -> SlotState:
     end_offset = scan.end_offset if isinstance(scan, Scan) else state.durable_offset
-    # The next even generation, also where it was even: a process that reads beside us may have listed what was cut
-    # here, or know the size of a file that is shorter now.
+    # The next even generation, even if it was even: a reading process may have listed what was cut here, or know the
+    # size of a file that is shorter now.
     return replace(
         state,
         generation=(state.generation | 1) + 1,

@@ -1,4 +1,4 @@
-"""Which head segments have outlived the topic's limits. Pure: decides, and somebody else unlinks."""
+"""Which head segments are beyond the topic's limits. Pure functions; cleanup.py removes the files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RetentionPlan:
 
 
 def plan_retention(segments: Sequence[SegmentAge], config: LogConfig, now_ms: int) -> RetentionPlan:
-    """By size, then by time; whole segments from the head only.
+    """Plan retention by size, then by time; whole segments from the head only.
 
     Time is measured from a segment's largest timestamp, so a clock that goes backward only delays.
     """
@@ -50,7 +50,7 @@ def outlived_on_arrival(newest_ms: int, config: LogConfig, now_ms: int) -> bool:
 
 
 def outlived_text(topic: str, retention_ms: int) -> str:
-    """What to tell whoever appends such records."""
+    """The warning for writers of such records."""
     return (
         f"topic {topic!r} gets records that are older than its retention.ms ({retention_ms}), by their own times:"
         " retention deletes them soon; to keep them, set retention.ms=-1"
@@ -58,7 +58,7 @@ def outlived_text(topic: str, retention_ms: int) -> str:
 
 
 def _over_size(segments: Sequence[SegmentAge], retention_bytes: int) -> int:
-    """How many can go with at least `retention_bytes` left: a segment is never removed to get below the limit."""
+    """How many segments can go with at least `retention_bytes` left: retention never gets below the limit."""
     if retention_bytes < 0:
         return 0
     excess = sum(segment.size_bytes for segment in segments) - retention_bytes

@@ -1,7 +1,7 @@
-"""A run of batches in one file, with its two indexes: where an offset is, and where a time is.
+"""A run of batches in one file, with its two indexes: by offset and by time.
 
-An index is a hint. It has no checksum and is not synced; whatever it leads to is verified, and it is made anew from the
-log when it is missing or leads elsewhere. So a crash may take any part of it, and costs a scan.
+An index is a hint. It has no checksum and is not synced; what it points to is verified, and it is rebuilt from the log
+when it is missing or wrong. So a crash may lose any part of it, which costs a scan.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SNAPSHOT_SUFFIX = ".snapshot"
 ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
 _FIND_BYTES = 1 << 12
-_RELATIVE_MAX = (1 << 32) - 1  # what an entry of an index can hold
+_RELATIVE_MAX = (1 << 32) - 1  # the largest number in an index entry
 _HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
 _Hint = tuple[int, int]
 _FROM_THE_START: _Hint = (0, -1)
-_RECENT_MORE = 7  # who follows the end need not walk there from an index entry: half of a small read
+_RECENT_MORE = 7  # a reader at the end need not walk there from an index entry, which was half the cost of a small read
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
 class SparseIndex:
     """Entries of two numbers, both strictly growing. Kept whole in memory: 2 MB for a segment of 1 GiB.
 
-    Not checksummed and not synced: a hint. Who looks something up verifies the batch it leads to, and has
-    the index rebuilt when in doubt. Appended to by the partition's one appender, read by any thread.
+    Not checksummed and not synced: a hint. A look-up verifies the batch that an entry points to, and has the index
+    rebuilt when in doubt. Appended to by the partition's one appender, read by any thread.
     """
 
     ENTRY: ClassVar[struct.Struct]
@@ -61,7 +61,7 @@ class SparseIndex:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The longest beginning of `data` whose entries grow. Kafka makes room ahead, as 10 MB of zeroes."""
+        """The longest prefix of `data` whose entries grow. Kafka preallocates 10 MB of zeroes."""
         index = cls()
         used_bytes = min(len(data), len(data.rstrip(b"\0")) + cls.ENTRY.size - 1)  # an entry may end with zeroes
         entries = list(cls.ENTRY.iter_unpack(data[: used_bytes // cls.ENTRY.size * cls.ENTRY.size]))
@@ -72,7 +72,7 @@ class SparseIndex:
         return index
 
     def _add(self, first: int, second: int) -> None:
-        # The second column first: who reads meanwhile takes the length of the first.
+        # The second column first: a concurrent reader takes the length of the first.
         self._second.append(second)
         self._first.append(first)
 
@@ -88,21 +88,21 @@ class SparseIndex:
         return self._first[at], self._second[at]
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry, if there is any."""
+        """The newest entry, or None."""
         return self[len(self) - 1] if self._first else None
 
     def unwritten(self) -> tuple[int, bytes]:
-        """Where in the file the entries belong that are not there yet, and these; `wrote` once they are."""
+        """The position in the file for entries that are not written yet, and their bytes; call `wrote` afterwards."""
         fresh = zip(self._first[self._written :], self._second[self._written :], strict=False)
         return self._written * self.ENTRY.size, b"".join(self.ENTRY.pack(*entry) for entry in fresh)
 
     def wrote(self, count: int) -> None:
-        """`count` bytes of what `unwritten` gave are in the file."""
+        """Note that `count` bytes of what `unwritten` returned are in the file."""
         self._written += count // self.ENTRY.size
 
 
 def _growing(column: array[int]) -> int:
-    """How many values from the start on are each larger than the one before, and none below 0."""
+    """How many values from the start are each larger than the one before, with none below 0."""
     if column and column[0] < 0:
         return 0
     if all(map(lt, column, column[1:])):
@@ -113,7 +113,7 @@ def _growing(column: array[int]) -> int:
 class OffsetIndex(SparseIndex):
     """Pairs of (last offset of a batch, relative to the segment's base; that batch's position), big-endian.
 
-    Kafka's .index format, 8 bytes an entry. Of a batch in about `index.interval.bytes`: the others are walked to.
+    Kafka's .index format, 8 bytes an entry. One batch per `index.interval.bytes` or so; reads walk to the others.
     """
 
     ENTRY = struct.Struct(">II")
@@ -137,7 +137,7 @@ class OffsetIndex(SparseIndex):
 class TimeIndex(SparseIndex):
     """Pairs of (largest timestamp so far; last offset of the batch that has it, relative to the base), big-endian.
 
-    Kafka's .timeindex format, 12 bytes an entry. Timestamps grow from entry to entry, whatever clocks do.
+    Kafka's .timeindex format, 12 bytes an entry. Timestamps grow from entry to entry, whatever the clocks do.
     """
 
     ENTRY = struct.Struct(">qI")
@@ -145,13 +145,13 @@ class TimeIndex(SparseIndex):
     __slots__ = ()
 
     def append(self, timestamp_ms: int, relative_offset: int) -> None:
-        """Add an entry; one that is not later than the last says nothing new and is left out."""
+        """Add an entry, unless it is not later than the last."""
         last = self.last()
         if last is None or (timestamp_ms > last[0] and relative_offset > last[1]):
             self._add(timestamp_ms, relative_offset)
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The last entry earlier than `timestamp_ms`: nothing up to its offset is that late."""
+        """The last entry earlier than `timestamp_ms`: no record up to its offset is that late."""
         at = bisect_left(self._first, timestamp_ms)
         return self[at - 1] if at else None
 
@@ -162,24 +162,24 @@ class TimeIndex(SparseIndex):
 
 
 class HoldsFile(Protocol):
-    """Something that opens its file when it needs it and can let go of it."""
+    """Something that opens its file on use and can release it."""
 
     def release_file(self) -> None: ...
 
 
 class OpenFiles:
-    """The most recently used holders, at most `limit`. Any thread. A reader in the middle of a read keeps its own
-    reference to the file, so releasing never pulls it from under anybody."""
+    """The most recently used holders of open files, at most `limit`. Any thread. A reader keeps its own reference to
+    the file during a read, so releasing a file never breaks a read."""
 
     def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
         self._limit = limit
-        # A leaf: `release_file` takes no lock. `forget` waits for it, so that who holds a file from then on (`hold`) is
-        # not let go of by one who had chosen it before.
+        # A leaf: `release_file` takes no lock. `forget` waits for it, so that a file that is held from then on (`hold`)
+        # is not released by a thread that had already chosen it.
         self._lock = threading.Lock()
         self._holders: OrderedDict[HoldsFile, None] = OrderedDict()
 
     def open(self, files: Files, path: str, *, write: bool) -> File:
-        """Open a file. Where there is no descriptor for it, half of those that are held here are given back first."""
+        """Open a file. If the process is out of descriptors, half of the files held here are released first."""
         try:
             return files.open(path, write=write)
         except OSError as error:
@@ -196,7 +196,7 @@ class OpenFiles:
         return count > 0
 
     def used(self, holder: HoldsFile) -> None:
-        """`holder` has an open file and was just used."""
+        """Note that `holder` has an open file and was just used; may release the oldest."""
         with self._lock:
             self._holders[holder] = None
             self._holders.move_to_end(holder)
@@ -209,12 +209,12 @@ class OpenFiles:
             self._holders.pop(holder, None)
 
     def after_fork(self) -> None:
-        """In a forked child: another thread may have held the lock, and is not there to let go of it."""
+        """Replace the lock in a forked child: a thread that held it does not exist there."""
         self._lock = threading.Lock()
 
 
 OPEN_FILES = OpenFiles()
-"""Of the process, as the limit on descriptors is."""
+"""One per process, as the limit on descriptors is."""
 
 in_forked_children(OPEN_FILES.after_fork)
 
@@ -226,11 +226,11 @@ class FoundBatches:
     headers: list[BatchHeader]
     data: memoryview
     position: int
-    ended_at: int  # the offset after the last batch looked at
+    ended_at: int  # the offset after the last batch that was read
 
 
 class _IndexWrong(Exception):
-    """An index entry leads somewhere else than it says."""
+    """An index entry does not point to the batch that it names."""
 
 
 def segment_stem(directory: str, base_offset: int) -> str:
@@ -238,7 +238,7 @@ def segment_stem(directory: str, base_offset: int) -> str:
 
 
 def create_segment(files: Files, directory: str, base_offset: int) -> None:
-    """An empty segment with its indexes; the names are durable once the directory is synced."""
+    """Create an empty segment with its indexes; the names are durable once the directory is synced."""
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         file = files.open(segment_stem(directory, base_offset) + suffix, write=True, create=True)
         if file.size():
@@ -248,17 +248,17 @@ def create_segment(files: Files, directory: str, base_offset: int) -> None:
 
 
 def _check_hint(headers: list[BatchHeader], last_offset: int) -> None:
-    """_IndexWrong if no batch stands where an entry leads, or another than it names: -1 where it is not known."""
+    """Raise _IndexWrong if there is no batch where an entry points, or not one ending with `last_offset` (-1: any)."""
     if not headers or (last_offset >= 0 and headers[0].last_offset != last_offset):
         raise _IndexWrong
 
 
 class Segment:
-    """`<base offset>.log`: batches one after the other, nothing between or around them.
+    """`<base offset>.log`: batches one after the other, with nothing between or around them.
 
-    The partition's appender alone writes; any thread reads. The file and the indexes are opened on use and
-    let go when many others are used, but for one that is `held`. Who changes an index holds its lock. `writable` is
-    false in a process that only reads: it repairs a broken index in memory only.
+    Only the partition's appender writes; any thread reads. File and indexes are opened on use and released when many
+    others are used, unless `held`. Changes to an index need its lock. `writable` is false in a process that only reads:
+    it repairs a broken index in memory only.
     """
 
     __slots__ = (
@@ -299,15 +299,15 @@ class Segment:
         self._log: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        # Taken under the append lock by who appends, under the sync lock by who writes the index out, and under none by
-        # a reader that finds it broken. Under it comes only the lock of OPEN_FILES. Re-entrant: mending looks things
-        # up.
+        # Taken under the append lock to append, under the sync lock to write the index out, and under no lock by a
+        # reader that finds it broken. Under it only the lock of OPEN_FILES is taken. Re-entrant: rebuilding looks up
+        # batches.
         self._index_lock = threading.RLock()
         self._largest: tuple[int, int] | None = None  # (timestamp, relative last offset of its batch)
         self._seen_end = base_offset  # the offset after the last batch that `_largest` takes into account
         self._bytes_since_entry = 0
         self.held: File | None = None
-        """The file while it is kept open, whatever becomes of its name; `log()` opens it where it is not."""
+        """The file while it is kept open, whatever happens to its name; None while `log()` opens it on use."""
         self.unwritten_entries = 0
         """How many entries of the offset index are in memory only."""
         self._recent: tuple[tuple[int, int, int], ...] = ()  # (first offset, position, last offset), newest first
@@ -333,7 +333,7 @@ class Segment:
         return log
 
     def release_file(self) -> None:
-        """Let go of file and indexes, unless they are held; who is reading keeps them until done."""
+        """Release file and indexes, unless they are held; a reader keeps its references until it is done."""
         if self.held is not None:
             return
         self._log = None
@@ -341,13 +341,13 @@ class Segment:
         self.unwritten_entries = 0
 
     def hold(self) -> None:
-        """Keep the file from now on, whatever becomes of its name; until `unpin` or `forget`."""
+        """Keep the file open from now on, whatever happens to its name; until `unpin` or `forget`."""
         self.held = self.log()
-        OPEN_FILES.forget(self)  # waits for who is just letting go of it
+        OPEN_FILES.forget(self)  # waits for a thread that is just releasing it
         self._log = self.held
 
     def pin(self) -> None:
-        """Keep file and indexes from now on: it is being appended to, and a fresh descriptor may miss write errors."""
+        """Keep file and indexes from now on: appends follow, and a fresh descriptor may miss write errors."""
         with self._index_lock:
             self.hold()
             try:
@@ -357,18 +357,18 @@ class Segment:
                 raise
 
     def unpin(self) -> None:
-        """It is sealed and synced: an ordinary segment now."""
+        """Release it after it was sealed and synced: an ordinary segment now."""
         self.held = None
         OPEN_FILES.used(self)
 
     def forget(self) -> None:
-        """It is no longer part of the log; its file is closed when the last reader lets go of it."""
+        """Release it for good: it is no longer part of the log. The file closes with its last reader."""
         self.held = None
         OPEN_FILES.forget(self)
         self.release_file()
 
     def unlink(self) -> None:
-        """Remove its files, the log first: an index without a log is rubbish, a log without an index is a log."""
+        """Remove its files, the log first: an index without a log is useless, a log without an index is whole."""
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
             try:
                 self._files.unlink(self.stem + suffix)
@@ -400,7 +400,7 @@ class Segment:
             return b""
 
     def wrote(self, headers: Sequence[BatchHeader], position: int, length: int) -> None:
-        """Batches of `length` bytes now stand at `position`, and end the segment. The caller is the appender."""
+        """Note that batches of `length` bytes are at `position`, and end the segment. Called by the appender."""
         with self._index_lock:
             self._note(headers, position, self.offset_index, self.time_index)
             self._recent = ((headers[0].base_offset, position, headers[0].last_offset), *self._recent[:_RECENT_MORE])
@@ -424,13 +424,13 @@ class Segment:
         self._seen_end = headers[-1].next_offset
 
     def grow(self, size: int) -> None:
-        """In a reading process: the writer has gone on. The indexes are right as far as they go."""
+        """In a reading process: the writer has appended. The indexes stay right as far as they go."""
         with self._index_lock:
             self.size = size
             self._largest = None
 
     def seal_indexes(self) -> None:
-        """The last time entry of a segment that gets no more batches: its largest timestamp."""
+        """Write the indexes of a segment that gets no more batches, with its largest timestamp as last entry."""
         with self._index_lock:
             self._note_largest(self.time_index)
             self.write_indexes()
@@ -440,7 +440,7 @@ class Segment:
             time_index.append(*self._largest)
 
     def write_indexes(self) -> None:
-        """Put new entries into the files, for other processes and the next open. Not synced: they are hints."""
+        """Write new entries to the files, for other processes and the next open. Not synced: they are hints."""
         with self._index_lock:
             for suffix, index in ((INDEX_SUFFIX, self._offset_index), (TIME_INDEX_SUFFIX, self._time_index)):
                 if index is not None:
@@ -453,7 +453,7 @@ class Segment:
             self.unwritten_entries = 0
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log. Raises CorruptLog where the log is damaged, and leaves them then."""
+        """Rebuild both indexes from the log. Raises CorruptLog if the log is damaged, and leaves them as they were."""
         with self._index_lock:
             offset_index, time_index = OffsetIndex(), TimeIndex()
             before = self._largest, self._bytes_since_entry, self.unwritten_entries, self._seen_end
@@ -472,7 +472,7 @@ class Segment:
                 self._write_anew()
 
     def _write_anew(self) -> None:
-        """A hint that cannot be written down is still right in memory: a full disk keeps nobody from reading."""
+        """Write the rebuilt indexes. If that fails, they are still right in memory: a full disk does not stop reads."""
         try:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
                 self._files.open(self.stem + suffix, write=True, create=True).truncate(0)
@@ -481,7 +481,7 @@ class Segment:
             logger.warning("%s: index not written (%s); made again when needed", self.log_path, error)
 
     def _complete_indexes(self) -> None:
-        """Index what stands behind the last entry, usually less than one interval. The caller holds the lock."""
+        """Index the batches behind the last entry, usually less than one interval. The caller holds the lock."""
         self._largest = None
         self.largest_timestamp()
         last_entry = self.offset_index.last()
@@ -495,7 +495,7 @@ class Segment:
                     return
                 self._note(headers, start, self.offset_index, self.time_index)
         except CorruptLog:
-            # It may be the entry that is wrong, and led into the middle of a batch; if not, this raises it again.
+            # The entry may be wrong, and point into the middle of a batch; if not, this raises the damage again.
             self.rebuild_indexes()
 
     # Finding things
@@ -505,8 +505,8 @@ class Segment:
     ) -> Iterator[tuple[int, list[BatchHeader]]]:
         """All batches from `position` on, verified, as (position in the file, headers with positions from there).
 
-        Raises CorruptLog if they end early, but with `stop_at_tear` just ends: in a reading process the last
-        batch may be half written.
+        Raises CorruptLog if they end early; with `stop_at_tear` just ends: in a reading process the last batch may be
+        half written.
         """
         log, end = self.log(), self.size
         wanted = READ_CHUNK_BYTES
@@ -527,8 +527,8 @@ class Segment:
                 raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
 
     def _check_relative(self, position: int, headers: list[BatchHeader]) -> None:
-        """CorruptLog if an offset is none of this segment's: where gaps are legal, a base offset can be any number, and
-        an index could not hold it."""
+        """Raise CorruptLog if an offset does not belong to this segment: where gaps are legal, a damaged base offset
+        can be any number, and an index could not hold it."""
         for header in headers:
             if not self.base_offset <= header.base_offset <= header.last_offset <= self.base_offset + _RELATIVE_MAX:
                 reason = f"its offset {header.base_offset} does not belong to the segment"
@@ -545,10 +545,10 @@ class Segment:
     ) -> FoundBatches:
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
 
-        `into` is memory to read into, as far as it is large enough: fresh memory costs more than filling it.
-        `headers` is empty if the segment ends before. The index is only a hint: what it leads to is verified,
-        and it is made anew if it led elsewhere. `nowait`: BlockingIOError where the disk would have to be waited for,
-        or an index to be made. Raises CorruptLog.
+        `into` is memory to read into, as far as it is large enough: allocating memory costs more than filling it.
+        `headers` is empty if the segment ends before `offset`. What the index points to is verified, and the index is
+        rebuilt if it was wrong. `nowait`: raises BlockingIOError instead of waiting for the disk or rebuilding an
+        index. Raises CorruptLog.
         """
         if nowait and (self._log is None or self._offset_index is None):
             raise would_block(self.log_path)
@@ -557,9 +557,9 @@ class Segment:
         except _IndexWrong:
             if nowait:
                 raise would_block(self.log_path) from None
-            # Which of the two is wrong, the log alone decides.
+            # The index or the log is wrong: a walk over the log decides.
             found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START, into, nowait)
-            with suppress(CorruptLog):  # somebody else's: what was asked for is sound
+            with suppress(CorruptLog):  # damage elsewhere: the batches asked for are sound
                 self.rebuild_indexes()
             return found
 
@@ -570,7 +570,7 @@ class Segment:
         entry_position, hinted = hint
         start, expected, is_named = entry_position, self.base_offset, hinted >= 0
         if 0 <= hinted < offset:
-            # Over the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
+            # Skip the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
             start, expected, is_named = self._behind(log, entry_position, hinted, nowait), hinted + 1, False
         position, batches = start, 0
         wanted = max_bytes + self.index_interval_bytes
@@ -613,7 +613,7 @@ class Segment:
         raise _IndexWrong
 
     def _hint(self, offset: int) -> _Hint:
-        """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
+        """Where to search from, and the last offset of the batch that should be there (-1: the segment's start)."""
         for first_offset, position, last_offset in self._recent:
             if first_offset <= offset:
                 return position, last_offset
@@ -621,18 +621,18 @@ class Segment:
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
     def _heal_index(self, start: int, walked_bytes: int, walked_batches: int, nowait: bool) -> None:
-        """After a look-up that went from the entry at `start` further than an index should let it. One batch it may
-        walk, however large that is."""
+        """Repair the index if a look-up walked further from the entry at `start` than an index should let it. It may
+        walk over one batch of any size."""
         if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes):
             return
         if self.held is not None:
             return  # the appender keeps its index complete
         if nowait:
             raise would_block(self.log_path)
-        with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
+        with self._index_lock, suppress(CorruptLog):  # damage elsewhere: the batches asked for are sound
             last = self.offset_index.last()
             if not self.writable and (last is None or last[1] <= start):
-                self._complete_indexes()  # the writer is ahead of its own index files
+                self._complete_indexes()  # the writer is ahead of its index files
             else:
                 self.rebuild_indexes()
 
@@ -651,8 +651,8 @@ class Segment:
 
     def latest(self) -> tuple[int, int] | None:
         """(that timestamp, the last offset of the first batch that has it); None if the segment is empty."""
-        # Under the lock: the first append could come between, and be forgotten, and who makes the indexes anew knows
-        # only a part of them until it is done.
+        # Under the lock: an append could come in between and be missed, and a thread that rebuilds the indexes has only
+        # a part of them until it is done.
         with self._index_lock:
             if self._largest is None and self.size:
                 last = self.time_index.last()
@@ -664,13 +664,13 @@ class Segment:
         return (largest[0], self.base_offset + largest[1]) if largest is not None else None
 
     def latest_looked_to(self) -> int:
-        """The offset up to which batches were there to be looked at for `latest`."""
+        """The offset after the last batch that `latest` has seen."""
         with self._index_lock:
             self.latest()
             return self._seen_end
 
     def _look_behind(self, entry: tuple[int, int]) -> None:
-        """A right entry need not be the last there was: a crash can lose the end of an index. Look at what follows."""
+        """Scan behind a right entry, which need not be the last: a crash can lose the end of an index."""
         largest = entry
         found = self.find(self.base_offset + entry[1])
         for _, headers in self.scan(
@@ -683,12 +683,12 @@ class Segment:
         self._largest = largest
 
     def begun_ms(self, now_ms: int) -> int:
-        """When an active segment found at open was begun, by its first batch."""
+        """When an active segment found at open was begun, by the time of its first batch."""
         found = self.find(self.base_offset)
         return min(found[1].max_timestamp, now_ms) if found and found[1].max_timestamp >= 0 else now_ms
 
     def before_time(self, timestamp_ms: int) -> int:
-        """An offset below which nothing is as late as `timestamp_ms`, by the time index once it is verified."""
+        """An offset below which no record is as late as `timestamp_ms`, by the verified time index."""
         entry = self.time_index.before(timestamp_ms)
         if entry is not None and not self._has_timestamp(entry):
             self.rebuild_indexes()

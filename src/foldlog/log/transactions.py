@@ -5,7 +5,7 @@ keeps the aborted ones beside each segment, in entries of 34 bytes:
 
     .txnindex    int16 0 · int64 producer id · int64 first offset · int64 offset of the abort · int64 last stable offset
 
-There is no such file beside a segment in which none was aborted. Our own log has no transactions.
+A segment without aborted transactions has no such file. Our own log has no transactions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class AbortedTransaction(NamedTuple):
-    """Batches of `producer_id` from `first_offset` to before `last_offset`, where the abort stands."""
+    """Batches of `producer_id` from `first_offset` to before the abort marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -36,7 +36,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The record of a control batch. `coordinator_epoch` is None where it is not the end of a transaction."""
+    """The record of a control batch. `coordinator_epoch` is None if it does not end a transaction."""
 
     offset: int
     timestamp_ms: int
@@ -48,7 +48,7 @@ ENTRY_BYTES: Final = _ENTRY.size
 
 
 def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
-    """The entries as far as they can be right, and what is wrong with the rest: nothing, mostly."""
+    """The entries up to the first wrong one, and what is wrong with it; "" if nothing is."""
     found: list[AbortedTransaction] = []
     for at in range(0, len(data) - _ENTRY.size + 1, _ENTRY.size):
         version, *fields = _ENTRY.unpack_from(data, at)
@@ -66,8 +66,8 @@ def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
 
 
 def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
-    """The records of a control batch. Control batches are never compressed. InvalidBatch if they are none."""
-    # Only logs of Apache Kafka's have markers: whoever serves a log of its own starts without the loops in Python.
+    """The records of a control batch, which is never compressed. Raises InvalidBatch if they are malformed."""
+    # Imported here: only Apache Kafka's logs have markers, and a server of its own log starts without these modules.
     from foldlog.records.pure.reading import Body, batches_in, field, parse_records
 
     body = Body(batch, fmt.RECORDS_AT, header.size)
@@ -88,15 +88,15 @@ def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
 
 
 class Transactions:
-    """What is open, and what was aborted, as of the batches that were noted, in their order. One thread."""
+    """Open and aborted transactions as of the batches that were noted, in order. One thread."""
 
     def __init__(self, still_open: Iterable[tuple[int, int]] = ()) -> None:
-        """`still_open`: producer and first offset of each that is open before the first batch."""
+        """`still_open`: producer and first offset of each transaction that is open before the first batch."""
         self._open = dict(still_open)
         self.aborted: list[AbortedTransaction] = []
 
     def note(self, header: BatchHeader, batch: memoryview | None = None) -> None:
-        """A batch; of one with a marker its bytes, too."""
+        """Take in a batch; for a control batch with its bytes."""
         if not header.is_control:
             if header.is_transactional:
                 self._open.setdefault(header.producer_id, header.base_offset)
@@ -110,16 +110,16 @@ class Transactions:
                 self.aborted.append(AbortedTransaction(header.producer_id, first_offset, marker.offset))
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest open one begins."""
+        """Where the oldest open transaction begins; None if none is open."""
         return min(self._open.values(), default=None)
 
 
 class Aborted:
-    """All aborted transactions of a partition, to leave their batches out of what is read. Immutable."""
+    """All aborted transactions of a partition, for leaving out their batches when reading. Immutable."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
-        # Of each producer the first offsets, ascending, and how far those up to each reach at most: an index that is
-        # not what it should be may name some that overlap.
+        # For each producer the first offsets, ascending, and the largest end of the transactions up to each: a damaged
+        # index may name some that overlap.
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
         for one in sorted(set(transactions), key=lambda one: one.first_offset):
             starts, ends = self._by_producer.setdefault(one.producer_id, ([], []))
@@ -139,9 +139,9 @@ class Aborted:
 
 
 class ToldAborted:
-    """Aborted transactions as a broker tells of them, with the batches they touch: producer and first offset of each.
+    """Aborted transactions as a broker's Fetch response names them: producer and first offset of each.
 
-    One ends with its producer's next control batch. For one pass over the batches, in their order, by one thread.
+    A transaction ends with its producer's next control batch. For one pass over the batches in order, by one thread.
     """
 
     def __init__(self, told: Iterable[tuple[int, int]]) -> None:
@@ -159,7 +159,7 @@ class ToldAborted:
 
 
 def spans_without(aborted: Aborted | ToldAborted, headers: Iterable[BatchHeader]) -> list[tuple[int, int]]:
-    """Where in their buffer the batches stand that are of no aborted transaction, as few spans as can be."""
+    """Spans of the buffer, as few as possible, with the batches that belong to no aborted transaction."""
     spans: list[tuple[int, int]] = []
     for header in headers:
         if aborted.holds(header):

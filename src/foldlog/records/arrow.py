@@ -45,7 +45,7 @@ _WANTS: Final = {
 _NULLABLE: Final = frozenset({"key", "value"})
 
 _PACKED_BYTES_PER_CALL: Final = 256 << 10
-"""How much one compiled call packs: enough small batches to hide the call, no more than stays in the cache."""
+"""How much one compiled call packs: enough small batches to hide the cost of the call, no more than fits the cache."""
 
 
 def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
@@ -75,8 +75,8 @@ def to_arrow(
 ) -> tuple[pa.RecordBatch, int]:
     """The data records with start_offset <= offset < end_offset, and the offset to go on from.
 
-    `buffer` holds whole batches that `walk` has verified. Columns that are not asked for are not built. Ends early,
-    behind the batch with which `enough_bytes` are decompressed.
+    `buffer` holds whole batches that `walk` has verified. Columns that are not requested are not built. Ends early,
+    after the batch with which `enough_bytes` are decompressed.
     """
     wanted_schema = schema(columns)
     wanted = sum(_WANTS.get(name, 0) for name in columns)
@@ -90,7 +90,7 @@ def to_arrow(
     )
     arrays = [_column(name, gathered, topic, partition) for name in columns]
     if not arrays:
-        # Without columns there is nothing that could carry the number of rows but a struct of none.
+        # Without columns only a struct without fields can carry the number of rows.
         empty = pa.Array.from_buffers(pa.struct([]), gathered.rows, [None])
         return pa.RecordBatch.from_struct_array(empty), gathered.next_offset
     return pa.RecordBatch.from_arrays(arrays, schema=wanted_schema), gathered.next_offset
@@ -107,8 +107,8 @@ def arrow_batches(
     decompressed_limit: int = READ_DECOMPRESSED_BYTES,
     enough_bytes: int = ARROW_DECOMPRESSED_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Records in as many batches as it takes for each to be of a bounded size, however well they were
-    compressed. None is empty. An `end_offset` that is the buffer's own saves a look at whether there is more.
+    """The records in as many batches as needed for each to have a bounded size, however well they were compressed. None
+    is empty. An `end_offset` at the end of the buffer saves a last check for more.
     """
     offset, reached = start_offset - 1, start_offset
     while offset < reached < end_offset:
@@ -176,8 +176,8 @@ def pack_arrow(
 
     Values and keys may be binary or strings of any layout, or dictionaries of those; a null value is a tombstone.
     Timestamps may have any unit and zone, or be int64 milliseconds; a null one becomes `now_ms`. `first_row` counts
-    from the start of what was given. A batch is closed before it would exceed `max_batch_bytes` (before
-    compression) or `max_batch_records`.
+    from the start of the data. A batch is closed before it would exceed `max_batch_bytes` (before compression) or
+    `max_batch_records`.
     """
     if "value" not in data.schema.names:
         raise SerializationError(f"there is no column 'value' to append; there are {', '.join(data.schema.names)}")
@@ -216,7 +216,7 @@ def _refused(name: str, kind: pa.DataType, allowed: str) -> SerializationError:
 
 
 def binary_input(name: str, array: pa.Array) -> col.BinaryInput:
-    """A column's buffers as the loops take them; other layouts than offsets and bytes are cast, which copies."""
+    """A column's buffers as the loops take them; layouts other than offsets and bytes are cast, which copies."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return binary_input(name, array.dictionary_decode())
@@ -243,7 +243,7 @@ def _timestamp_input(array: pa.Array) -> col.Int64Input:
     if pa.types.is_null(kind):
         array = array.cast(pa.int64())
     elif pa.types.is_timestamp(kind):
-        # Finer units are cut to milliseconds: a record holds no more.
+        # Finer units are cut to milliseconds: a record has no finer ones.
         unit_ms = pa.timestamp("ms", tz=kind.tz)
         try:
             array = pc.cast(array, unit_ms, safe=False) if kind.unit in ("us", "ns") else array.cast(unit_ms)
@@ -286,7 +286,7 @@ def _headers_input(array: pa.Array) -> col.HeadersInput | None:
 
 
 def _header_field(name: str, entries: pa.StructArray, field: str, position: int) -> col.BinaryInput:
-    """Fields go by name, or else by place."""
+    """A field of the entries by name, else by position."""
     index = entries.type.get_field_index(field)
     column = entries.field(index if index >= 0 else position)
     if field == "key" and not pa.types.is_null(column.type):
@@ -301,8 +301,8 @@ def _header_field(name: str, entries: pa.StructArray, field: str, position: int)
 def route(batch: pa.RecordBatch, partitions: int) -> list[tuple[int, pa.RecordBatch]]:
     """The rows by partition, ascending, in order within each.
 
-    The column `partition` decides where it is present and not null; else the key, as Java clients hash it; rows
-    with neither come first, with partition -1: where they go is the caller's to choose.
+    The column `partition` decides if it is present and not null; else the key, as Java clients hash it; rows with
+    neither come first, with partition -1: the caller chooses where they go.
     """
     names = batch.schema.names
     key = binary_input("key", batch.column("key")) if "key" in names else None

@@ -1,4 +1,4 @@
-"""RecordBatch v2: where each field stands, what each attribute bit means, and what can be wrong with one.
+"""RecordBatch v2: the position of each field, the meaning of each attribute bit, and the faults a batch can have.
 
     0  base offset        int64   not covered by the CRC, so the log may assign it
     8  batch length       int32   bytes after this field
@@ -44,7 +44,7 @@ RECORD_COUNT_AT: Final = 57
 RECORDS_AT: Final = 61
 
 LENGTH_PREFIX_BYTES: Final = 12
-"""Base offset and length: what the length field does not count."""
+"""Base offset and length: the bytes that the length field does not count."""
 
 MAGIC: Final = 2
 
@@ -119,7 +119,7 @@ FAULTS: Final[tuple[str, ...]] = (
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp: its producer, or the log when it was appended."""
+    """Whether the producer set a record's timestamp, or the log when it was appended."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

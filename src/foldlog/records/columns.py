@@ -1,4 +1,4 @@
-"""Columns as plain buffers, in Arrow's layout: what the loops give to `arrow.py` and take from it.
+"""Columns as plain buffers in Arrow's layout, exchanged between the loops and `arrow.py`.
 
 Numbers are little-endian, a validity bit of 1 means not null, lowest bit first. pyarrow is not imported here, so
 that the loops can be used, and compared, without it.
@@ -20,7 +20,7 @@ Buffer = Any
 
 
 class GatheredBinary(NamedTuple):
-    """A binary column: int32 offsets (one more than rows), the bytes, and a bitmap unless nothing is null."""
+    """A binary column: int32 offsets (one more than rows), the bytes, and a bitmap if there are nulls."""
 
     offsets: Buffer
     data: Buffer
@@ -38,7 +38,7 @@ class GatheredHeaders(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """The columns that were wanted, the others None; and the offset to go on reading from."""
+    """The requested columns, the others None; and the offset to go on reading from."""
 
     rows: int
     next_offset: int
@@ -83,7 +83,7 @@ class HeadersInput(NamedTuple):
 
 
 class PackedBatch(NamedTuple):
-    """A whole batch, CRC included, of `record_count` rows from `first_row` of what was given on."""
+    """A whole batch, CRC included, of `record_count` rows of the input from `first_row` on."""
 
     buffer: bytearray
     record_count: int

@@ -1,4 +1,4 @@
-"""The codecs of Kafka's batches, with a cap on what they may expand to.
+"""The codecs of Kafka's batches, with a limit on the expanded size.
 
     gzip    RFC 1952, any number of members
     snappy  written in xerial's framing (16-byte header, then blocks of up to 32 KiB, each behind its int32 length),
@@ -6,7 +6,7 @@
     lz4     the frame format, with or without content size
     zstd    any number of frames, with or without content size
 
-Declared sizes are hints for the first allocation and are never believed beyond the caller's limit.
+Declared sizes are hints for the first allocation and are never trusted beyond the caller's limit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from foldlog.limits import BATCH_BYTES_MAX, DECOMPRESSED_BYTES_MAX
 from foldlog.records.batch import Compression
 
 READ_DECOMPRESSED_BYTES: Final = min(MAX_DECOMPRESSED_BYTES, BATCH_BYTES_MAX) or DECOMPRESSED_BYTES_MAX
-"""What one batch may expand to where it is read, unless its topic allows more: also where no topic's settings are
-known, as of a foreign broker's answer."""
+"""How far one batch may expand when it is read, unless its topic allows more; also if no topic settings are known, as
+for the answers of a foreign broker."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -36,23 +36,23 @@ _XERIAL_BLOCK_BYTES: Final = 32 << 10
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_WINDOW_BYTES_ALWAYS: Final = 8 << 20
-"""Every decoder is to support a window of this size, so it is allowed even where the limit is smaller."""
+"""Every decoder has to support a window of this size, so it is allowed even if the limit is smaller."""
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HAS_CONTENT_SIZE: Final = 0x08
 _LZ4_LEVEL: Final = 1
-"""The library's default is five times slower for a few per cent."""
+"""The library's default is five times slower for a gain of a few per cent."""
 
 _FIRST_GUESS_BYTES: Final = 16 << 10
 _GUESS_RATIO: Final = 16
-"""What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
+"""A guess for an undeclared size, relative to the compressed bytes; a wrong guess costs a second run."""
 
 _BRIEF_BYTES_MAX: Final = 17 << 20
 _BRIEF_GUESS_BYTES: Final = 4 << 20
 _BRIEF_RATIO: Final = 4
-"""Memory that a thread keeps for what it only looks at: what a topic takes by default. Fresh memory is filled with
-zeros while everybody else waits for the interpreter, milliseconds for a batch of that size. Where no size is declared,
-the first guess is a careful one."""
+"""Memory that a thread keeps for data that are only examined: the default limit of a topic. The interpreter's lock is
+held while fresh memory is filled with zeros, milliseconds for a batch of that size. If no size is declared, the first
+guess is cautious."""
 
 _MODULES: Final[dict[Compression, Any]] = {
     Compression.GZIP: cramjam.gzip,
@@ -76,7 +76,7 @@ def check_codec(codec: int, level: int | None) -> None:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the codec's format; `level` as the codec counts it, or its usual one.
+    """`data` in the codec's format; `level` as the codec counts it, by default its usual one.
 
     >>> bytes(decompress(Compression.ZSTD, compress(Compression.ZSTD, b"abc" * 9), 100))[:6]
     b'abcabc'
@@ -89,7 +89,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
-        # Blocks that refer to earlier ones are smaller, but Java's clients and tools refuse them. The batch has a CRC.
+        # Linked blocks are smaller, but Java's clients and tools refuse them. The batch has a CRC of its own.
         made = cramjam.lz4.Compressor(
             level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
         )
@@ -99,11 +99,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int, briefly: bool = False) -> Buffer:
-    """What `data` expands to, at most `limit_bytes`. `briefly`: in memory that the next such call of this thread uses
-    again, for who only looks at it; fresh memory costs more than expanding into it.
+    """The expanded `data`, at most `limit_bytes`. `briefly`: in memory that this thread's next such call reuses, for
+    callers that only examine it; allocating costs more than expanding.
 
-    Raises DecompressedTooLarge if it expands to more, and InvalidBatch if it is not in the codec's format (both at
-    position 0: the caller knows where the batch stands). Allocates no more than the limit, and the codec's own window.
+    Raises DecompressedTooLarge if it expands to more, and InvalidBatch if it is not in the codec's format (both with
+    position 0: the caller knows where the batch is). Allocates at most the limit, and the codec's own window.
     """
     if codec == Compression.NONE:
         if len(data) > limit_bytes:
@@ -117,9 +117,9 @@ def decompress(codec: int, data: Buffer, limit_bytes: int, briefly: bool = False
 
 
 def declared_bytes(codec: int, data: Buffer, limit_bytes: int) -> int | None:
-    """What `data` expands to by its own account, without a look inside; None where it does not say.
+    """The declared expanded size of `data`, without expanding it; None if it does not declare one.
 
-    Raises DecompressedTooLarge if that is over `limit_bytes`: not one byte has to be expanded to see it.
+    Raises DecompressedTooLarge if that is over `limit_bytes`, before a single byte is expanded.
     """
     size_bytes = None
     if codec == Compression.GZIP:
@@ -145,7 +145,7 @@ def _garbage(name: str, why: object) -> InvalidBatch:
 
 
 def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_bytes: int, briefly: bool) -> Buffer:
-    """Expand into a buffer of the declared size, then, if that was wrong, into larger ones up to the limit."""
+    """Expand into a buffer of the declared size and, if that was wrong, into larger ones up to the limit."""
     module = _MODULES[codec]
     name = codec.name.lower()
     guess = max(_FIRST_GUESS_BYTES, _GUESS_RATIO * len(data)) if size_bytes is None else size_bytes
@@ -161,14 +161,14 @@ def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_byte
                 raise _garbage(name, error) from None
             if len(output) >= limit_bytes:
                 raise _too_large(limit_bytes) from None
-            # From what was tried, not from what was asked for: a thread's memory may be larger already.
+            # From the size that was tried, not from `room`: a thread's memory may be larger already.
             room = min(max(4 * len(output), _FIRST_GUESS_BYTES), limit_bytes)
             continue
         return output[:filled]
 
 
 class _Brief(threading.local):
-    """A thread's memory for what is looked at and forgotten."""
+    """A thread's memory for data that are examined and dropped."""
 
     memory = bytearray()
 
@@ -177,7 +177,7 @@ _BRIEF = _Brief()
 
 
 def _brief_memory(room: int) -> memoryview:
-    """At least that much, of this thread; what is beyond the bound is not kept."""
+    """At least that much memory of this thread; beyond the bound it is not kept."""
     if room > _BRIEF_BYTES_MAX:
         return memoryview(bytearray(room))
     if len(_BRIEF.memory) < room:
@@ -187,8 +187,8 @@ def _brief_memory(room: int) -> memoryview:
 
 @cache
 def _too_small_text(codec: Compression) -> str:
-    """What the library says when the output does not fit. It has no error type of its own for that, and broken data
-    must not be tried again with ever larger buffers, so the library is asked, with data known to be right."""
+    """The library's error text if the output does not fit. It has no error type for that, and broken data must not be
+    tried again with ever larger buffers, so the text is obtained once with data known to be valid."""
     sample = compress(codec, bytes(100))
     try:
         _MODULES[codec].decompress_into(sample, bytearray(10))
@@ -198,7 +198,7 @@ def _too_small_text(codec: Compression) -> str:
 
 
 def _gzip_size(data: Buffer) -> int | None:
-    """The last member's size modulo 2**32, which ends the stream: the whole size, unless there are more members."""
+    """The last member's size modulo 2**32, at the end of the stream: the whole size, unless there are more members."""
     if len(data) < 18:
         return None
     size_bytes: int = struct.unpack_from("<I", data, len(data) - 4)[0]
@@ -263,8 +263,8 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _snappy_blocks(view: memoryview, limit_bytes: int) -> Iterator[tuple[memoryview, int]]:
-    """Every block and the size it declares, until they are over the limit together: looking at the rest takes longer
-    than refusing it should."""
+    """Every block and its declared size, until their sum is over the limit: a refusal should not take the time to
+    examine the rest."""
     left_bytes = limit_bytes
     for block in _raw_blocks(view):
         size_bytes = _snappy_size(block)
@@ -293,7 +293,7 @@ def _raw_blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """The size a block declares in front; a block of n bytes cannot expand to more than 64 n (a copy of 64 in 3)."""
+    """The declared size at the start of a block; n bytes cannot expand to more than 64 n (a copy of 64 in 3)."""
     size_bytes = 0
     for index, byte in enumerate(block[:5]):
         size_bytes |= (byte & 0x7F) << (7 * index)

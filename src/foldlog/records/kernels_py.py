@@ -1,4 +1,4 @@
-"""Every loop of `kernels.pyx` in plain Python: its oracle in tests, and its stand-in where it was not built."""
+"""Every loop of `kernels.pyx` in plain Python: its oracle in tests, and the fallback if it was not built."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The loops over batches, compiled where they were built, else in Python. Everybody imports them from here.
+"""The loops over batches, compiled if they were built, else in Python. All other modules import them from here.
 
-`FOLDLOG_PURE_PYTHON=1` in the environment chooses the Python ones; `COMPILED` tells which are in use.
+`FOLDLOG_PURE_PYTHON=1` in the environment selects the Python ones; `COMPILED` says which are in use.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How the values of the record loops are pickled: by name, so that a process with compiled loops and one without
-can read each other's pickles."""
+"""Pickling of the values of the record loops: by name, so that processes with and without compiled loops can read each
+other's pickles."""
 
 from __future__ import annotations
 

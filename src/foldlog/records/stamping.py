@@ -1,4 +1,4 @@
-"""A producer's numbers, put into a batch that is already built."""
+"""Writes a producer's id, epoch and sequence number into a finished batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _INT64: Final = Struct(">q")
 
 
 def stamp_producer(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Say who sent the batch, and as which of its batches. The CRC covers it, and is made anew."""
+    """Write producer id, epoch and base sequence into the batch. The CRC covers them, and is recomputed."""
     _NUMBERS.pack_into(batch, PRODUCER_ID_AT, producer_id, epoch, base_sequence)
     with memoryview(batch) as view:
         _CRC.pack_into(batch, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
 
 
 def offset_span(batch: bytearray) -> int:
-    """How many offsets the batch takes, and so how many of its producer's sequence numbers."""
+    """How many offsets the batch takes, which is also how many sequence numbers of its producer."""
     (last_delta,) = _INT32.unpack_from(batch, LAST_OFFSET_DELTA_AT)
     return int(last_delta) + 1
 

@@ -1,4 +1,4 @@
-"""Who may do what: the hook that security will hang on. Until then everybody on a listener may do everything."""
+"""Authorization: the interface for later security. Until then all clients of a listener may do everything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class AclOperation(IntEnum):
-    """Kafka's numbers, as its ACLs and the authorized operations of its answers have them."""
+    """Kafka's numbers, as in its ACLs and in the authorized operations of its answers."""
 
     READ = 3
     WRITE = 4
@@ -34,17 +34,17 @@ CLUSTER_NAME = "kafka-cluster"
 """The one resource of type CLUSTER, as Kafka names it."""
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a connection that did not say who it is, as Kafka names it."""
+"""The principal of a connection without authentication, as Kafka names it."""
 
 
 class Authorizer(Protocol):
-    """Asked on the event loop for every resource a request names: it must answer from memory."""
+    """Called on the event loop for every resource that a request names: it must answer from memory."""
 
     def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool: ...
 
 
 class AllowEverything:
-    """What a listener without security has."""
+    """The authorizer of a listener without security."""
 
     def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         return True
@@ -77,7 +77,7 @@ _OPERATIONS = {
 
 
 def authorized_operations(authorizer: Authorizer, principal: str, kind: ResourceType, name: str) -> int:
-    """The operations allowed on a resource as the bit field Kafka answers with.
+    """The operations allowed on a resource as the bit field in Kafka's answers.
 
     >>> bin(authorized_operations(AllowEverything(), ANONYMOUS, ResourceType.GROUP, "fraud"))
     '0b101001000'

@@ -1,4 +1,4 @@
-"""One request, as its handler sees it: how the handler is found, what it is given, and what it may answer with."""
+"""One request from its handler's view: how the handler is found, what it gets, and what it may return."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Disconnect(Exception):
-    """Raised by a handler to close the connection where the protocol has no other answer; says why, for the log."""
+    """Raised by a handler to close the connection if the protocol has no other answer; the text is for the log."""
 
 
 class Endpoint(NamedTuple):
-    """A listener, and the address that its clients are told to connect to."""
+    """A listener, and the address that it advertises to clients."""
 
     name: str
     host: str
@@ -34,9 +34,9 @@ class Endpoint(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who is at the other end of a connection, and through which listener it came.
+    """The client of a connection, and its listener.
 
-    `buffers` is memory of that connection for the records of its next answer, `append_queue` the way of its large
+    `buffers` is memory of that connection for the records of its next answer, `append_queue` the queue for its large
     batches.
     """
 
@@ -48,9 +48,9 @@ class Caller(NamedTuple):
 
 
 class Call:
-    """What belongs to a request besides its message. Made and used on the event loop.
+    """What a handler gets besides the request message. Created and used on the event loop.
 
-    `found`: by who looked already at the one batch of a Produce, and did not append it.
+    `found`: why the quick path, after checking the one batch of a Produce, did not append it.
     """
 
     __slots__ = ("caller", "client_id", "found", "node", "version")
@@ -65,12 +65,12 @@ class Call:
         self.found = found
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether who calls may do that."""
+        """Whether the caller may do that."""
         return self.node.authorizer.allows(self.caller.principal, operation, kind, name)
 
 
 Later = asyncio.Future[Any]
-"""An answer that is still to come: the connection goes on with its next request, and keeps the order of answers."""
+"""A pending answer: the connection goes on with its next request, and keeps the order of answers."""
 
 Reply = Message | Later | Coroutine[Any, Any, "Message | Later | None"] | None
 """What a handler returns.
@@ -78,7 +78,7 @@ Reply = Message | Later | Coroutine[Any, Any, "Message | Later | None"] | None
 - A message: the answer.
 - A `Later`: the answer comes when it comes (long polls, acknowledgements); the next request of the connection starts
   meanwhile. It resolves to the message, or to None where none is sent.
-- A coroutine (`async def handle`): nothing else of this connection starts before it is done; it gives one of the above.
+- A coroutine (`async def handle`): the connection starts nothing else before it is done; it returns one of the above.
 - None: there is no answer (Produce with acks=0).
 
 The request's `records` are views into the connection's buffer, and valid until the handler returns or first awaits.
@@ -88,14 +88,14 @@ The request's `records` are views into the connection's buffer, and valid until 
 class Handler(Protocol):
     """`handle` of a module in `foldlog.server.handlers`. It runs on the event loop and must not block it.
 
-    What may take longer goes to a thread with `await call.node.run(function, ...)`. What a client did wrong is an
-    error code in the answer; an exception that leaves a handler closes the connection and is logged.
+    Work that may take longer goes to a thread with `await call.node.run(function, ...)`. Mistakes of a client become
+    error codes in the answer; an exception that leaves a handler closes the connection and is logged.
     """
 
     def __call__(self, call: Call, request: Any) -> Reply: ...
 
 
-# --- whether an answer tells of an error, for whichever API: looked for where its schema has error codes --------------
+# --- whether an answer has an error, for any API: looked up where its schema has error codes --------------------------
 
 _CODE: Final = "error_code"
 
@@ -112,11 +112,11 @@ def has_error(answer: Message) -> bool:
 
 
 _Finder = Callable[[Any], object]
-"""Gives something true for a message with an error code."""
+"""Returns something true for a message with an error code."""
 
 
 _finders: dict[type, _Finder | None] = {}
-"""By class: its schema is walked once, and not for every answer."""
+"""By class: each schema is walked once, not for every answer."""
 
 
 def _finder_of(kind: type[Message]) -> _Finder | None:
@@ -126,7 +126,7 @@ def _finder_of(kind: type[Message]) -> _Finder | None:
 
 
 def _make_finder(kind: type[Message]) -> _Finder | None:
-    """What looks for a code in messages of this class; None if there can be none."""
+    """A function that finds error codes in messages of this class; None if there can be none."""
     parts: dict[str, tuple[bool, _Finder]] = {}
     for field in kind.SCHEMA:
         find = None if field.item is None else _finder_of(field.item)
@@ -134,7 +134,7 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
             parts[field.name] = (field.is_array, find)
     has_code = any(field.name == _CODE for field in kind.SCHEMA)
     if not parts:
-        # Nothing but a getter, as most are: `any(map(...))` over a hundred partitions then runs without Python code.
+        # Just a getter, as for most: `any(map(...))` over a hundred partitions then runs without Python code.
         return attrgetter(_CODE) if has_code else None
 
     def find_code(message: Any) -> bool:
@@ -153,18 +153,18 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
 
 
 class ServedApi(NamedTuple):
-    """What serves one version of one API."""
+    """The functions that serve one version of one API."""
 
     decode: Callable[[Records, int, int], Request]
     handle: Handler
 
 
 _SERVED: dict[tuple[int, int], ServedApi] = {}
-"""By API key and version; filled at the first request of each, so that what nobody asks for is not imported."""
+"""By API key and version; filled with the first request of each, so that unused handlers are not imported."""
 
 
 def served_api(api_key: int, version: int) -> ServedApi | None:
-    """None if that is not served."""
+    """The functions for an API version; None if it is not served."""
     known = _SERVED.get((api_key, version))
     if known is not None:
         return known
@@ -178,6 +178,6 @@ def served_api(api_key: int, version: int) -> ServedApi | None:
 
 
 def describe(api_key: int, version: int) -> str:
-    """What a client asked for, for a line in the log."""
+    """The API's name and version, for a line in the log."""
     name = NAMES.get(api_key)
     return f"API {api_key}" if name is None else f"{name} v{version}"

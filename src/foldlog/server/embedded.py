@@ -15,11 +15,11 @@ from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 
 ANY_PORT: Final = ("127.0.0.1:0",)
-"""What listen=True means: only this machine reaches it, and two logs never want the same port."""
+"""The address for listen=True: only this machine reaches it, and two logs never want the same port."""
 
 
 class EmbeddedServer:
-    """A server, and the address of it that stands in the directory's lock file. See `backend.LogListener`."""
+    """A server whose address is in the directory's lock file. See `backend.LogListener`."""
 
     def __init__(self, broker: Broker, settings: ServerSettings) -> None:
         self._broker = broker
@@ -29,16 +29,16 @@ class EmbeddedServer:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Answer what is under way, and listen no more. Idempotent."""
+        """Answer the requests under way, and stop listening. Idempotent."""
         if not self._is_stopped:
             self._is_stopped = True
-            # First: whoever looks for the writer now shall wait for the next one, not connect to this.
+            # First: a client that looks for the writer now has to wait for the next one, not connect to this one.
             self._broker.withdraw_address()
             self._server.stop()
 
 
 def listen_on(log: Log, where: bool | str | Sequence[str], *, insecure: bool = False) -> None:
-    """Serve the log. If that is refused, the log is closed: who asked for both has neither."""
+    """Serve the log. If that is refused, the log is closed: the caller asked for both."""
     try:
         settings = _settings(where, insecure)
         backend = backend_of(log)

@@ -1,15 +1,15 @@
-"""Fetch sessions (KIP-227): who fetches a thousand partitions again and again names and hears only what changed.
+"""Fetch sessions (KIP-227): a client that fetches many partitions again and again sends and gets only what changed.
 
-A fetch is one of four kinds, told apart by its session id and epoch:
+A fetch is one of four kinds, distinguished by its session id and epoch:
 
 - epoch -1 is a fetch on its own; a session named with it is closed. Versions below 7 know no other kind.
 - epoch 0 names all partitions and asks for a session; the answer carries its id, or 0 if there is no room for one.
-- epoch n of a session names what is new, moved on or forgotten; the answer leaves out what has nothing to tell. Each
+- epoch n of a session names what is new, moved on or forgotten; the answer leaves out partitions without news. Each
   such fetch moves the epoch on by one, so an answer that was lost or a request that came twice is noticed.
 - everything else is an error, after which the client names all partitions again.
 
-To follow a fetch: `FetchSessions.resolve` says which partitions are wanted, the handler reads them, and the context's
-`response` picks what goes into the answer.
+To follow a fetch: `FetchSessions.resolve` determines the wanted partitions, the handler reads them, and the context's
+`response` selects what goes into the answer.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ TOPIC_IDS_FROM: Final = 13
 """The first version that names topics by id."""
 
 _NEVER_TOLD: Final = -1
-"""No offset: the client has not been told any, so the next one is news."""
+"""No offset: the client was not sent any, so the next one is news."""
 
 Key = tuple[str | bytes, int]
 """A topic's name or id, as the client named it, and the partition."""
 
 
 class WantedPartition:
-    """A partition that a client fetches, and what it was last told about it. Owned by its session, or by its fetch.
+    """A partition that a client fetches, and what it was last sent about it. Owned by its session, or by its fetch.
 
-    `topic` is None where the client named the topic by id: the handler looks the name up, at each fetch, since a topic
-    that is not known yet may be created, and a known one deleted.
+    `topic` is None if the client named the topic by id: the handler looks the name up at each fetch, since an unknown
+    topic may be created, and a known one deleted.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class WantedPartition:
         self.ask(wanted)
 
     def ask(self, wanted: FetchPartition) -> None:
-        """The client moved on."""
+        """Take over the client's new position."""
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
@@ -90,15 +90,15 @@ class WantedPartition:
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
         )
-        # After an error nothing counts as told: the client hears of the partition again when the error is gone.
-        # A session has no timer and no retry: if it took for told what an error hid, nobody would ever tell it.
+        # After an error the high watermark counts as not sent: the partition is news again when the error is gone. A
+        # session has no timer and no retry: what an error hid would otherwise never be sent.
         self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else _NEVER_TOLD
         self.log_start_offset = answer.log_start_offset
         return is_news
 
 
 class FetchContext:
-    """One fetch: what it wants, in the order to read it, and how it is answered. This one has no session.
+    """One fetch: its partitions, in the order to read them, and how it is answered. This one has no session.
 
     Owned by the handler of the fetch, on the event loop. `response` is called once.
     """
@@ -110,12 +110,12 @@ class FetchContext:
         self.error = error
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
-        """The answer, given one of each of `partitions`, in that order. With an `error` there are none."""
+        """The answer, from one result for each of `partitions`, in that order. With an `error` there are none."""
         return _response(NO_SESSION, zip(self.partitions, answers, strict=True), self.error)
 
 
 class _FullContext(FetchContext):
-    """All partitions are named and answered, and kept for the fetches to come. Makes its session with the answer."""
+    """All partitions are named and answered, and remembered for later fetches. Creates its session with the answer."""
 
     __slots__ = ("_sessions", "_version")
 
@@ -126,7 +126,7 @@ class _FullContext(FetchContext):
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         pairs = list(zip(self.partitions, answers, strict=True))
-        # Before the session is made of them: the first incremental fetch hears only what moved since this answer.
+        # Before the session is created from them: the first incremental fetch gets only what moved since this answer.
         for wanted, answer in pairs:
             wanted.tell(answer)
         session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
@@ -134,7 +134,7 @@ class _FullContext(FetchContext):
 
 
 class _IncrementalContext(FetchContext):
-    """What a session remembers, answered with what changed."""
+    """The partitions of a session, answered with what changed."""
 
     __slots__ = ("_expected_epoch", "_session")
 
@@ -147,22 +147,22 @@ class _IncrementalContext(FetchContext):
         session = self._session
         pairs = zip(self.partitions, answers, strict=True)
         if session.epoch != self._expected_epoch:
-            # The client fetched again before this answer: what it was told is no longer known, so it starts over.
+            # The client fetched again before this answer: what it was sent is no longer known, so it starts over.
             return _response(session.session_id, (), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        # `tell` also remembers what is left out: so a partition that did not move costs no bytes, and one that did is
-        # told exactly once. It rests on the answer reaching the client; one that does not is found by the epoch.
+        # `tell` also remembers partitions that are left out: one that did not move costs no bytes, and one that did is
+        # sent exactly once. Assumes that the answer reaches the client; if not, the epoch shows it.
         news = [pair for pair in pairs if pair[0].tell(pair[1])]
         for wanted, answer in news:
             if answer.records:
-                # To the end of the line: a fetch that is full before it comes to the others begins with them next time.
+                # To the end of the order: if a fetch is full before it gets to the others, the next begins with them.
                 session.partitions[wanted.key] = session.partitions.pop(wanted.key)
         return _response(session.session_id, news)
 
 
 class _FetchSession:
-    """What one client fetches, and the epoch of the fetch that it has to send next. Owned by FetchSessions.
+    """The partitions that one client fetches, and the epoch that its next fetch has to have. Owned by FetchSessions.
 
-    The order of `partitions` is the order in which they are read: who was given records goes to the end.
+    `partitions` are in the order in which they are read: one that returned records goes to the end.
     """
 
     __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
@@ -181,10 +181,10 @@ class _FetchSession:
 class FetchSessions:
     """The sessions of a broker, at most `slots_max`. Owned by the event loop.
 
-    A session is known by its id alone, a random number, as in Kafka: it outlives its connection, and no other check
+    A session is identified by its id alone, a random number, as in Kafka: it outlives its connection, and nothing else
     ties it to a client. One that was not used for two minutes gives its slot to a new one; one that is older than that
-    gives it to one with more partitions, which gains more from it. Who gets no slot is answered with session id 0 and
-    goes on with full fetches: nothing is lost but the saving.
+    gives it to one with more partitions, which saves more. Without a slot, the answer has session id 0 and the client
+    goes on with full fetches: only the saving is lost.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class FetchSessions:
         self._clock = clock
         self._random = random.Random(seed)
         self._sessions: dict[int, _FetchSession] = {}
-        """By id; the one that was not used for longest comes first."""
+        """By id; the least recently used one is first."""
         self.partition_count = 0
         self.evicted_count = 0
 
@@ -203,10 +203,10 @@ class FetchSessions:
         return len(self._sessions)
 
     def resolve(self, request: FetchRequest, version: int) -> FetchContext:
-        """What the fetch wants. A session that it names moves on, whatever becomes of the fetch."""
+        """The context of a fetch. A session that it names moves to the next epoch, whatever happens to the fetch."""
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            # Both end the session that is named, if any: the client starts over, or does without one from now on.
+            # Both end the named session, if any: the client starts over, or does without one from now on.
             self._remove(request.session_id)
             wanted = _all_wanted(request.topics, version)
             return FetchContext(wanted) if epoch == FINAL_EPOCH else _FullContext(wanted, self, version)
@@ -214,8 +214,8 @@ class FetchSessions:
         if session is None:
             return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
-            # A fetch was lost, or came twice. The session stays as it is: had a late copy of an old request moved it,
-            # the client that is up to date would be thrown out. The one who hears this starts over with epoch 0.
+            # A fetch was lost, or came twice. The session stays as it is: if a late copy of an old request moved it,
+            # the up-to-date client would be thrown out. A client that gets this error starts over with epoch 0.
             return FetchContext(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
             return FetchContext(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -224,21 +224,21 @@ class FetchSessions:
             self._remove(session.session_id)
             return FetchContext()
         if self.partition_count > self._partitions_max:
-            # It grew beyond the bound by what it added: sessions are bounded by what they remember, and not by their
-            # number alone. It goes, whoever filled the rest; the client's full fetch may then find room or none.
+            # It grew beyond the limit by what it added: sessions are limited by their partitions, not only by their
+            # number. This one is removed, whichever used the rest; the client's full fetch may find room or not.
             self._remove(session.session_id)
             return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._touch(session)
-        # Now, and not with the answer: a client that gives up waiting and asks again with the old epoch is told so,
-        # instead of getting an answer that leaves out what only the lost one had.
+        # Now, not with the answer: a client that stops waiting and asks again with the old epoch gets an error, instead
+        # of an answer without what only the lost one had.
         session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
 
     def create(self, wanted: Sequence[WantedPartition], *, uses_topic_ids: bool) -> _FetchSession | None:
-        """Keep these as a new session; None if there is no room for it, or nothing to keep."""
+        """Store these as a new session; None if there is no room, or nothing to store."""
         if not wanted or not self._make_room(len(wanted)):
             return None
-        # Random, since it is all that ties a session to its client: nobody hits upon another's by counting.
+        # Random, since it is all that ties a session to its client: ids of others cannot be guessed by counting.
         session_id = self._random.randint(1, EPOCH_MAX)
         while session_id in self._sessions:
             session_id = self._random.randint(1, EPOCH_MAX)
@@ -275,7 +275,7 @@ class FetchSessions:
             self.partition_count -= len(session.partitions)
 
     def _make_room(self, size: int) -> bool:
-        """Whether a session of that many partitions may be added; others are evicted for it as far as they may be."""
+        """Whether a session of that many partitions may be added; evicts others for it as far as allowed."""
         if size > self._partitions_max:
             return False
         while (is_full := len(self._sessions) >= self._slots_max) or self.partition_count + size > self._partitions_max:
@@ -293,9 +293,9 @@ class FetchSessions:
         return oldest
 
     def _smaller_than(self, size: int) -> _FetchSession | None:
-        """The smallest, of those that had their slot for a while: two clients must not evict each other in turn."""
-        # Kafka's rule (KIP-227): what it saves grows with its partitions, so the larger one is worth more. Followers
-        # come before consumers there; here is no follower.
+        """The smallest session that had its slot for a while: two clients must not evict each other in turn."""
+        # Kafka's rule (KIP-227): a session saves more the more partitions it has, so the larger one wins. Kafka prefers
+        # followers to consumers; here are no followers.
         settled = (
             session
             for session in self._sessions.values()
@@ -305,7 +305,7 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after this one: 0 and below mean something else, so it starts again at 1.
+    """The next epoch. 0 and below have other meanings, so it starts again at 1.
 
     >>> next_epoch(1), next_epoch(2**31 - 1)
     (2, 1)
@@ -318,12 +318,12 @@ def _named(topic: FetchTopic | ForgottenTopic, version: int) -> str | bytes:
 
 
 def _wanted(topic: FetchTopic, version: int, asked: FetchPartition) -> WantedPartition:
-    # By id the name is not known; by name the id says nothing.
+    # By id the name is not known; by name the id is not used.
     return WantedPartition(topic.topic if version < TOPIC_IDS_FROM else None, topic.topic_id, asked)
 
 
 def _all_wanted(topics: Sequence[FetchTopic], version: int) -> list[WantedPartition]:
-    """Every partition once, in the order of the request; of one that is named twice, the last counts."""
+    """Every partition once, in the order of the request; if one is named twice, the last counts."""
     wanted: dict[Key, WantedPartition] = {}
     for topic in topics:
         for asked in topic.partitions:

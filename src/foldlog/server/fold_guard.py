@@ -1,6 +1,6 @@
-"""What clients may do to `__folds`: write records with the proof that their writer knows the directory's secret.
+"""Restricts clients' writes to `__folds` to records that prove knowledge of the directory's secret.
 
-The topic says which views the console opens and what runners do, and every client may produce. See `fold_proof`.
+The topic determines which views the console opens and what runners do, and every client may produce. See `fold_proof`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class FoldGuard:
         self._key = FoldsKey.made_up() if self._path is None else None
 
     def key(self) -> FoldsKey:
-        """Made now, if there is none yet; on a thread. StorageError."""
+        """The key, created now if there is none yet; call it on a thread. Raises StorageError."""
         if self._key is None:
             self._key = FoldsKey.of_directory(self._path or "")
         return self._key
 
     def known_key(self) -> FoldsKey | None:
-        """The key if there is one: where nobody has made it, nobody can have used it. A small file, read once."""
+        """The key if there is one: if it was never created, no record can be proven. Reads a small file, once."""
         if self._key is None and self._path is not None:
             try:
                 self._key = FoldsKey.read(f"{self._path}/{KEY_FILE}")
@@ -50,21 +50,21 @@ class FoldGuard:
         return self._key
 
     def is_proven(self, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        """Whether the record was written by somebody who knows the key, at whatever time."""
+        """Whether the record's writer knew the key, at whatever time."""
         known = self.known_key()
         return known is not None and known.proven_ms(key, value, headers) is not None
 
     def change_refusal(self, topic: str) -> str | None:
-        """Why a client may not delete the topic, nor records of it, nor change it; None if it may. Who could would
-        undo what runners have said, without the proof that writing it takes."""
+        """Why a client may not delete or change the topic, or delete its records; None if it may. That would undo the
+        runners' records without the proof that writing them takes."""
         return None if topic != FOLDS_TOPIC or self._accepts_unproven else KEPT_FOR_FOLDS
 
     def creation_refusal(self, topic: str, partitions: int, settings: Mapping[str, str]) -> str | None:
-        """Why a client may not make the topic so; None if it may."""
+        """Why a client may not create the topic like that; None if it may."""
         return MADE_BY_FOLDS if not self._accepts_unproven and is_made_otherwise(topic, partitions, settings) else None
 
     def mend_topic(self, broker: Broker) -> None:
-        """Put right what an older broker let a client choose, before anybody is served. StorageError."""
+        """Reset settings that an older broker let a client choose, before any client is served. Raises StorageError."""
         topic = None if self._accepts_unproven else broker.find_topic(FOLDS_TOPIC)
         changes = {} if topic is None else mending(topic.config.settings)
         if changes:

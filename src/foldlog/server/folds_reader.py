@@ -1,4 +1,4 @@
-"""The topic `__folds` as the process that serves reads it: from where it last was, for the console and for metrics."""
+"""Reads the topic `__folds` in the serving process, from where it last stopped, for the console and for metrics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _READ_BYTES: Final = 1 << 20
 
 
 class FoldsReader:
-    """Gives `hear` every record once, in order; `forget` is called where the topic is another one. On a worker thread,
-    one at a time."""
+    """Passes every record to `hear` once, in order; calls `forget` if the topic was deleted or made again. On a worker
+    thread, one at a time."""
 
     def __init__(self, broker: Broker, hear: Callable[[Sequence[Record]], None], forget: Callable[[], None]) -> None:
         self._broker = broker
@@ -32,7 +32,7 @@ class FoldsReader:
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing was written since. From memory: any thread."""
+        """Whether nothing was written since the last read. From memory: any thread."""
         topic = self._broker.find_topic(FOLDS_TOPIC)
         if topic is None or topic.topic_id != self._topic_id:
             return topic is None and self._topic_id is None
@@ -40,7 +40,7 @@ class FoldsReader:
         return partition is not None and partition.high_watermark <= self._at
 
     def read(self) -> None:
-        """Take in everything that was written before the call. Opens the partition; FoldlogError if it is damaged."""
+        """Read everything written before the call. Opens the partition; raises FoldlogError if it is damaged."""
         topic = self._broker.find_topic(FOLDS_TOPIC)
         topic_id = None if topic is None else topic.topic_id
         if topic_id != self._topic_id:
@@ -76,10 +76,10 @@ class FoldsReader:
 
 
 class ServedFoldRuns:
-    """Who runs folds now, for who shows groups. Worker threads, any number."""
+    """The runners of folds that are live now, for answers about groups. Any number of worker threads."""
 
     def __init__(self, broker: Broker, holding: Callable[[int], AbstractContextManager[None]] | None = None) -> None:
-        """`holding` counts what a read may expand to, as memory of requests."""
+        """`holding` counts what a read may expand to as memory of requests."""
         self._broker = broker
         self._holding = holding or (lambda _: nullcontext())
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ class ServedFoldRuns:
         self._reader = FoldsReader(broker, self._hear, self._runs.forget)
 
     def of(self, group: str) -> tuple[Status, ...] | None:
-        """The live runners of the fold whose place the group shows; None if it is no fold's, or that is not known."""
+        """The live runners of the fold whose position the group shows; None if it is not a fold's, or not known."""
         if not is_of_a_fold(group):
             return None
         with self._lock:

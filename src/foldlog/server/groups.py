@@ -1,9 +1,9 @@
 """The event loop's way to groups and committed offsets.
 
-The coordinator is a state machine behind a lock that other threads hold, too: the timers of the broker, consumers of
-the same process. Nobody holds it for long, but some hold it over a sync. So a call runs here on the loop if it has to
-wait for nothing, and on a thread otherwise. To follow a join: `handlers.join_group`, `GroupDriver.park`, then
-`broker.groups`; back through `_replied` and `_deliver`.
+The coordinator is a state machine behind a lock that other threads hold, too: the broker's timers, consumers in the
+same process. None holds it for long, but some hold it over a sync. So a call runs on the loop if it does not have to
+wait, and on a thread otherwise. To follow a join: `handlers.join_group`, `GroupDriver.park`, then `broker.groups`; back
+through `_replied` and `_deliver`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ logger: Final = logging.getLogger("foldlog.server")
 Result = TypeVar("Result")
 
 _APPEND_BYTES: Final = 256 << 10
-"""What a call appends at most, but for groups with very many members."""
+"""The most that a call appends, except for groups with very many members."""
 
 
 class _Arrived(NamedTuple):
-    """A reply of the coordinator that its client has not been given yet."""
+    """A reply of the coordinator that was not passed to its client yet."""
 
     later: Later
     response_of: Callable[[Any], Response]
@@ -41,10 +41,10 @@ class _Arrived(NamedTuple):
 
 
 class GroupDriver:
-    """Asks the coordinator for the connections of one broker. The event loop's, but for `_replied`, which is anybody's.
+    """Calls the coordinator for the connections of one broker. Event loop only, except `_replied`: any thread.
 
-    Promises: what a block of the coordinator decides is appended to `__consumer_offsets` before a client hears of it.
-    Does not promise: that it is durable then; members of a group that was lost join again.
+    Promises: what a block of the coordinator decides is appended to `__consumer_offsets` before a client learns of it.
+    Does not promise that it is durable then; members of a lost group join again.
     """
 
     def __init__(self, node: BrokerNode) -> None:
@@ -55,16 +55,15 @@ class GroupDriver:
         self._waits_for_block = False
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call it with the lock of the groups: here if the lock is free, else on a thread. Raises what it raises.
+        """Call it under the lock of the groups: here if the lock is free, else on a thread. Raises its errors.
 
         It may append to the log, and must not wait for a sync.
         """
         if not self._is_loaded:
             await self._node.run(self._load)
             self._is_loaded = True
-        # Tried, never waited for: who has it may hold it over a sync, and the loop is what everybody else waits for.
-        # And only if the append that follows it would not wait either, since it is made under this lock, on this
-        # thread.
+        # Tried, never waited for: another thread may hold it over a sync, and all connections wait for the loop. And
+        # only if the append that follows would not wait either, since it runs under this lock, on this thread.
         if not self._append_may_wait() and self._lock.acquire(blocking=False):
             try:
                 return function(*arguments)
@@ -73,12 +72,12 @@ class GroupDriver:
         return await self._node.run(self._locked, function, *arguments)
 
     def _append_may_wait(self) -> bool:
-        """The first append makes the topic, and some begin a segment, which takes some syncs."""
+        """The first append creates the topic, and some begin a segment, which takes several syncs."""
         partition = self._node.open_partition(OFFSETS_TOPIC, 0)
         return partition is None or partition.append_may_wait(_APPEND_BYTES)
 
     async def ask(self, question: Callable[[GroupCoordinator], Result]) -> Result:
-        """What the coordinator, up to date with the clock, answers to that."""
+        """The coordinator's answer, after it is brought up to date with the clock."""
         return await self.run(self._ask, question)
 
     async def park(
@@ -86,7 +85,7 @@ class GroupDriver:
         request: Callable[[GroupCoordinator, Callable[[Result], None]], None],
         response_of: Callable[[Result], Response],
     ) -> Later:
-        """A request that the coordinator answers when it is time: `request` hands it over together with its reply."""
+        """Pass on a request that the coordinator answers later: `request` hands it over together with its reply."""
         later: Later = self._node.loop.create_future()
 
         def replied(result: Result) -> None:
@@ -111,16 +110,16 @@ class GroupDriver:
     # --- replies ----------------------------------------------------------------------------------------------------
 
     def _replied(self, arrived: _Arrived) -> None:
-        """On any thread, inside the block that decided it and so with the lock. A reply must not raise."""
+        """Runs on any thread, inside the block that decided it and so under the lock. A reply must not raise."""
         self._arrived.append(arrived)
         self._node.soon(self._deliver)
 
     def _deliver(self) -> None:
-        """Answer what has arrived. Who can have the lock knows that the blocks that replied are over, and stored."""
+        """Answer what has arrived. If this thread gets the lock, the blocks that replied have ended and are stored."""
         if not self._arrived:
             return
         if not self._lock.acquire(blocking=False):
-            if not self._waits_for_block and not self._node.is_leaving:  # leaving, the end of its connection tells all
+            if not self._waits_for_block and not self._node.is_leaving:  # else the end of its connection suffices
                 self._waits_for_block = True
                 self._node.run(self._wait_for_block)
             return
@@ -150,9 +149,9 @@ def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
 
 
 def group_error_code(group: str, error: FoldlogError) -> ErrorCode:
-    """What a client of the coordinator is told: codes that its members and administrators know what to do with."""
+    """The error code for a client of the coordinator: one that members and administrators can handle."""
     if isinstance(error, StorageError | LogClosed):
-        # Clients look the coordinator up again and ask again, which is right: disks are emptied, brokers restarted.
+        # Clients then look the coordinator up and ask again, which is right: disks are emptied, brokers restarted.
         logger.warning("group %r is refused for now: %s", group, error)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if isinstance(error, InvalidArgument):

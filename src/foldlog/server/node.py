@@ -1,4 +1,4 @@
-"""What all connections of a broker share: the log, the settings, and the ways between the loop and other threads."""
+"""State shared by all connections of a broker: the log, the settings, and calls between the loop and other threads."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ logger = logging.getLogger("foldlog.server")
 Result = TypeVar("Result")
 
 _WORKERS: Final = 8
-"""Threads for what waits for the disk: opening partitions, creating topics, cold reads."""
+"""Threads for work that waits for the disk: opening partitions, creating topics, cold reads."""
 
 
 class BrokerNode:
-    """One broker, as its handlers see it. Everything here is the event loop's, but for `soon` and what is said
-    to be any thread's."""
+    """One broker, as its handlers see it. Event loop only, except for `soon` and where a docstring says any thread."""
 
     def __init__(
         self,
@@ -80,11 +79,11 @@ class BrokerNode:
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
-        self._loop_thread = get_ident()  # a node is made on its loop
+        self._loop_thread = get_ident()  # a node is created on its loop's thread
         self._sync_event = self._lend_sync_threads()
 
     def _lend_sync_threads(self) -> int | None:
-        """Syncs that the loop begins and hears of without another Python thread between. What tells of them, if any."""
+        """Lend the log compiled sync threads; returns their eventfd, or None if there are none."""
         if PURE_PYTHON:
             return None
         try:
@@ -92,7 +91,7 @@ class BrokerNode:
 
             threads = SyncThreads(SYNC_THREADS)
         except (ImportError, OSError):
-            return None  # not built, not for this system, or no descriptor left: the log has threads of its own
+            return None  # not built, not for this system, or no descriptor left: the log has its own threads
         settle = self.broker.lend_sync_threads(threads)
         if settle is None:
             threads.close()  # another node of the same broker has lent its own
@@ -101,7 +100,7 @@ class BrokerNode:
         return threads.event
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
-        """Call it on a thread: for what may wait for the disk or a lock."""
+        """Call it on a thread: for work that may wait for the disk or a lock."""
         return self.loop.run_in_executor(self._workers, function, *arguments)
 
     def soon(self, callback: Callable[..., None], *arguments: Any) -> None:
@@ -111,14 +110,14 @@ class BrokerNode:
             self._is_scheduled = True
             try:
                 if get_ident() == self._loop_thread:
-                    self.loop.call_soon(self._run_calls)  # it is awake: no need to ring
+                    self.loop.call_soon(self._run_calls)  # it is awake: no wake-up is needed
                 else:
                     self.loop.call_soon_threadsafe(self._run_calls)
             except RuntimeError:
-                pass  # the loop is closed, and with it every connection that could have been answered
+                pass  # the loop is closed, and with it every connection that could be answered
 
     def _run_calls(self) -> None:
-        # Before the first is taken: what is added from here on schedules another run.
+        # Before the first call is taken: one that is added from here on schedules another run.
         self._is_scheduled = False
         calls = self._calls
         while calls:
@@ -126,7 +125,7 @@ class BrokerNode:
             try:
                 callback(*arguments)
             except Exception:
-                # Those that came with it have nothing to do with it, and nobody would call them again.
+                # The other calls in the queue are unrelated, and would not be called again.
                 logger.exception("a call from another thread failed")
 
     def _holding(self, by_bytes: int) -> None:
@@ -134,7 +133,7 @@ class BrokerNode:
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """While so much memory is held for what somebody asked. Any thread but the loop's."""
+        """Count `size_bytes` against the memory budget inside the block. Any thread but the loop's."""
         self._holding(size_bytes)
         try:
             yield
@@ -146,26 +145,26 @@ class BrokerNode:
         return cast("Partition | None", self.broker.opened_partition(topic, number))
 
     def partition(self, topic: str, number: int) -> Partition:
-        """The partition, opened now if it is not yet, which may take the disk. Any thread.
+        """The partition, opened now if it is not yet, which may access the disk. Any thread.
 
-        UnknownTopic, UnknownPartition, CorruptLog. Its broker is the directory's writer, so it is never a reader's.
+        Raises UnknownTopic, UnknownPartition, CorruptLog. Never a reader's: the broker is the directory's writer.
         """
         return cast("Partition", self.broker.partition(topic, number))
 
     def has_partition(self, topic: str, number: int) -> bool:
-        """Whether there is one of that number, open or not."""
+        """Whether the topic has a partition of that number, open or not."""
         known = self.broker.find_topic(topic)
         return known is not None and 0 <= number < known.partition_count
 
     def storage_failed(self, doing: str, topic: str, number: int, error: FoldlogError) -> None:
-        """A client is refused because of `error`: if that is the disk's, the log tells. Any thread."""
+        """Log that a client is refused because of `error`, if that is a storage error. Any thread."""
         if isinstance(error, StorageError):
-            # One cause for all partitions, and so one line.
+            # One cause for all partitions, so one line.
             where = () if isinstance(error, DescriptorsExhausted) else (doing, topic, number)
             self.lines.warn(("storage", *where), f"{topic}-{number}: {doing} is refused: {error}")
 
     def close(self) -> None:
-        """End every thread. What they have written is synced, or the log, which stays open, would not show it."""
+        """End every thread. What they have written is synced: the log stays open, and its readers have to see it."""
         if self._sync_event is not None:
             self.loop.remove_reader(self._sync_event)
             self.broker.return_sync_threads()
@@ -177,7 +176,7 @@ class BrokerNode:
 
 
 class TopicIds:
-    """Topics by the id that newer clients name them with: 16 bytes on the wire, hex in the catalog. Any thread."""
+    """Topics by the id that newer clients use: 16 bytes on the wire, hex in the catalog. Any thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

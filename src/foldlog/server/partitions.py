@@ -1,7 +1,7 @@
-"""The partitions that a request names: checked, opened, caught up with what was acknowledged, and told as metadata.
+"""The partitions that a request names: checked, opened, synced up to what was acknowledged, and as metadata.
 
-`Openings` opens what answers need, many at a time, on a few threads. A leader epoch is only known of an open partition
-(an unclean open raises it), and clients compare epochs; so what is asked about is opened first.
+`Openings` opens the partitions that answers need, many at a time, on a few threads. A leader epoch is only known for an
+open partition (an unclean open raises it), and clients compare epochs; so partitions are opened before an answer.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ logger = logging.getLogger("foldlog.server")
 Result = TypeVar("Result")
 
 _THREADS: Final = 4
-"""Of the node's workers: half, so that a directory full of long recoveries leaves some for the rest."""
+"""Half of the node's workers, so that a directory full of long recoveries leaves some for the rest."""
 
 WAIT_MS: Final = 2000
 """How long an answer waits. A clean partition opens in 0.1 ms: only a recovery takes longer, and clients ask again."""
 
 
 class OpensPartitions(Protocol):
-    """What is needed of a broker."""
+    """The part of a broker that `Openings` needs."""
 
     def opened_partition(self, topic: str, number: int) -> AnyPartition | None: ...
 
@@ -46,7 +46,7 @@ class OpensPartitions(Protocol):
 
 
 class Runs(Protocol):
-    """What is needed of a node: a thread, the way back from it, and somebody to tell."""
+    """The part of a node that `Openings` needs: worker threads, calls on the loop, reports of storage errors."""
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]: ...
 
@@ -56,7 +56,7 @@ class Runs(Protocol):
 
 
 class Openings:
-    """The event loop's. A partition that many ask for is opened once, and goes on opening when nobody waits for it."""
+    """Event loop only. A partition that many requests need is opened once, even if none waits for it any more."""
 
     def __init__(self, broker: OpensPartitions, node: Runs) -> None:
         self._broker = broker
@@ -66,7 +66,7 @@ class Openings:
         self._threads = 0
 
     async def open(self, keys: Iterable[Key], wait_ms: int = WAIT_MS) -> dict[Key, FoldlogError]:
-        """Open these. Returns why some are not: what opening raised, or WaitTimeout if it takes over `wait_ms`."""
+        """Open these. Returns the errors of those that failed, WaitTimeout if it takes over `wait_ms`."""
         waiting = {key: self._begin(key) for key in keys if self._broker.opened_partition(*key) is None}
         if not waiting:
             return {}
@@ -89,7 +89,7 @@ class Openings:
         return opening
 
     def _open_queued(self) -> None:
-        """On a thread: open one after the other until there is none left."""
+        """On a thread: open one after the other until none is left."""
         while True:
             try:
                 key = self._queue.popleft()
@@ -104,7 +104,7 @@ class Openings:
             self._node.storage_failed("its opening", *key, error)
             return error
         except Exception as error:
-            # Not one that opening is known to raise; those who wait must hear of it all the same.
+            # Not an error that opening is known to raise; the waiting requests need an answer all the same.
             logger.exception("%s-%d could not be opened", *key)
             return StorageError(f"{key[0]}-{key[1]} could not be opened ({error!r})")
         return None
@@ -117,23 +117,23 @@ class Openings:
     def _thread_ended(self, done: asyncio.Future[None]) -> None:
         self._threads -= 1
         if self._queue and not done.cancelled():
-            # One was added after the last look at the queue, while this thread still counted.
+            # One was added after the last look at the queue, while this thread was still counted.
             self._threads += 1
             self._node.run(self._open_queued).add_done_callback(self._thread_ended)
 
     def close(self) -> None:
-        """Begin no further one."""
+        """Open no more partitions."""
         self._queue.clear()
 
 
 # --- what is checked of a partition that a request names, before anything is done with it -----------------------------
 
 NO_EPOCH: Final = -1
-"""The client does not say, or the broker does not know, a leader epoch."""
+"""The client does not give, or the broker does not know, a leader epoch."""
 
 
 def described_topic(call: Call, name: str) -> Topic | ErrorCode:
-    """The topic, for who may know of it; else what is said of it."""
+    """The topic, or the error code if the caller may not see it or it does not exist."""
     if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = call.node.broker.find_topic(name)
@@ -147,7 +147,7 @@ def described_topic(call: Call, name: str) -> Topic | ErrorCode:
 
 
 def partition_refusal(call: Call, operation: AclOperation, topic: str, number: int) -> ErrorCode:
-    """Why this caller may not do that to a partition; NONE if it may, and there is such a partition."""
+    """Why this caller may not do that to a partition; NONE if it may and the partition exists."""
     if not call.allows(operation, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if call.node.has_partition(topic, number) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -156,18 +156,18 @@ def partition_refusal(call: Call, operation: AclOperation, topic: str, number: i
 async def open_allowed(
     call: Call, operation: AclOperation, keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Open the partitions to which this caller may do that. Says of every one why it is not open, or NONE."""
+    """Open the partitions for which this caller may do that. Returns for each the error code, or NONE."""
     errors = {key: partition_refusal(call, operation, *key) for key in keys}
     failed = await call.node.openings.open(key for key, error in errors.items() if error is ErrorCode.NONE)
     for key, error in failed.items():
-        # A recovery that takes its time: clients ask again, as they do when Kafka elects a leader.
+        # A long recovery: clients ask again, as they do when Kafka elects a leader.
         errors[key] = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, WaitTimeout) else code_of(error)
     return errors
 
 
 async def catch_up(call: Call, keys: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """Wait until all that was acknowledged in these partitions, which are open, is durable: an answer that says where
-    one ends must not deny it. Says why some are not."""
+    """Wait until everything acknowledged in these open partitions is durable: an answer with the end of the log must
+    not deny it. Returns the error code of each that failed."""
     opened = {key: call.node.open_partition(*key) for key in keys}
     failed = await call.node.syncs.catch_up({one for one in opened.values() if one is not None})
     errors: dict[TopicPartition, ErrorCode] = {}
@@ -179,7 +179,7 @@ async def catch_up(call: Call, keys: Iterable[TopicPartition]) -> dict[TopicPart
 
 
 def epoch_refusal(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """What a client is told that knows another leader epoch than the partition's; NONE if it knows none."""
+    """The error code for a client's leader epoch; NONE if it is the partition's or not given."""
     if current_leader_epoch in (NO_EPOCH, partition.leader_epoch):
         return ErrorCode.NONE
     if current_leader_epoch < partition.leader_epoch:
@@ -187,13 +187,13 @@ def epoch_refusal(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-# --- who leads which: this broker, unless a partition is not to be had ------------------------------------------------
+# --- leaders of partitions: this broker, unless a partition cannot be opened ------------------------------------------
 
 _NOBODY: Final = -1
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as metadata has it."""
+    """A partition as in Metadata."""
 
     error_code: int
     partition: int
@@ -203,15 +203,15 @@ class PartitionMetadata(NamedTuple):
 
 
 def is_internal_to_kafka(name: str) -> bool:
-    """Whether clients should take it for the broker's own. Kafka names these three; any other name is a user's."""
+    """Whether clients should take it for the broker's own. Kafka has these three; any other name is a user's."""
     return name in KAFKA_OWN_TOPICS
 
 
 async def leaders_of(node: BrokerNode, wanted: Iterable[tuple[Topic, range]]) -> list[list[PartitionMetadata]]:
-    """For each topic the leaders of the partitions asked for. Waits for partitions to open, but for no long recovery.
+    """For each topic the leaders of the wanted partitions. Waits for partitions to open, but not for a long recovery.
 
-    One that is still being recovered, and one that is damaged, have no leader: clients ask again. The replica of a
-    damaged one is offline, as Kafka says of a partition whose directory failed.
+    A partition that is still being recovered, or is damaged, has no leader: clients ask again. The replica of a damaged
+    one is offline, as for Kafka's partitions in a failed directory.
     """
     wanted = list(wanted)
     failed = await node.openings.open((topic.name, number) for topic, numbers in wanted for number in numbers)

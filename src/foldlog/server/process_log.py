@@ -1,11 +1,11 @@
-"""How the process logs: a line an event on standard error, for people, or as JSON for what collects them.
+"""How the process logs: one line per event on standard error, as text or as JSON.
 
 A line of text: time in UTC, level, logger without `foldlog.`, message. A JSON object has ts, level, logger and message,
-and what a call adds with `extra`. What came from a client is escaped: it cannot begin a line of its own.
+and the fields that a call adds with `extra`. Text from a client is escaped: it cannot begin a line of its own.
 
-Warnings that come again and again (`RepeatedLines`) are logged at once the first time, then one in a while with how
-many it stands for: a client that is set up wrongly tries again many times a second, and so does a producer whose
-partition takes nothing. Each attempt is worth a count, and not a line.
+Repeated warnings (`RepeatedLines`) are logged at once the first time, then once per interval with a count: a client
+that is set up wrongly tries again many times a second, and so does a producer whose partition refuses its batches. Each
+attempt is counted, not logged.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from foldlog.environment import variable
 _COLOURS: Final = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _PLAIN: Final = "\x1b[0m"
 _FRAMES_MAX: Final = 8
-"""Of an unexpected error: where it happened and how it came there; the JSON line has all of it."""
+"""Innermost calls shown for an unexpected error; the JSON line has all of them."""
 
 _OWN_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; whatever else one has came with `extra`."""
+"""Fields of every record; all others came with `extra`."""
 
 
 def configure(log_format: str, level: str, stream: TextIO | None = None) -> logging.Handler:
-    """Log to standard error from here on. Libraries are heard from a warning on; ours from `level` on."""
+    """Log to standard error from now on: libraries from warnings on, our own loggers from `level` on."""
     stream = stream or sys.stderr
     handler: logging.Handler = logging.StreamHandler(stream) if stream is not None else logging.NullHandler()
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines(colours=_wants_colours(stream)))
@@ -46,7 +46,7 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> logg
 
 
 class TextLines(logging.Formatter):
-    """Lines for people. Colours only where somebody looks at them."""
+    """Lines of text; coloured only on a terminal."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """An object a line. `extra` fields stand beside the others; one that JSON does not know is its text."""
+    """One JSON object per line. `extra` fields are beside the others; values that JSON does not know become text."""
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, Any] = {
@@ -79,7 +79,7 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             event["error"] = _summary(record.exc_info[1])
             event["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps(event, default=str)  # in ASCII: it is the same line whatever the terminal's encoding
+        return json.dumps(event, default=str)  # in ASCII: independent of the terminal's encoding
 
 
 def one_line(text: str) -> str:
@@ -117,7 +117,7 @@ def _summary(error: BaseException) -> str:
 
 
 def _wants_colours(stream: TextIO | None) -> bool:
-    """A terminal, unless its owner says no (https://no-color.org)."""
+    """Whether it is a terminal, unless its owner says no (https://no-color.org)."""
     return stream is not None and stream.isatty() and not variable("NO_COLOR")
 
 
@@ -125,27 +125,27 @@ logger = logging.getLogger("foldlog.server")
 
 INTERVAL_MS: Final = 10_000
 REMEMBERED_MAX: Final = 1000
-"""Whoever can reach the port chooses how many different ones there are."""
+"""Bounded, since anyone who reaches the port chooses how many different keys there are."""
 
 
 @dataclass(slots=True)
 class _Told:
-    """When a key was last logged, and what came since."""
+    """When a key was last logged, and what was only counted since."""
 
     at_ms: float
     more: int = 0
-    line: str = ""  # the newest of those that were only counted
+    line: str = ""  # the newest line that was only counted
 
 
 class RepeatedLines:
-    """Any thread. Lines of the same key stand for each other; at most `remembered_max` keys are known at a time."""
+    """Any thread. Lines with the same key are counted together; at most `remembered_max` keys are known at a time."""
 
     def __init__(self, clock: Clock, *, interval_ms: float = INTERVAL_MS, remembered_max: int = REMEMBERED_MAX) -> None:
         self._clock = clock
         self._interval_ms = interval_ms
         self._remembered_max = remembered_max
         self._lock = threading.Lock()
-        self._told: dict[Hashable, _Told] = {}  # those told first come first
+        self._told: dict[Hashable, _Told] = {}  # in the order in which they were last logged
 
     def warn(self, key: Hashable, line: str) -> None:
         """Log it, or count it if a line of its key was logged less than an interval ago."""
@@ -167,7 +167,7 @@ class RepeatedLines:
             logger.warning("%s", each)
 
     def sweep(self) -> None:
-        """About once a second: tell of what was counted and is due, and forget what did not come again."""
+        """About once a second: log what was counted and is due, and forget keys that did not come again."""
         now_ms = self._clock.monotonic_ms()
         lines = []
         with self._lock:

@@ -1,7 +1,7 @@
-"""The short way of a Produce request: one plain batch for one open partition, appended without making messages.
+"""The quick path of a Produce request: one plain batch for one open partition, appended without building messages.
 
-Everything else, and everything that goes wrong, takes the long way through `handlers.produce`: nothing has been done
-then. What was found in the batch goes with it, so that it is looked at once, and a refusal costs no more than a write.
+All other requests, and all failures, take the long path through `handlers.produce`: nothing has been done then. What
+was found in the batch is passed on, so that it is checked once, and a refusal costs no more than a write.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from foldlog.wire.schema import Records
 
 INLINE_WEIGHT: Final = 1 << 20
-"""What is appended on the loop itself, in bytes of plain batches: it is busy for half a millisecond then. (Measured
-with batches of 16 KB to 500 KB, plain and in lz4, on two cores: with a thread between, each takes twice the processor
-time, and longer.)"""
+"""The most that is appended on the loop itself, in bytes of plain batches: that takes half a millisecond. (Measured
+with batches of 16 KB to 500 KB, plain and in lz4, on two cores: with a thread in between, each takes twice the
+processor time, and longer.)"""
 
 _GZIP_WEIGHT: Final = 8
 _RECOMPRESSED_WEIGHT: Final = 64
-"""How much longer than others a byte takes that is in gzip, or has to be compressed anew for its topic."""
+"""How much longer than a plain byte one takes that is in gzip, or has to be recompressed for its topic."""
 
 TIMED_OUT: Final = "not synced within the request's timeout"
 
 _ALL: Final = -1
 _KNOWN_MAX: Final = 10_000
-"""Partitions that are remembered by what clients call them; names that are none are not remembered."""
+"""Remembered partitions, by the name or id that clients use; unknown names are not remembered."""
 
 
 def weight(partition: Partition, records: Records) -> int:
-    """How long the loop would be busy with the batch, in bytes of a plain one."""
+    """How long the batch would occupy the loop, in bytes of a plain one."""
     if partition.config.compression != AS_PRODUCED:
         return _RECOMPRESSED_WEIGHT * len(records)
     return _GZIP_WEIGHT * len(records) if codec_of(records) == Compression.GZIP else len(records)
 
 
 Found = ExpandsFurther | InvalidBatch | RecordTooLarge
-"""Why the batch of a request was not appended, where that is in its bytes: another look would find it again."""
+"""Why the batch of a request was not appended, if that is in its bytes: another check would find it again."""
 
 
 class QuickAppend(NamedTuple):
-    """A batch that is written, and the frame that says so."""
+    """A batch that is written, and the frame that acknowledges it."""
 
     asked: PlainProduce
     partition: Partition
@@ -67,7 +67,7 @@ class QuickAppend(NamedTuple):
         return self.asked.acks == _ALL
 
     def refusal(self, code: ErrorCode, message: str) -> list[Chunk]:
-        """The frame that says instead that it is not acknowledged."""
+        """The frame for a batch that is not acknowledged."""
         asked = self.asked
         only = PartitionProduceResponse(
             index=asked.partition, error_code=code, base_offset=-1, log_append_time_ms=-1, error_message=message
@@ -81,8 +81,8 @@ class QuickAppend(NamedTuple):
 
 
 class QuickAcknowledgement:
-    """Calls `done`, once, with the frame to send and whether it is a refusal: when the batch is acknowledged by its
-    partition, or cannot be, or the client has waited long enough. The event loop's."""
+    """Calls `done` once with the frame to send and whether it is a refusal: when the partition acknowledged the batch
+    or failed, or when the request timed out. Event loop only."""
 
     def __init__(self, node: BrokerNode, quick: QuickAppend, done: Callable[[list[Chunk], bool], None]) -> None:
         self._node = node
@@ -100,7 +100,7 @@ class QuickAcknowledgement:
             self._finish(self._quick.refusal(code_of(error), str(error)), True)
 
     def _timed_out(self) -> None:
-        """The disk takes longer than the client waits. The batch is written, and may yet become durable."""
+        """The disk takes longer than the client waits. The batch is written, and may still become durable."""
         self._finish(self._quick.refusal(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT), True)
 
     def _finish(self, chunks: list[Chunk], is_refusal: bool) -> None:
@@ -110,10 +110,10 @@ class QuickAcknowledgement:
 
 
 class QuickProduce:
-    """Tries the short way for each Produce of every connection. The event loop's.
+    """Tries the quick path for each Produce of every connection. Event loop only.
 
-    Promises that a batch it appends is checked, authorized and acknowledged as on the long way. Does not promise to
-    take any: whatever it is not sure of is the handler's.
+    Promises that a batch it appends is checked, authorized and acknowledged as on the long path. May leave any request
+    to the handler.
     """
 
     def __init__(self, node: BrokerNode) -> None:
@@ -121,18 +121,18 @@ class QuickProduce:
         self._known: dict[tuple[bytes, int, bool], tuple[Partition, str]] = {}
 
     def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> QuickAppend | Found | None:
-        """Append it, if this is its way; None, or what was found, and nothing done, if it is not."""
+        """Append the batch if possible; else None, or what was found in it, with nothing done."""
         # An earlier batch of this connection is on a thread: appended here, this one would overtake it, and an
-        # idempotent producer's be refused as out of order.
+        # idempotent producer's batch would be refused as out of order.
         if caller.append_queue.is_busy:
             return None
         asked = plain_produce(frame, start, end)
         if asked is None or asked.acks not in (1, _ALL):
             return None
         key = (asked.topic, asked.partition, asked.names_topic_by_id)
-        # By the bytes of the request, so that the usual case decodes no name. What is remembered may be a partition
-        # that was closed since: the append notices. A topic that was made again under its name has new partitions, and
-        # the old ones are closed; under its id it is not found at all.
+        # By the bytes of the request, so that the usual case decodes no name. A remembered partition may have been
+        # closed since: the append raises then. A topic that was made again under its name has new partitions, and the
+        # old ones are closed; under its old id it is not found.
         known = self._known.get(key) or self._look_up(key)
         if known is None:
             return None
@@ -145,15 +145,14 @@ class QuickProduce:
             return None
         try:
             appended = partition.append(records, foreign=True, nowait=True)
-        # Nothing is done yet, in all these cases: an append writes all of it or none, and with `nowait` it says that it
-        # would wait before it gives the first offset. So the long way may begin anew.
+        # Nothing is done yet in all these cases: an append writes all of it or none, and with `nowait` it raises before
+        # it assigns the first offset. So the long path may start from the beginning.
         except (ExpandsFurther, InvalidBatch, RecordTooLarge) as found:
             return found
         except (FoldlogError, BlockingIOError):
-            self._known.pop(key, None)  # it may be closed, since its topic was deleted
+            self._known.pop(key, None)  # it may be closed because its topic was deleted
             return None
-        # The answer is made now, and sent when the sync is through: nothing in it can change by then but whether it is
-        # sent.
+        # The answer is built now, and sent after the sync: only whether it is sent can still change.
         base_offset, next_offset, append_time_ms, is_duplicate = appended
         if not is_duplicate:
             self._node.metrics.produced(next_offset - base_offset, size)

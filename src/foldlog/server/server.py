@@ -1,4 +1,4 @@
-"""A broker that serves: its thread, its event loop, its listeners; how it starts and how it leaves."""
+"""The serving broker: its thread, its event loop, its listeners; how it starts and how it stops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("foldlog.server")
 
 _BACKLOG: Final = 1024
 _LEAVE_S: Final = 10.0
-"""How long what is under way may take to be answered when the broker leaves."""
+"""How long requests under way may take when the broker stops."""
 _FLUSH_S: Final = 2.0
 """How long clients may take to read their last answers."""
 
@@ -66,7 +66,7 @@ class Server:
     def start(
         cls, broker: Broker, settings: ServerSettings | None = None, *, authorizer: Authorizer | None = None
     ) -> Server:
-        """Listen and serve. AddressUnavailable if a listener's address is taken or not this machine's."""
+        """Listen and serve. Raises AddressUnavailable if a listener's address is taken or not this machine's."""
         if broker.read_only:
             raise ReadOnly(f"the log in {broker.path} was opened with mode='r'; only its writer can serve it")
         server = cls(broker, settings or ServerSettings(), authorizer)
@@ -76,7 +76,7 @@ class Server:
 
     @property
     def bootstrap(self) -> str:
-        """What clients of this machine give as bootstrap.servers."""
+        """bootstrap.servers for clients on this machine."""
         host, port = self.addresses[0]
         return address_text(host, port)
 
@@ -92,18 +92,18 @@ class Server:
 
     @property
     def console_token(self) -> str:
-        """What they have to know; "" where no token is asked for."""
+        """The token that browsers need; "" if none is needed."""
         return "" if self._console is None else self._console.token
 
     def folds_key(self) -> FoldsKey:
-        """What runners of this log prove themselves with; of a log in memory there is no file of it."""
+        """The key that runners of this log prove themselves with; a log in memory has no file with it."""
         if self._node is None:
             raise LogClosed("the server is not started")
         return self._node.fold_guard.key()
 
     @property
     def memory_used_bytes(self) -> int:
-        """What connections hold now; see queued.max.request.bytes."""
+        """Bytes that connections hold now; see queued.max.request.bytes."""
         return 0 if self._node is None else self._node.memory.used_bytes
 
     @property
@@ -111,12 +111,12 @@ class Server:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Accept nothing more, answer what is under way, close. Idempotent."""
+        """Accept no more connections, answer the requests under way, close. Idempotent."""
         if self._thread.is_alive():
             try:
                 self._loop.call_soon_threadsafe(self._leaving.set)
             except RuntimeError:
-                pass  # the loop is closed: it is leaving by itself
+                pass  # the loop is closed: it is stopping by itself
             self._thread.join()
 
     def __enter__(self) -> Self:
@@ -210,7 +210,7 @@ class Server:
         if self._console is not None:
             await self._console.close()
         if self._http is not None:
-            await self._http.close()  # last: until then /healthz says that the broker is leaving
+            await self._http.close()  # last: until then /healthz reports that the broker is stopping
 
 
 def _warn_of_descriptors(broker: Broker) -> None:
@@ -225,7 +225,7 @@ def _warn_of_descriptors(broker: Broker) -> None:
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
-    """Poll, since it is over in a moment: leaving is the one time that nothing else is worth waking for."""
+    """Poll, since it takes only a moment, and nothing else runs while the broker stops."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while not is_so() and loop.time() < deadline:  # noqa: ASYNC110
@@ -235,6 +235,6 @@ async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # it has no build for every platform
+    except ImportError:  # there is not a build for every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

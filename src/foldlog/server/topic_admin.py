@@ -1,4 +1,4 @@
-"""What the requests that make, grow and delete topics have in common: the rules of Kafka's controller, for one broker.
+"""Rules shared by the requests that create, grow and delete topics: those of Kafka's controller, for one broker.
 
 Every refusal is a RefusedByBroker with Kafka's code and a sentence that says what to send instead.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 DEFAULT: Final = -1
-"""What a client sends for "as the broker has it"."""
+"""A client's number for "the broker's default"."""
 
 DUPLICATE: Final = "the topic stands in the request more than once; name it once"
 
@@ -28,25 +28,25 @@ def refuse(code: ErrorCode, sentence: str) -> NoReturn:
 
 
 def told(error: FoldlogError) -> tuple[ErrorCode, str]:
-    """An error as an answer has it."""
+    """Code and sentence of an error for an answer."""
     if isinstance(error, UnknownTopic):
-        # Its own sentence is for callers in Python.
+        # Its own sentence is for Python callers.
         return code_of(error), f"there is no topic {brief_repr(error.topic)}"
     if isinstance(error, LogClosed):
-        # The broker is leaving: clients ask again, wherever the controller is then.
+        # The broker is stopping: clients ask again, wherever the controller is then.
         return ErrorCode.NOT_CONTROLLER, str(error)
     return code_of(error), str(error)
 
 
 def refuse_if_leaving(node: BrokerNode) -> None:
-    """Between the parts of a request that may have many: leaving waits for what is under way."""
+    """Called between the parts of a request that may have many: stopping waits for requests under way."""
     if node.is_leaving:
         raise LogClosed("the broker is leaving, and changes nothing more; ask again once it serves")
 
 
 def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
-    """A change to a topic of the broker's own: one that Kafka keeps for itself, or the folds' `__folds`. Apache Kafka
-    would carry it out, and lose what groups committed; the answer is its INVALID_TOPIC_EXCEPTION."""
+    """Refuse a change to a topic of the broker's own: one of Kafka's internal ones, or the folds' `__folds`. Apache
+    Kafka would carry it out, and lose what groups committed; the answer is its INVALID_TOPIC_EXCEPTION."""
     refuse_own_topic(name, change)
     refusal = node.fold_guard.change_refusal(name)
     if refusal is not None:
@@ -54,12 +54,12 @@ def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
 
 
 def repeated(names: Iterable[str]) -> set[str]:
-    """Those that are there more than once."""
+    """The names that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
 def partition_count(wanted: int, default: int) -> int:
-    """How many partitions a new topic has, where its replicas are not assigned by hand."""
+    """How many partitions a new topic has, unless its replicas are assigned explicitly."""
     if wanted == DEFAULT:
         return default
     if wanted < 1:
@@ -90,7 +90,7 @@ def check_replication_factor(wanted: int) -> None:
 
 
 def check_assignment(partition: int, broker_ids: Sequence[int], node_id: int) -> None:
-    """Where somebody places replicas by hand, each partition has to be placed on the one broker, once."""
+    """Refuse an explicit assignment unless each partition is on the one broker, once."""
     if not broker_ids:
         sentence = f"partition {partition} is assigned to no broker; assign it to {node_id}"
     elif any(broker_id != node_id for broker_id in broker_ids):
@@ -104,7 +104,7 @@ def check_assignment(partition: int, broker_ids: Sequence[int], node_id: int) ->
 
 
 def assigned_partition_count(assignments: Iterable[tuple[int, Sequence[int]]], node_id: int) -> int:
-    """How many partitions a new topic has whose replicas are assigned by hand: 0 to the last, each once."""
+    """How many partitions a new topic with explicit assignments has: 0 to the last, each once."""
     numbers: list[int] = []
     for number, broker_ids in assignments:
         check_assignment(number, broker_ids, node_id)
@@ -119,7 +119,7 @@ def assigned_partition_count(assignments: Iterable[tuple[int, Sequence[int]]], n
 
 
 def refuse_too_many(counts: Iterable[int]) -> None:
-    """A request that would keep the broker busy for minutes. Kafka has the same bound."""
+    """Refuse a request that would occupy the broker for minutes. Kafka has the same limit."""
     total = sum(counts)
     if total > limits.PARTITIONS_PER_REQUEST_MAX:
         refuse(

@@ -3,9 +3,9 @@
 Measured on one slow core: 2.7 to 3.0 µs to decode a Produce or Fetch of one partition, 4.4 µs to build and encode its
 Fetch response, 86 µs with 50 partitions.
 
-Pure, and free of locks: two threads that use a version for the first time both compile it, and one of them stays.
-Encoding raises InvalidArgument for a message that its version cannot say (a null where none may be, a number out of
-range); decoding raises MalformedBytes and nothing else, whatever the bytes.
+Pure, without locks: two threads that use a version for the first time both compile it, and one result stays. Encoding
+raises InvalidArgument for a message that its version cannot hold (a null where none may be, a number out of range);
+decoding raises only MalformedBytes, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Chunk = bytes | bytearray | memoryview
 AnyMessage = TypeVar("AnyMessage", bound=ApiMessage)
 
 Decoder = Callable[[Records, int, int], AnyMessage]
-"""(buffer, position, end) to the message that takes these bytes. Records are views into the buffer.
+"""(buffer, position, end) to the message in these bytes. Records are views into the buffer.
 
-A response takes all of them. What follows a request is passed over, as Kafka's brokers do."""
+A response has to take all of them. Bytes behind a request are ignored, as in Kafka's brokers."""
 
 Encoder = Callable[[AnyMessage, bytearray, list[Chunk]], bytearray]
 """(message, out, chunks): appends to `out`. Before records that are not copied it moves `out` and then the records to
-`chunks` and goes on in another bytearray; what it returns is where the message ends, and is in `chunks` not yet."""
+`chunks` and goes on in a new bytearray; it returns the last one, which is not in `chunks` yet."""
 
 
 _decoders: dict[tuple[type[ApiMessage], int], Decoder[Any]] = {}
@@ -38,7 +38,7 @@ _encoders: dict[tuple[type[ApiMessage], int], Encoder[Any]] = {}
 
 
 def decoder(cls: type[AnyMessage], version: int) -> Decoder[AnyMessage]:
-    """The function for one version, compiled the first time it is asked for."""
+    """The function for one version, compiled on first use."""
     found = _decoders.get((cls, version))
     if found is None:
         layout = layout_of(cls, version)
@@ -47,7 +47,7 @@ def decoder(cls: type[AnyMessage], version: int) -> Decoder[AnyMessage]:
 
 
 def encoder(cls: type[AnyMessage], version: int) -> Encoder[AnyMessage]:
-    """The function for one version, compiled the first time it is asked for."""
+    """The function for one version, compiled on first use."""
     found = _encoders.get((cls, version))
     if found is None:
         layout = layout_of(cls, version)
@@ -62,7 +62,7 @@ def _compiled(source: SourceText, name: str, what: str) -> Callable[..., Any]:
 
 
 def decode(cls: type[AnyMessage], version: int, data: Records) -> AnyMessage:
-    """The message that these bytes are. Its records are views into them: keep the buffer as it is."""
+    """The message in these bytes. Its records are views into them: do not change the buffer."""
     return decoder(cls, version)(data, 0, len(data))
 
 
@@ -72,12 +72,12 @@ def encode(message: ApiMessage, version: int) -> bytes:
 
 
 def encode_chunks(message: ApiMessage, version: int) -> list[Chunk]:
-    """The message in pieces, in order: records that are not small are a piece of their own, and the buffer given."""
+    """The message in pieces, in order: records that are not small are a piece of their own, uncopied."""
     return encode_after(bytearray(), message, version)
 
 
 def encode_after(start: bytearray, message: ApiMessage, version: int) -> list[Chunk]:
-    """As `encode_chunks`, with what stands in `start` before the message: the first chunk is `start` itself."""
+    """As `encode_chunks`, after the bytes in `start`: the first chunk is `start` itself."""
     chunks: list[Chunk] = []
     write: Encoder[Any] = encoder(type(message), version)
     try:

@@ -1,12 +1,12 @@
-"""Writes the text of the function that decodes one version of a message.
+"""Generates the source of the function that decodes one version of a message.
 
-The function is flat: nested structs are nested loops, neighbouring fields of fixed size are one call of `struct`, and
-a position walks over the buffer. Three rules keep a hostile frame harmless:
+The function is flat: nested structs are nested loops, neighbouring fields of fixed size are one call of `struct`, and a
+position walks over the buffer. Three rules keep a hostile frame harmless:
 
 - A length or a count is compared with the bytes that are left, divided by the smallest item, before anything is made.
-- What is read at a position past `end` is never given out: each length or count after it fails, and so does the end.
-- All items of all arrays of a message, and its tagged fields, together have a bound: an item of two bytes becomes an
-  object of a hundred, and takes half a microsecond.
+- A value that was read past `end` is never returned: each later length or count fails, and so does the end.
+- All array items and tagged fields of a message together are limited: an item of two bytes becomes an object of a
+  hundred, and takes half a microsecond.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LONG_TAG: Final = "a tagged field is longer than what is left"
 
 
 class DecodeFault(Exception):
-    """What is wrong, without the message and the place: whoever reads the message knows them. Stays inside the room."""
+    """The fault, without the message and the place, which the caller adds. Stays inside this package."""
 
 
 def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:
-    """The unsigned varint that begins there, and where it ends."""
+    """The unsigned varint at the position, and where it ends."""
     value = 0
     for index in range(VARINT_BYTES_MAX):
         byte = buffer[position + index]
@@ -52,9 +52,9 @@ def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tuple[int, int]:
-    """How many tagged fields begin at the position, and where they end: a reader skips those it does not know.
+    """How many tagged fields begin at the position, and where they end: unknown ones are skipped.
 
-    They are two bytes at the least, and a loop over them is slow: so they have a bound, like items.
+    They take two bytes at least, and a loop over them is slow: so they are limited, like items.
     """
     count, position = long_varint(buffer, position)
     if count > count_max:
@@ -69,7 +69,7 @@ def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tu
 
 
 def decoder_source(layout: MessageLayout) -> SourceText:
-    """`decode(buffer, position, end)`: the message in these bytes, or MalformedBytes."""
+    """Source of `decode(buffer, position, end)`: the message in these bytes, or MalformedBytes."""
     return _Writer(layout).write()
 
 
@@ -108,8 +108,8 @@ class _Writer:
         out.add("except DecodeFault as error:")
         out.add("    raise MalformedBytes(WHAT, str(error), p - position) from error")
         if issubclass(self.layout.top, Request):
-            # Brokers pass over what follows a request, and librdkafka lives by it: when it asks for all topics in a
-            # version from 9 on, three bytes too many follow.
+            # Brokers ignore bytes behind a request, and librdkafka relies on it: when it asks for all topics in version
+            # 9 or later, three extra bytes follow.
             out.add("if p > end:")
             self.fail("it is longer than its bytes")
         else:
@@ -126,7 +126,7 @@ class _Writer:
         self.out.add(f"    raise MalformedBytes(WHAT, {reason!r}, p - position)")
 
     def struct(self, kind: type[Message]) -> None:
-        """Into `m<depth>`."""
+        """Code that decodes a struct into `m<depth>`."""
         out, message = self.out, f"m{self.depth}"
         out.add(f"{message} = new({out.name(kind.__name__, kind)})")
         defaults = kind()
@@ -182,7 +182,7 @@ class _Writer:
         self.out.add(f"    {target}, p = long_varint(b, p - 1)")
 
     def length(self, letter: str) -> None:
-        """Into `n`; -1 is null."""
+        """Code that reads a length into `n`; -1 is null."""
         if self.layout.is_flexible:
             self.varint("n")
             self.out.add("n -= 1")
@@ -192,7 +192,7 @@ class _Writer:
             self.out.add(f"n, = {unpack}(b, p)", f"p += {size}")
 
     def null(self, field: Field, target: str) -> None:
-        """The branches for what is not there; the next line is the `else` of both."""
+        """Code for null and negative lengths; the next line is the `else`."""
         out = self.out
         out.add("if n < 0:")
         out.indent()
@@ -252,7 +252,7 @@ class _Writer:
         out.dedent()
 
     def tags(self, kind: type[Message], message: str, defaults: Message) -> None:
-        """As Kafka reads them: in any order, and of two with the same tag the last one holds."""
+        """As in Kafka: in any order, and of two with the same tag the last one counts."""
         out = self.out
         tagged = self.layout.tagged(kind)
         for _, field in tagged:

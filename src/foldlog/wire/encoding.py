@@ -1,8 +1,8 @@
-"""Writes the text of the function that encodes one version of a message.
+"""Generates the source of the function that encodes one version of a message.
 
 The function appends to a bytearray, neighbouring fields of fixed size with one call of `struct`. Records are not copied
-unless they are small: what was written so far goes to a list of chunks, the records after it as they are, and the
-function goes on with an empty bytearray.
+unless they are small: the bytes so far go to a list of chunks, then the records as they are, and the function goes on
+with an empty bytearray.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_string(value: bytes) -> bytes:
 
 
 def encoder_source(layout: MessageLayout) -> SourceText:
-    """`encode(m0, out, chunks)`: appends to `out`; returns the bytearray that the end of the message stands in."""
+    """Source of `encode(m0, out, chunks)`: appends to `out`; returns the bytearray with the end of the message."""
     return _Writer(layout).write()
 
 
@@ -66,7 +66,7 @@ class _Writer:
         return self.out
 
     def struct(self, kind: type[Message], to: str) -> None:
-        """`m<depth>` into the bytearray `to`."""
+        """Code that encodes `m<depth>` into the bytearray `to`."""
         message = f"m{self.depth}"
         for run in self.layout.runs(kind):
             if is_fixed(run[0]):
@@ -82,7 +82,7 @@ class _Writer:
         return self.out.name(f"pack_{form[1:].replace('?', 'B')}", struct.Struct(form).pack)
 
     def field(self, field: Field, to: str) -> None:
-        """`v` into the bytearray `to`."""
+        """Code that encodes `v` into the bytearray `to`."""
         out = self.out
         if field.is_nullable:
             out.add("if v is None:", f"    {self.null(field, to)}", "else:")
@@ -115,7 +115,7 @@ class _Writer:
         self.depth -= 1
 
     def length(self, letter: str, to: str) -> None:
-        """`n`, a count or a length that is not null."""
+        """Code that writes `n`, a count or a length that is not null."""
         if self.layout.is_flexible:
             self.out.add("if n < 127:", f"    {to}.append(n + 1)", "else:", f"    {to} += varint_bytes(n + 1)")
         else:
@@ -157,7 +157,7 @@ class _Writer:
         out.dedent()
 
     def tags(self, kind: type[Message], message: str, to: str) -> None:
-        """The tagged fields that do not have their defaults, in the order of their tags."""
+        """Code for the tagged fields that differ from their defaults, in the order of their tags."""
         out = self.out
         tagged = self.layout.tagged(kind)
         if not tagged:
@@ -181,7 +181,7 @@ class _Writer:
         out.add("else:", f"    {to}.append(0)")
 
     def is_set(self, field: Field, default: object) -> str:
-        """Whether `v` is not what its reader would take it for anyway."""
+        """An expression: whether `v` differs from the value that a reader would assume."""
         if field.item is None or field.is_array:
             return differs("v", default)
         inner = field.item()
@@ -190,7 +190,7 @@ class _Writer:
 
 
 def differs(value: str, default: object) -> str:
-    """An expression: whether the value is not the default. An empty array is, whatever sequence it is."""
+    """An expression: whether the value is not the default. An empty array is, whatever its type."""
     if default is None:
         return f"{value} is not None"
     if default == ():

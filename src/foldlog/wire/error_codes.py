@@ -1,4 +1,4 @@
-"""Kafka's error codes, and which of them each error of foldlog is: for a broker that answers and a client that asks."""
+"""Kafka's error codes, and the mapping between them and foldlog's errors, for brokers and clients."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether clients ask again by themselves."""
+        """Whether clients retry by themselves."""
         return self in RETRIABLE
 
 
@@ -191,7 +191,7 @@ RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""What clients take for a passing state. Kafka's own list."""
+"""Codes that clients treat as temporary. Kafka's own list."""
 
 CODES: Final = MappingProxyType(
     {
@@ -202,11 +202,11 @@ CODES: Final = MappingProxyType(
         errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
         errors.InvalidBatch: ErrorCode.CORRUPT_MESSAGE,
         errors.RefusedBatch: ErrorCode.INVALID_RECORD,
-        errors.TooManyOffsets: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # who commits asks again
+        errors.TooManyOffsets: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # clients retry the commit
         errors.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
         errors.TooManySettings: ErrorCode.POLICY_VIOLATION,
-        errors.TooManyProducers: ErrorCode.NOT_ENOUGH_REPLICAS,  # what every producer sends again after a while
-        errors.DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,  # its producer splits the batch
+        errors.TooManyProducers: ErrorCode.NOT_ENOUGH_REPLICAS,  # every producer retries this after a while
+        errors.DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,  # the producer splits the batch
         errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
         errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
         errors.MetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
@@ -215,7 +215,7 @@ CODES: Final = MappingProxyType(
         errors.UnknownPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
         errors.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
-        # Clients ask again, elsewhere or here: after a restart the log is open.
+        # Clients retry, elsewhere or here: after a restart the log is open.
         errors.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         errors.WaitTimeout: ErrorCode.REQUEST_TIMED_OUT,
         errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -232,11 +232,11 @@ CODES: Final = MappingProxyType(
         errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""A type that is not here has the code of the nearest type it derives from."""
+"""A type that is not here has the code of its nearest base class."""
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    """The code that tells a client of this error.
+    """The code with which a client learns of this error.
 
     >>> code_of(errors.UnknownTopic("orders")).name
     'UNKNOWN_TOPIC_OR_PARTITION'
@@ -251,7 +251,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 
 def known_code(code: int) -> ErrorCode:
-    """The code of that number; a number from a newer broker is an unknown error."""
+    """The code of that number; an unknown number, from a newer broker, is an unknown error."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -281,7 +281,7 @@ PLAIN: Final[Mapping[ErrorCode, type[errors.FoldlogError]]] = MappingProxyType(
         ErrorCode.PRODUCER_FENCED: errors.InvalidProducerEpoch,
     }
 )
-"""Codes whose error type holds nothing but its sentence."""
+"""Codes whose error type has nothing but its sentence."""
 
 SIZE_ERRORS: Final = MappingProxyType(
     {
@@ -300,7 +300,7 @@ BATCH_ERRORS: Final = MappingProxyType(
 )
 
 UNSAID: Final = -1
-"""For a number that the error type has and the protocol's answer has not."""
+"""For a number that the error type has and the answer does not."""
 
 
 def exception_of(
@@ -337,7 +337,7 @@ def _place(topic: str | None, partition: int | None, group: str | None) -> str:
 
 
 def _with_details(code: ErrorCode, sentence: str, topic: str, partition: int) -> errors.FoldlogError | None:
-    """Errors that hold more than a sentence; their own sentences would tell numbers that nobody knows here."""
+    """Errors that hold more than a sentence; their own sentences would contain numbers that are not known here."""
     if code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}:
         if partition == UNSAID:
             return _said(errors.UnknownTopic, sentence, topic=topic, known=[])

@@ -1,9 +1,9 @@
 """Frames: a length, a header, a message. Both directions, without I/O.
 
-A request begins with its API key, version and correlation id, then the client id, a plain nullable string even where
-the message is compact, and from the API's first flexible version on with tagged fields. A response begins with the
-correlation id, and with tagged fields likewise; but that of ApiVersions never has them, since its reader does not know
-yet which version the broker answers in.
+A request begins with its API key, version and correlation id, then the client id, a plain nullable string even if the
+message is compact, and from the API's first flexible version on tagged fields. A response begins with the correlation
+id, and tagged fields likewise; but that of ApiVersions never has them, since its reader does not know yet which version
+the broker answers in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Response = TypeVar("_Response", bound=Response)
 
 
 class RequestHeader(NamedTuple):
-    """What every request begins with. `client_id` is None too where the version is not known."""
+    """The header of every request. `client_id` is also None if the version is not known."""
 
     api_key: int
     api_version: int
@@ -56,15 +56,14 @@ def response_class(api_key: int) -> type[Response]:
 
 
 def response_of(request: type[Request]) -> type[Response]:
-    """The class of what answers such a request."""
+    """The class of the response to such a request."""
     return response_class(request.API_KEY)
 
 
 def parse_request_header(frame: Records, position: int, end: int) -> tuple[RequestHeader, int]:
     """The header between these positions, and where the body begins.
 
-    Of an API or a version that is not known only the first three fields are read: they never change, and are what an
-    answer needs.
+    For an unknown API or version only the first three fields are read: they never change, and an answer needs no more.
     """
     if end - position < _FIXED.size:
         raise MalformedBytes("request header", f"{end - position} bytes are too few", 0)
@@ -93,7 +92,7 @@ def parse_request_header(frame: Records, position: int, end: int) -> tuple[Reque
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
-    """A whole frame, in pieces: the first begins with the length, and records stand as they are."""
+    """A whole frame, in pieces: the first begins with the length, and records are not copied."""
     start = bytearray(_LENGTH.size)
     start += _FIXED.pack(request.API_KEY, version, correlation_id)
     if client_id is None:
@@ -107,7 +106,7 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Chunk]:
-    """A whole frame, in pieces: the first begins with the length, and records stand as they are."""
+    """A whole frame, in pieces: the first begins with the length, and records are not copied."""
     start = bytearray(_LENGTH_AND_CORRELATION.pack(0, correlation_id))
     if _has_flexible_header(type(response), version):
         start.append(0)
@@ -137,7 +136,7 @@ def decode_response(cls: type[_Response], version: int, frame: Records) -> tuple
 
 
 def response_correlation_id(frame: Records) -> int:
-    """Of a frame without its length: says which request this answers, and so which class and version it has."""
+    """The correlation id of a frame without its length: it identifies the request, and so class and version."""
     if len(frame) < _LENGTH.size:
         raise MalformedBytes("response header", f"{len(frame)} bytes are too few", 0)
     return cast(int, _LENGTH.unpack_from(frame)[0])

@@ -1,7 +1,7 @@
-"""The Produce request that most are, read and answered without making its messages: one batch for one partition.
+"""The most common Produce request, one batch for one partition, read and answered without building messages.
 
-Messages in general cost an object for each struct in them; here are only the numbers. What is not of this shape is left
-to the codec, and what is has the codec's bytes, which the tests compare.
+A message costs an object for each struct in it; here are only the numbers. Other requests are left to the codec; for
+these the bytes are the same as the codec's, which the tests compare.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PlainProduce(NamedTuple):
 
 
 def plain_produce(frame: memoryview, start: int, end: int) -> PlainProduce | None:
-    """The request between these positions, if it is of that shape; None, and nothing said about it, if it is not."""
+    """The request between these positions, if it is of that shape; None if it is not."""
     try:
         _, version, correlation_id, client_id_bytes = _HEADER.unpack_from(frame, start)
         if client_id_bytes < -1:
@@ -120,7 +120,7 @@ def _flexible(frame: memoryview, position: int, version: int, correlation_id: in
 
 
 def plain_answer(asked: PlainProduce, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
-    """The whole frame that says where the batch went."""
+    """The whole frame that acknowledges the batch."""
     version, topic = asked.version, asked.topic
     if version >= _FLEXIBLE_FROM:
         named = topic if version >= _TOPIC_IDS_FROM else bytes((len(topic) + 1,)) + topic
@@ -148,7 +148,7 @@ _PLACE_5: Final = struct.Struct(">ihqqq")
 
 
 def codec_of(records: Records) -> int:
-    """The batch's, by its attributes; 0 of bytes that are too few for a batch, which are refused later."""
+    """The batch's codec, by its attributes; 0 for bytes too short for a batch, which are refused later."""
     return records[_ATTRIBUTES_AT] & _CODEC_MASK if len(records) > _ATTRIBUTES_AT else 0
 
 

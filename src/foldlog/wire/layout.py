@@ -1,6 +1,6 @@
-"""How a message of one version lies on the wire: its fields in order, their sizes, and what is compact or tagged.
+"""The layout of one version of a message on the wire: fields in order, sizes, and what is compact or tagged.
 
-Read by the two writers of code, `decoding` and `encoding`, when a version is used for the first time.
+Used by the two code generators, `decoding` and `encoding`, when a version is used for the first time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FIXED_FORMATS: Final = {
     "float64": ("d", 8),
     "uuid": ("16s", 16),
 }
-"""Fields of one size: the letter of the `struct` module, and the bytes."""
+"""Fields of fixed size: the letter of the `struct` module, and the bytes."""
 
 LENGTH_FORMATS: Final = {"string": "h", "bytes": "i", "records": "i"}
-"""The letter of the length before a value of any size, where it is not a varint."""
+"""The letter of the length before a value of variable size, if it is not a varint."""
 
 STRING_BYTES_MAX: Final = (1 << 15) - 1
-"""A string's length is an int16, and Kafka holds compact strings to the same."""
+"""A string's length is an int16, and Kafka limits compact strings to the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class MessageLayout:
         return f"{self.top.__name__} v{self.version}"
 
     def fields(self, struct: type[Message]) -> list[Field]:
-        """Those on the wire of every message of this version, in order."""
+        """The fields that every message of this version has, in order."""
         return [field for field in self._present(struct) if field.tag is None]
 
     def tagged(self, struct: type[Message]) -> list[tuple[int, Field]]:
-        """Those that are left out when they have their defaults, by tag."""
+        """The fields that are left out when they have their defaults, by tag."""
         found = [(field.tag, field) for field in self._present(struct) if field.tag is not None]
         return sorted(found, key=lambda pair: pair[0])
 
     def absent(self, struct: type[Message]) -> list[str]:
-        """The names of the fields that other versions have and this one has not."""
+        """The names of the fields that other versions have and this one does not."""
         present = {field.name for field in self._present(struct)}
         return [name for name in struct.__slots__ if name not in present]
 
     def runs(self, struct: type[Message]) -> Iterator[list[Field]]:
-        """The untagged fields: neighbours of fixed size together, since one call of `struct` reads or writes them."""
+        """The untagged fields, with neighbours of fixed size grouped: one call of `struct` reads or writes them."""
         run: list[Field] = []
         for field in self.fields(struct):
             if is_fixed(field):
@@ -76,7 +76,7 @@ class MessageLayout:
         return sum(self._field_size_min(field) for field in self.fields(struct)) + self.is_flexible
 
     def item_size_min(self, field: Field) -> int:
-        """The fewest bytes of one item of an array; at least one, so that a count is bounded by the bytes it is in."""
+        """The fewest bytes of one item of an array; at least one, so that the bytes limit the count."""
         if field.item is not None:
             return max(1, self.size_min(field.item))
         return max(1, self._value_size_min(field.kind))
@@ -118,7 +118,7 @@ def run_format(run: list[Field]) -> tuple[str, int]:
 
 
 class SourceText:
-    """The lines of a function that is being written, and the names it uses. Owned by who writes it."""
+    """The lines of a function that is being generated, and the names it uses. Owned by its generator."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -135,7 +135,7 @@ class SourceText:
         self._depth -= 1
 
     def name(self, name: str, value: object) -> str:
-        """Make `value` a global of the function. A name is always for the same value: it is a class or a format."""
+        """Make `value` a global of the function. A name always has the same value: it is a class or a format."""
         self.names.setdefault(name, value)
         return name
 

@@ -1,4 +1,4 @@
-"""What a message is made of: the vocabulary of the generated modules in `foldlog.wire.messages`.
+"""The building blocks of messages, for the generated modules in `foldlog.wire.messages`.
 
 A message is a class with a line for each field: `group_id: str = field("string", 0, 4)`.
 """
@@ -13,10 +13,10 @@ ZERO_UUID: Final = bytes(16)
 """No topic id."""
 
 _SECRET: Final = frozenset({"auth_bytes"})
-"""Fields that are not shown where a message is: a password may be in there."""
+"""Fields that are hidden when a message is shown: they may hold a password."""
 
 Records = bytes | bytearray | memoryview
-"""Record batches, as they are: a view into the frame they came in, or into what was read from a segment."""
+"""Record batches, uncopied: a view into their frame, or into what was read from a segment."""
 
 
 class Field(NamedTuple):
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 class _Declared(NamedTuple):
-    """A field as a message's class declares it; for all versions of it at once."""
+    """A field as a message's class declares it, for all its versions at once."""
 
     kind: str
     item: type[Message] | None
@@ -51,7 +51,7 @@ class _Declared(NamedTuple):
     default: object
 
     def spans(self, name: str) -> Iterator[Field]:
-        """One for each run of versions in which it is written alike."""
+        """One Field for each run of versions in which it is written alike."""
         turns = {self.first, self.last + 1}
         if self.nullable_from is not None:
             turns.add(self.nullable_from)
@@ -64,7 +64,7 @@ class _Declared(NamedTuple):
 
     @property
     def is_always_there(self) -> bool:
-        """Whether it is a struct that is on the wire in some version whether it was given or not."""
+        """Whether it is a struct that some version writes even if it was not given."""
         if self.item is None or self.is_array:
             return False
         without_tag = self.tag is None or self.tagged_from > self.first
@@ -84,7 +84,7 @@ def field(
 ) -> Any:
     """Declare a field of the versions `first` to `last`: of a kind that `Field` names, or a struct by its class.
 
-    It may be null from a version on, and from a version on it has a tag and no place.
+    It may be null from one version on, and tagged instead of positional from another.
     """
     name, item = (kind, None) if isinstance(kind, str) else ("struct", kind)
     tagged_from = first if tagged_from is None else tagged_from
@@ -93,7 +93,7 @@ def field(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class _MessageType(type):
-    """Makes a class with slots, a schema and a constructor of the fields that a class declares, as dataclasses do."""
+    """Creates slots, a schema and a constructor from the fields that a class declares, like dataclasses."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **facts: Any) -> _MessageType:
         declared = {key: value for key, value in namespace.items() if isinstance(value, _Declared)}
@@ -103,7 +103,7 @@ class _MessageType(type):
         namespace["__slots__"] = tuple(declared)
 
         def compile_first(self: Message, **given: Any) -> None:
-            # Most structs of a module are never made: compiling all of them was half of an import.
+            # Most structs of a module are never instantiated: compiling all of them was half of an import.
             constructor = _constructor(declared)
             made.__init__ = constructor  # type: ignore[misc]
             constructor(self, **given)
@@ -128,7 +128,7 @@ class _MessageType(type):
 
 
 def _constructor(declared: dict[str, _Declared]) -> Callable[..., None]:
-    """`def __init__(self, *, name=default, …)`, compiled: a class is called for every struct of every request."""
+    """`def __init__(self, *, name=default, …)`, compiled: it is called for every struct of every request."""
     known: dict[str, Any] = {f"_{key}": one.default for key, one in declared.items()}
     lines = []
     for key, one in declared.items():
@@ -148,7 +148,7 @@ class Message(metaclass=_MessageType):
     """A request, a response, or a struct inside one, with the fields of all versions.
 
     Encoding writes the fields that its version has; decoding leaves the others at their defaults. A plain mutable
-    value: whoever made it owns it.
+    value, owned by its creator.
     """
 
     SCHEMA: ClassVar[tuple[Field, ...]]
@@ -167,7 +167,7 @@ class Message(metaclass=_MessageType):
 
 
 class ApiMessage(Message):
-    """A whole message: its API, the versions that the schema knows, and the first with compact types and tags."""
+    """A whole message: its API, the versions that the schema has, and the first one with compact types and tags."""
 
     API_KEY: ClassVar[int]
     VERSIONS: ClassVar[tuple[int, int]]
@@ -175,15 +175,15 @@ class ApiMessage(Message):
 
 
 class Request(ApiMessage):
-    """What a client asks."""
+    """A request of a client."""
 
 
 class Response(ApiMessage):
-    """What a broker answers."""
+    """A response of a broker."""
 
 
 def _same(one: object, other: object) -> bool:
-    # An array is any sequence: a decoded one is a list, a default the empty tuple.
+    # An array may be any sequence: a decoded one is a list, a default the empty tuple.
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return list(one) == list(other)
     return one == other

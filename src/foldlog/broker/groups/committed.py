@@ -1,7 +1,7 @@
-"""Committed offsets: what each group has read, as a state machine without I/O.
+"""Committed offsets of all groups, as a state machine without I/O.
 
-`plan_…` decides and returns the records to append to `__consumer_offsets`; `apply` takes them in once they are
-durable, and on loading. So what `fetch` answers survives a power cut.
+`plan_…` decides and returns the records to append to `__consumer_offsets`; `apply` takes them in once they are durable,
+and on loading. So what `fetch` returns survives a power cut.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OFFSET_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What a reader commits: the next offset it wants, and a note of its own.
+    """A commit of a reader: the next offset it wants, and a note of its own.
 
     >>> OffsetAndMetadata(42, metadata="by the nightly job").offset
     42
@@ -46,7 +46,7 @@ class OffsetAndMetadata:
 
 
 def check_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """InvalidArgument for an offset below 0. For callers of the library: see `CommittedOffsets` for clients."""
+    """Raises InvalidArgument for an offset below 0. For callers of the library: see `CommittedOffsets` for clients."""
     for (topic, number), committed in offsets.items():
         if committed.offset < 0:
             raise InvalidArgument(f"cannot commit offset {committed.offset} of {topic}-{number}: offsets start at 0")
@@ -79,9 +79,9 @@ def partition_for_group(group: str, partitions: int) -> int:
 class CommittedOffsets:
     """Every group's committed offsets, by topic and partition. One owner at a time: the driver locks.
 
-    The `plan_…` methods change nothing. Not promised: that a commit comes from a member that may commit
-    (`GroupCoordinator.validate_commit` says so), nor that the topic exists, nor that the offset is one: as in Kafka a
-    client may commit -2 or -1, by which KafkaJS means the earliest and the latest, and all take it for no commit.
+    The `plan_…` methods change nothing. Not checked: whether the member may commit (`GroupCoordinator.validate_commit`
+    checks that), whether the topic exists, and whether the offset is one: as in Kafka a client may commit -2 or -1, by
+    which KafkaJS means the earliest and the latest, and which count as no commit.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CommittedOffsets:
         self._held_bytes = 0
 
     def check(self, partition: TopicPartition, committed: OffsetAndMetadata) -> None:
-        """Raise what `plan_commit` would raise for this one partition."""
+        """Raise the error of `plan_commit` for this one partition."""
         topic, number = partition
         if not topic or number < 0:
             raise InvalidArgument(f"cannot commit partition {number} of topic {topic!r}: there is no such partition")
@@ -106,7 +106,7 @@ class CommittedOffsets:
     def plan_commit(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int
     ) -> list[GroupRecord]:
-        """The records that commit `offsets`; all of them are refused if one cannot be right."""
+        """The records that commit `offsets`; all are refused if one is invalid."""
         for partition, committed in offsets.items():
             self.check(partition, committed)
         known = self._groups.get(group, {})
@@ -157,7 +157,7 @@ class CommittedOffsets:
     def fetch(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group committed, for `partitions` or for all; a partition without a commit is left out."""
+        """The group's committed offsets, for `partitions` or for all; a partition without a commit is left out."""
         offsets = self._groups.get(group, {})
         if partitions is None:
             return dict(offsets)
@@ -171,11 +171,11 @@ class CommittedOffsets:
         return group in self._groups
 
     def plan_delete_group(self, group: str) -> list[GroupRecord]:
-        """Tombstones for all the group committed."""
+        """Tombstones for all commits of the group."""
         return self.plan_delete_offsets(group, self._groups.get(group, {}))
 
     def plan_delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> list[GroupRecord]:
-        """Tombstones for those of `partitions` that the group committed."""
+        """Tombstones for the group's commits in `partitions`."""
         offsets = self._groups.get(group, {})
         return [
             (encode_offset_key(OffsetKey(group, topic, number)), None)
@@ -184,7 +184,7 @@ class CommittedOffsets:
         ]
 
     def plan_delete_topics(self, topics: Container[str]) -> list[tuple[str, list[GroupRecord]]]:
-        """Per group, tombstones for what it committed in `topics`: a topic of that name may be created again."""
+        """Per group, tombstones for its commits in `topics`: a topic of that name may be created again."""
         plans = []
         for group, offsets in self._groups.items():
             records = self.plan_delete_offsets(group, [partition for partition in offsets if partition[0] in topics])
@@ -197,9 +197,9 @@ class CommittedOffsets:
     ) -> list[tuple[str, list[GroupRecord]]]:
         """Per group, tombstones for offsets older than offsets.retention.minutes.
 
-        `empty_since_ms(group)` (see `GroupCoordinator.empty_since_ms`) is None while the group has members, and
-        then nothing of it expires. Age counts from the later of that moment and the commit; with a wall clock
-        set back the age is negative, so nothing is deleted early.
+        `empty_since_ms(group)` (see `GroupCoordinator.empty_since_ms`) is None while the group has members, and then
+        none of its offsets expires. Age counts from the later of that moment and the commit; if the wall clock was set
+        back the age is negative, so nothing is deleted early.
         """
         plans = []
         for group, offsets in self._groups.items():
@@ -220,12 +220,12 @@ class CommittedOffsets:
 
 
 def _cost_bytes(group: str, committed: OffsetAndMetadata | CommittedOffset) -> int:
-    """What a committed offset takes in memory, about: the offset, its place in two tables, names and the note."""
+    """Approximate memory of a committed offset: the offset, its entries in two tables, names and the note."""
     return _OFFSET_BYTES + len(group) + len(committed.metadata)
 
 
 class RestoresGroups(Protocol):
-    """What loading needs of the coordinator."""
+    """The part of the coordinator that loading needs."""
 
     def restore(self, key: bytes, value: bytes | None) -> None: ...
 

@@ -1,9 +1,9 @@
 """The group coordinator: Kafka's classic group protocol without I/O.
 
-Events come in as calls, time as the injected clock and `tick`; answers go out through the replies that came with
-the requests, records for `__consumer_offsets` through `take_writes`. What members exchange is opaque bytes, so
-eager and cooperative assignors work alike. `state.py` is one group, `rebalance.py` its way through the
-states; here requests are accepted or refused.
+Events come in as calls, time as the injected clock and `tick`; answers go out through the replies passed with the
+requests, records for `__consumer_offsets` through `take_writes`. Members exchange opaque bytes, so eager and
+cooperative assignors work alike. `state.py` is one group, `rebalance.py` its state transitions; this module accepts or
+refuses requests.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class GroupCoordinator:
       appends them before it sends those replies knows, after a crash, every assignment that members act on.
     - Call `tick` at `next_deadline_ms`; deadlines are in the clock's monotonic milliseconds.
 
-    Not promised: that the records are durable (members of a group that was lost just join again), and that a
-    group which only ever committed offsets, without members, is known here (`CommittedOffsets` knows it).
+    Not promised: that the records are durable (members of a lost group just join again), and that a group which only
+    ever committed offsets, without members, is known here (`CommittedOffsets` knows it).
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class GroupCoordinator:
     # --- events -------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """A member wants in, or back in. Answered when the generation it belongs to begins, or at once if refused."""
+        """A member joins, or joins again. Answered when its generation begins, or at once if refused."""
         with self._event():
             group = self._groups.get(request.group)
             error = self._refuse_join(group, request)
@@ -101,7 +101,7 @@ class GroupCoordinator:
             self._count(group)
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """The leader brings the assignments, the others fetch theirs; parked until the leader has brought them."""
+        """The leader sends the assignments, the others fetch theirs; parked until the leader has sent them."""
         with self._event():
             group = self._groups.get(request.group)
             error = self._refuse_sync(group, request)
@@ -124,7 +124,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
     ) -> GroupErrorCode:
-        """A sign of life. REBALANCE_IN_PROGRESS tells the member to join again."""
+        """Renew the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.UNKNOWN_MEMBER_ID
@@ -133,7 +133,7 @@ class GroupCoordinator:
     def _sign_of_life(
         self, group: Group, member_id: str, group_instance_id: str | None, generation: int, not_in: GroupState
     ) -> GroupErrorCode:
-        """Note that a member of this generation lives; REBALANCE_IN_PROGRESS if the group is in the state `not_in`."""
+        """Renew the session of a member of this generation; REBALANCE_IN_PROGRESS if the group is in `not_in`."""
         error = group.check_member(member_id, group_instance_id)
         if error is not GroupErrorCode.NONE:
             return error
@@ -143,7 +143,7 @@ class GroupCoordinator:
         return GroupErrorCode.REBALANCE_IN_PROGRESS if group.state is not_in else GroupErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[LeaveResult]:
-        """Members go on purpose: their partitions are free at once, without waiting for a session to expire."""
+        """Remove members on request: their partitions are free at once, without waiting for a session to expire."""
         with self._event():
             group = self._groups.get(group_id)
             if group is None:
@@ -155,10 +155,10 @@ class GroupCoordinator:
     def validate_commit(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> GroupErrorCode:
-        """Whether this member may commit offsets now; a commit is a sign of life too.
+        """Whether this member may commit offsets now; a commit renews its session, too.
 
-        Without a generation it is a reader that assigns itself, which is welcome only where no members are.
-        During PreparingRebalance members of the closing generation still may commit what they have done.
+        Without a generation the caller is a reader that assigns itself, accepted only while the group has no members.
+        During PreparingRebalance members of the closing generation may still commit their work.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -168,7 +168,7 @@ class GroupCoordinator:
         return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.COMPLETING_REBALANCE)
 
     def delete(self, group_id: str) -> GroupErrorCode:
-        """Forget a group without members; its offsets are `CommittedOffsets.plan_delete_group`'s."""
+        """Delete a group without members; `CommittedOffsets.plan_delete_group` deletes its offsets."""
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.GROUP_ID_NOT_FOUND
@@ -179,7 +179,7 @@ class GroupCoordinator:
         return GroupErrorCode.NONE
 
     def sweep(self, has_offsets: Callable[[str], bool]) -> list[str]:
-        """Delete the empty groups that have no committed offsets; they hold nothing anybody could miss."""
+        """Delete the empty groups without committed offsets: nothing is lost with them."""
         empty = [
             group.group_id
             for group in self._groups.values()
@@ -190,7 +190,7 @@ class GroupCoordinator:
         return empty
 
     def tick(self, now_ms: float | None = None) -> None:
-        """Let everything happen that is due by `now_ms`, by default the clock's monotonic time."""
+        """Process all deadlines up to `now_ms`, by default the clock's monotonic time."""
         with self._event():
             for kind, group_id, member_id in self._rebalancer.timers.due(self._rebalancer.ticked(now_ms)):
                 group = self._groups[group_id]
@@ -205,7 +205,7 @@ class GroupCoordinator:
                 self._count(group)
 
     def close(self) -> None:
-        """Answer everybody who waits with COORDINATOR_NOT_AVAILABLE and forget all. Nothing is written."""
+        """Answer all waiting members with COORDINATOR_NOT_AVAILABLE and forget all groups. Nothing is written."""
         with self._event():
             for group in list(self._groups.values()):
                 for member in group.members.values():
@@ -227,12 +227,12 @@ class GroupCoordinator:
         return [GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()]
 
     def describe(self, group_id: str) -> GroupSummary:
-        """A group that is not known is Dead."""
+        """State, protocol and members. An unknown group is Dead."""
         group = self._groups.get(group_id)
         return GroupSummary(group_id, GroupState.DEAD) if group is None else group.describe()
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
-        """Topics that members want; None if that cannot be told. Their offsets may not be deleted one by one."""
+        """Topics of the members' subscriptions; None if unknown. Offsets in these may not be deleted."""
         group = self._groups.get(group_id)
         return frozenset() if group is None else group.subscribed_topics()
 
@@ -251,7 +251,7 @@ class GroupCoordinator:
         return None if group is None else (encode_group_key(group_id), encode_group_value(group.to_stored()))
 
     def restore(self, key: bytes, value: bytes | None) -> None:
-        """Take in a group's newest record, while loading: its members go on without a rebalance.
+        """Take in a group's newest record, while loading: its members continue without a rebalance.
 
         Each gets a full session timeout from now. Raises `CorruptGroupRecord` and changes nothing if malformed.
         """
@@ -267,7 +267,7 @@ class GroupCoordinator:
         if stored is not None:
             group = Group.from_stored(decoded.group, stored)
             self._groups[group.group_id] = group
-            # As if all had just been heard of: they could not heartbeat while nobody was there to hear it.
+            # Sessions begin anew: members could not send heartbeats while no coordinator was there.
             for member in group.members.values():
                 self._rebalancer.touch(group, member)
             self._count(group)
@@ -283,7 +283,7 @@ class GroupCoordinator:
                 return GroupErrorCode.UNKNOWN_MEMBER_ID
             full = len(self._groups) >= self._settings.groups_max or self._has_no_room(_new_bytes(request))
             return GroupErrorCode.COORDINATOR_NOT_AVAILABLE if full else GroupErrorCode.NONE
-        # An id that waits for its first join is not a member yet; those ids are never handed to static members.
+        # An id that waits for its first join is not a member yet; such ids are never given to static members.
         is_pending = request.member_id in group.pending_ids and request.group_instance_id is None
         if request.member_id != NO_MEMBER and not is_pending:
             error = group.check_member(request.member_id, request.group_instance_id)
@@ -302,14 +302,14 @@ class GroupCoordinator:
         known = group.members.get(replaced)
         more_bytes = _new_bytes(request) if known is None else request.metadata_bytes() - known.metadata_bytes()
         if self._has_no_room(more_bytes):
-            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE  # other groups have it all; members ask again
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE  # other groups use it all; members ask again
         return GroupErrorCode.NONE
 
     def _has_no_room(self, more_bytes: int) -> bool:
         return more_bytes > 0 and self._held_bytes + more_bytes > GROUPS_METADATA_BYTES_MAX
 
     def _count(self, group: Group) -> None:
-        """After whatever may have changed what its members brought or were given."""
+        """Count the group's bytes again, after members' metadata or assignments may have changed."""
         held = group.held_bytes() if self._groups.get(group.group_id) is group else 0
         self._held_bytes += held - self._held.pop(group.group_id, 0)
         if held:
@@ -341,8 +341,8 @@ class GroupCoordinator:
         self._rebalancer.rebalance(group)
 
     def _join_known(self, group: Group, member: GroupMember, request: JoinRequest, reply: JoinReply) -> None:
-        # Who joins again with the same metadata may just have missed the answer: it gets it again. Not the stable
-        # leader: it joins again to have partitions assigned anew, after the topics have changed.
+        # A member that joins again with the same metadata may just have missed the answer: it gets it again. Not the
+        # stable leader: it joins again to have partitions reassigned after topics have changed.
         repeats = member.offers_exactly(request)
         settled = group.state is GroupState.COMPLETING_REBALANCE or (
             group.state is GroupState.STABLE and not group.is_leader(member.member_id)
@@ -356,14 +356,14 @@ class GroupCoordinator:
         self._rebalancer.rebalance(group)
 
     def _return_static(self, group: Group, old_id: str, new_id: str, request: JoinRequest, reply: JoinReply) -> None:
-        """A static member's new process: it takes over the old one's place and, in a stable group, assignment."""
+        """A static member's new process takes over the old one's place and, in a stable group, its assignment."""
         leader_before = group.leader or NO_MEMBER
         self._rebalancer.turn_away(group, group.members[old_id], GroupErrorCode.FENCED_INSTANCE_ID)
         member = group.rename_static(old_id, new_id)
         topics_before = group.topics_of(member)
         member.update(request)
-        # Kafka looks only at the protocol. A change of topics would leave them unread until the next rebalance, so
-        # it starts one; owned partitions, which differ after every restart, are not compared.
+        # Kafka compares only the protocol. New topics would stay unread until the next rebalance, so a change of topics
+        # starts one; owned partitions, which differ after every restart, are not compared.
         unchanged = group.select_protocol() == group.protocol and group.topics_of(member) == topics_before
         if group.state is not GroupState.STABLE or not unchanged:
             self._rebalancer.park_join(group, member, reply)
@@ -377,7 +377,7 @@ class GroupCoordinator:
         elif request.supports_skipping_assignment:
             self._answer(reply, replace(result, skip_assignment=True))
         else:
-            # Told the leader's former id, the client takes itself for a follower and just fetches its assignment.
+            # Given the leader's former id, the client takes itself for a follower and just fetches its assignment.
             self._answer(reply, replace(result, leader_id=leader_before, members=()))
 
     # --- syncing --------------------------------------------------------------------------------------------------
@@ -437,12 +437,12 @@ class GroupCoordinator:
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """Replies are called when the event is over, so that one that calls back finds groups between events."""
+        """Call replies at the end of the event, so that a reply that calls back finds the groups between events."""
         try:
             yield
         finally:
-            # A reply that calls back begins an event inside this one: its replies wait in the same outbox, behind those
-            # of this event, and the outer loop delivers them. So the order is that of the events, and the stack flat.
+            # A reply that calls back begins an event inside this one: its replies go to the same outbox, behind those
+            # of this event, and the outer loop delivers them: in the order of the events, with a flat stack.
             if not self._delivering:
                 self._delivering = True
                 try:
@@ -453,5 +453,5 @@ class GroupCoordinator:
 
 
 def _new_bytes(request: JoinRequest) -> int:
-    """What a new member adds: its id is made of its client id."""
+    """The bytes that a new member adds; its id contains its client id."""
     return len(request.group) + 2 * len(request.client_id) + request.metadata_bytes()

@@ -1,4 +1,4 @@
-"""What the coordinator answers when it refuses, in Kafka's numbers, and the exceptions the library raises for them."""
+"""The coordinator's error codes, with Kafka's numbers, and the exceptions that the library raises for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from foldlog.errors import (
 
 
 class GroupErrorCode(IntEnum):
-    """Kafka's error codes, as far as groups use them: the server puts them on the wire as they are."""
+    """The subset of Kafka's error codes that groups use: the server sends them as they are."""
 
     NONE = 0
     OFFSET_METADATA_TOO_LARGE = 12
@@ -76,7 +76,7 @@ _EXCEPTIONS: dict[GroupErrorCode, tuple[type[FoldlogError], str]] = {
 
 
 def exception_for(code: GroupErrorCode, group: str) -> FoldlogError | None:
-    """The exception that says `code` in words, or None for NONE.
+    """The exception for `code`, or None for NONE.
 
     >>> str(exception_for(GroupErrorCode.REBALANCE_IN_PROGRESS, "fraud"))
     "group 'fraud' is rebalancing; poll again to join"

@@ -1,9 +1,8 @@
-"""How far behind a group is: one way of counting for everybody who shows it. Pure.
+"""How far behind a group is, counted in one way for all that show it. Pure.
 
-A group stands in every partition that it has committed in, and in every one that a member of it has. Where it has
-committed nothing, the lag counts from where its member begins if that is known, which is so of members in the broker's
-own process that begin at the end; else from the log's start: `auto.offset.reset` is a client's own setting, and from
-the start on is what nobody has accounted for.
+A group has a lag in every partition that it has committed in or that a member is assigned. Without a commit, the lag
+counts from where its member begins if that is known, as for members in the broker's own process that begin at the end;
+else from the log start: `auto.offset.reset` is a setting of the client, and no record since the start is accounted for.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from foldlog.broker.groups.committed import TopicPartition
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group. `committed` is None where it has committed nothing; the bounds are None where they are
-    not known: the topic was deleted, or the partition is damaged."""
+    """One partition of a group. `committed` is None without a commit; `start` and `end` are None if they are not known:
+    the topic was deleted, or the partition is damaged."""
 
     topic: str
     partition: int
@@ -25,16 +24,16 @@ class PartitionLag(NamedTuple):
     start: int | None
     end: int | None
     begins: int | None = None
-    """Where its member begins for want of a commit, if that is known to be the end that the log had."""
+    """Where its member begins without a commit, if that is known to be the former end of the log."""
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether the lag counts from elsewhere, for want of a commit."""
+        """Whether there is no commit, so that the lag counts from elsewhere."""
         return self.committed is None
 
     @property
     def counted_from(self) -> str | None:
-        """From where, then."""
+        """Where the lag counts from without a commit; None with one."""
         if self.committed is not None:
             return None
         return "log start" if self.begins is None else "log end (auto_offset_reset=latest)"
@@ -48,7 +47,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Offsets to the end, as Kafka's tools count them: also over what compaction or retention removed."""
+        """Offsets to the end, as Kafka's tools count: including those that compaction or retention removed."""
         at = self.next_offset
         return None if at is None or self.end is None else max(0, self.end - at)
 
@@ -59,8 +58,8 @@ def partition_lags(
     bounds: Mapping[TopicPartition, tuple[int | None, int | None]],
     begins: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> list[PartitionLag]:
-    """Where a group stands, in order. `bounds` are the start and the end of partitions, `begins` where members begin
-    that begin at the end.
+    """The partitions of a group, in order. `bounds` are start and end of partitions, `begins` the start offsets of
+    members that begin at the end.
 
     >>> partition_lags({("a", 0): 7}, [("a", 0), ("a", 1)], {("a", 0): (0, 9), ("a", 1): (2, 6)})[1].lag
     4
@@ -73,6 +72,6 @@ def partition_lags(
 
 
 def total_lag(found: Iterable[PartitionLag]) -> int | None:
-    """Over all partitions whose lag is known; None if it is of none."""
+    """The sum over all partitions whose lag is known; None if there are none."""
     lags = [one.lag for one in found if one.lag is not None]
     return sum(lags) if lags else None

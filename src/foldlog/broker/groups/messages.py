@@ -1,4 +1,4 @@
-"""What is asked of the coordinator and what it answers: plain values, as Kafka's requests carry them."""
+"""Requests to the coordinator and its answers: plain values, as in Kafka's requests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NO_GENERATION = -1
 TIMEOUT_MAX_MS = (1 << 31) - 1
 GROUP_NAME_BYTES_MAX = (1 << 15) - 1
 LABEL_BYTES_MAX = 1 << 14
-"""Ids, hosts and protocol names: an int16 holds their length, and a member id adds a UUID to one of them."""
+"""For ids, hosts and protocol names: an int16 holds their length, and a member id adds a UUID to one of them."""
 
 
 class GroupState(StrEnum):
-    """Kafka's names for them, as DescribeGroups shows them."""
+    """Kafka's names of the states, as in DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -75,7 +75,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """What the leader is told about a member."""
+    """A member in the answer to the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -84,7 +84,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """`members` is filled for the leader only, who is the one whose `member_id` is `leader_id`."""
+    """`members` is filled for the leader only: the member whose `member_id` is `leader_id`."""
 
     error: GroupErrorCode
     member_id: str = NO_MEMBER
@@ -125,7 +125,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Who shall leave: by member id, or, for a static member, by instance id alone."""
+    """A member that leaves: by member id, or, for a static member, by instance id alone."""
 
     member_id: str = NO_MEMBER
     group_instance_id: str | None = None
@@ -133,7 +133,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """Whether that one member left."""
+    """The result for one member that leaves."""
 
     member: MemberIdentity
     error: GroupErrorCode
@@ -150,8 +150,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberSummary:
-    """A member as the coordinator has it, its bytes opaque. `metadata` and `assignment` are known, and not empty, only
-    while the group is stable. MemberDescription is what users are told of it."""
+    """A member as the coordinator knows it, with opaque bytes. `metadata` and `assignment` are filled only while the
+    group is stable. MemberDescription is the form for users."""
 
     member_id: str
     group_instance_id: str | None
@@ -163,8 +163,8 @@ class MemberSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group as DescribeGroups shows it; `protocol` is known only while it is stable. GroupDescription is what users
-    are told of it, with the assignments decoded."""
+    """A group as in DescribeGroups; `protocol` is filled only while it is stable. GroupDescription is the form for
+    users, with the assignments decoded."""
 
     group: str
     state: GroupState
@@ -180,7 +180,7 @@ SyncReply = Callable[[SyncResult], None]
 
 
 def check_group_name(group: object) -> str:
-    """The name itself, if a group can have it; InvalidArgument says what is wrong with it otherwise."""
+    """The name, if it is valid; else raises InvalidArgument with what is wrong."""
     if not isinstance(group, str) or not group:
         raise InvalidArgument(f"a group's name is a string and not empty, but {brief_repr(group)} was given")
     if not _fits(group, GROUP_NAME_BYTES_MAX):
@@ -191,7 +191,7 @@ def check_group_name(group: object) -> str:
 
 
 def refuse_malformed(request: JoinRequest, settings: GroupSettings) -> GroupErrorCode:
-    """What no group would accept, before anything of it is kept; else NONE."""
+    """The code for a request that no group accepts, checked before anything is stored; else NONE."""
     if not request.group or not _fits(request.group, GROUP_NAME_BYTES_MAX):
         return GroupErrorCode.INVALID_GROUP_ID
     if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:

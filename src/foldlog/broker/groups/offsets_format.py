@@ -103,7 +103,7 @@ def encode_group_key(group: str) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey:
-    """What the record is about.
+    """Decode the key: the group, and for an offset the topic and partition.
 
     >>> decode_key(encode_offset_key(OffsetKey("fraud", "orders", 2)))
     OffsetKey(group='fraud', topic='orders', partition=2)
@@ -127,7 +127,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
 
 
 def is_newer_group_key(key: bytes) -> bool:
-    """Whether it is of a group of Kafka 4's newer protocols (consumer, share, streams), which has records of its own.
+    """Whether it belongs to a group of Kafka 4's newer protocols (consumer, share, streams), with records of their own.
 
     >>> is_newer_group_key(bytes([0, 3])), is_newer_group_key(encode_group_key("fraud"))
     (True, False)

@@ -1,11 +1,11 @@
-"""How one group moves through its states, and who is told when.
+"""State transitions of one group, and the answers to its members.
 
     Empty ──join──► PreparingRebalance ──all joined, or rebalance timeout──► CompletingRebalance
       ▲                 ▲        │                                                │
-      └──nobody left────┼────────┘                       leader sends assignments │
+      └──no members─────┼────────┘                       leader sends assignments │
                         └──join, leave, expiry── Stable ◄─────────────────────────┘
 
-`coordinator.py` looks groups up and decides whether a request is acceptable; from there on it is this module's.
+`coordinator.py` finds the group and decides whether a request is acceptable; this module does the rest.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from foldlog.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 
 
 class Timer(Enum):
-    """What a deadline is for."""
+    """The purpose of a deadline."""
 
-    SESSION = auto()  # a member that is not parked, or a newcomer's first join
-    PENDING = auto()  # an id that was handed out and not used yet
+    SESSION = auto()  # a member that is not parked, or a new member's first join
+    PENDING = auto()  # an id that was given out and not used yet
     REBALANCE = auto()  # members that have to join again
     SYNC = auto()  # members that have to fetch their assignment
 
@@ -48,8 +48,8 @@ TimerName = tuple[Timer, str, str]
 class Rebalancer:
     """Owned by the coordinator, which delivers `outbox` at the end of each event and hands `writes` to the driver.
 
-    A member that is parked has no session deadline: it waits for us, so its silence means nothing. Each of the
-    two waits is bounded by the group's rebalance timeout instead.
+    A parked member has no session deadline: it waits for us, so its silence means nothing. Instead, the group's
+    rebalance timeout bounds each of the two waits.
     """
 
     def __init__(self, clock: Clock, settings: GroupSettings) -> None:
@@ -63,7 +63,7 @@ class Rebalancer:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def ticked(self, now_ms: float | None) -> float:
-        """The time a tick happens at. Deadlines set during it lie after it, whatever the clock says."""
+        """The time of a tick. Deadlines set during it lie after it, whatever the clock says."""
         self._ticked_ms = self._clock.monotonic_ms() if now_ms is None else now_ms
         return self._ticked_ms
 
@@ -75,7 +75,7 @@ class Rebalancer:
         self.timers.cancel((kind, group.group_id, member_id))
 
     def cancel_timers(self, group: Group) -> None:
-        """All of a group that is going away."""
+        """Cancel all timers of a group that is removed."""
         for kind in (Timer.REBALANCE, Timer.SYNC):
             self.cancel_timer(kind, group)
         for member_id in group.members:
@@ -84,7 +84,7 @@ class Rebalancer:
             self.cancel_timer(Timer.PENDING, group, member_id)
 
     def touch(self, group: Group, member: GroupMember) -> None:
-        """The member gave a sign of life: its session starts anew, unless it waits for us."""
+        """Restart the member's session after a sign of life, unless the member is parked."""
         if member.parked_join is None and member.parked_sync is None:
             self.set_timer(Timer.SESSION, group, member.member_id, member.session_timeout_ms)
 
@@ -98,21 +98,21 @@ class Rebalancer:
         self.writes.append((encode_group_key(group.group_id), encode_group_value(group.to_stored())))
 
     def rebalance(self, group: Group) -> None:
-        """Start a rebalance, or see whether the one under way can complete."""
+        """Start a rebalance, or complete the one under way if possible."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.try_complete_join(group)
             return
         from_empty = group.state is GroupState.EMPTY
-        # Who waits for an assignment of the generation that ends here will not get one: the leader's, if it still
-        # comes, is refused, for the group's state at first and then for its generation.
+        # Members that wait for an assignment of the generation that ends here will not get one: the leader's, if it
+        # still comes, is refused, first for the group's state and then for its generation.
         for member in group.members.values():
             if member.parked_sync is not None:
                 self.answer_sync(group, member, SyncResult(GroupErrorCode.REBALANCE_IN_PROGRESS))
         group.awaiting_sync.clear()
         self.cancel_timer(Timer.SYNC, group)
         self.transition(group, GroupState.PREPARING_REBALANCE)
-        # The longest that a member has asked for, as in Kafka: each may be in the middle of what it polled, and one
-        # that is thrown out for another's impatience would see its records processed twice.
+        # The longest timeout of all members, as in Kafka: a member may still be processing what it polled, and if it
+        # were removed too early, its records would be processed twice.
         timeout_ms = group.rebalance_timeout_ms()
         delay_ms = min(self._settings.initial_rebalance_delay_ms, timeout_ms)
         if not from_empty:
@@ -130,8 +130,8 @@ class Rebalancer:
             self._complete_join(group)
 
     def rebalance_due(self, group: Group) -> None:
-        # KIP-134: a group that comes up joins one member at a time, and each would begin a generation. As long as they
-        # keep coming the first one waits for more, up to the rebalance timeout.
+        # KIP-134: when a group starts, members join one at a time, and each would begin a generation. As long as new
+        # ones keep joining, the first generation waits, up to the rebalance timeout.
         left_ms = group.initial_delay_left_ms
         if left_ms is not None and left_ms > 0 and group.joined_during_delay:
             more_ms = min(float(self._settings.initial_rebalance_delay_ms), left_ms)
@@ -142,10 +142,10 @@ class Rebalancer:
         self._complete_join(group)
 
     def _complete_join(self, group: Group) -> None:
-        """Begin the next generation with those who have joined; a static member keeps its place while it is away."""
+        """Begin the next generation with the members that have joined; an absent static member keeps its place."""
         group.initial_delay_left_ms = None
-        # A dynamic member that did not join again is gone. A static one (KIP-345) has its session timeout to come back
-        # in, and the leader goes on assigning to it meanwhile: that is what it is static for.
+        # A dynamic member that did not join again is removed. A static one (KIP-345) may come back within its session
+        # timeout, and the leader goes on assigning to it meanwhile.
         absent = [
             member.member_id
             for member in group.members.values()
@@ -155,7 +155,7 @@ class Rebalancer:
             self.cancel_timer(Timer.SESSION, group, member_id)
             group.remove(member_id)
         if group.members and not group.elect_joined_leader():
-            # Only absent static members are left and nobody could lead: wait until one returns or all expire.
+            # Only absent static members are left, and none can lead: wait until one returns or all expire.
             self.set_timer(Timer.REBALANCE, group, NO_MEMBER, group.rebalance_timeout_ms())
             return
         self.cancel_timer(Timer.REBALANCE, group)
@@ -164,8 +164,8 @@ class Rebalancer:
             self.transition(group, GroupState.EMPTY)
             self.write(group)
             return
-        # Not written yet: a generation without assignments means nothing after a restart. It is written with them, in
-        # `take_assignments`, before any member is told its own.
+        # Not written yet: a generation without assignments is useless after a restart. `take_assignments` writes it
+        # with them, before any member gets its own.
         self.transition(group, GroupState.COMPLETING_REBALANCE)
         for member in group.members.values():
             member.assignment = b""
@@ -176,8 +176,8 @@ class Rebalancer:
         self.set_timer(Timer.SYNC, group, NO_MEMBER, group.rebalance_timeout_ms())
 
     def take_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """The leader has decided: the group is stable, and who waits for its assignment gets it."""
-        # By the members there are, not by the keys that came: what the leader gives to a stranger goes nowhere, and who
+        """Store the leader's assignments: the group is stable, and waiting members get theirs."""
+        # By the group's members, not by the given keys: assignments to unknown members are dropped, and a member that
         # is left out gets an empty assignment, which clients read as no partitions.
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -188,7 +188,7 @@ class Rebalancer:
                 self.answer_sync(group, member, self.assigned(group, member))
 
     def sync_due(self, group: Group) -> None:
-        """Who was told of the generation and never asked for its assignment is gone, the leader too."""
+        """Remove the members that did not send SyncGroup in time, the leader too, and rebalance."""
         for member_id in list(group.awaiting_sync):
             self.turn_away(group, group.members[member_id], GroupErrorCode.UNKNOWN_MEMBER_ID)
             group.remove(member_id)
@@ -199,15 +199,15 @@ class Rebalancer:
         group.remove(member_id)
         self.rebalance(group)
 
-    # --- who waits, and who is told ---------------------------------------------------------------------------------
+    # --- parked requests and their answers ------------------------------------------------------------------------
 
     def park_join(self, group: Group, member: GroupMember, reply: JoinReply) -> None:
         if member.parked_join is not None:
-            # The client gave up on that request and asks again; the answer goes to the newer one.
+            # The client gave up on that request and sent another; the real answer goes to the newer one.
             self.outbox.append(partial(member.parked_join, self.refused(member, GroupErrorCode.REBALANCE_IN_PROGRESS)))
         member.parked_join = reply
         if member.is_new:
-            # It does not know its id yet and cannot heartbeat; if it is gone, nothing else would tell.
+            # It does not know its id yet and cannot send heartbeats; only this timer notices if it is gone.
             limit_ms = max(NEW_MEMBER_JOIN_TIMEOUT_MS, member.rebalance_timeout_ms)
             self.set_timer(Timer.SESSION, group, member.member_id, limit_ms)
         else:
@@ -232,7 +232,7 @@ class Rebalancer:
             self.touch(group, member)
 
     def turn_away(self, group: Group, member: GroupMember, error: GroupErrorCode) -> None:
-        """Answer whatever the member waits for with `error` and end its session."""
+        """Answer the member's parked requests with `error` and end its session."""
         self.answer_join(group, member, self.refused(member, error))
         self.answer_sync(group, member, SyncResult(error))
         self.cancel_timer(Timer.SESSION, group, member.member_id)
@@ -243,7 +243,7 @@ class Rebalancer:
 
     @staticmethod
     def joined(group: Group, member: GroupMember) -> JoinResult:
-        """The member's place in the current generation."""
+        """The member's answer for the current generation."""
         return JoinResult(
             GroupErrorCode.NONE,
             member.member_id,

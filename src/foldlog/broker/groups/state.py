@@ -1,6 +1,6 @@
-"""One group as the coordinator knows it: members, votes, and what of it is stored.
+"""One group as the coordinator knows it: members, votes, and its stored form.
 
-No time and no answers here; `coordinator.py` decides when things happen and who is told.
+No time and no answers here; `coordinator.py` decides when things happen and who is answered.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member of one group. Mutable, owned by the coordinator. It waits for an answer (`parked_…`) or has a session
-    deadline, at any time."""
+    """A member of one group. Mutable, owned by the coordinator. At any time it either waits for an answer (`parked_…`)
+    or has a session deadline."""
 
     member_id: str
     group_instance_id: str | None
@@ -63,7 +63,7 @@ class GroupMember:
         self.protocols = dict(request.protocols)
 
     def offers_exactly(self, request: JoinRequest) -> bool:
-        """Same protocols, metadata and order of preference as before."""
+        """Whether protocols, metadata and order of preference are the same as before."""
         return tuple(self.protocols.items()) == request.protocols
 
     def metadata_bytes(self) -> int:
@@ -72,7 +72,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class Group:
-    """Mutable, owned by the coordinator. Members are kept in the order in which they came."""
+    """Mutable, owned by the coordinator. Members are in the order in which they joined."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -85,7 +85,7 @@ class Group:
     static_ids: dict[str, str] = field(default_factory=dict)
     pending_ids: set[str] = field(default_factory=set)
     awaiting_sync: set[str] = field(default_factory=set)
-    # While the initial delay runs: how much longer newcomers may stretch it; None when it does not run.
+    # How much longer new members may extend the initial delay; None while it does not run.
     initial_delay_left_ms: float | None = None
     joined_during_delay: bool = False
 
@@ -105,7 +105,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def rename_static(self, old_id: str, new_id: str) -> GroupMember:
-        """The process behind an instance id was replaced: the member goes on under a new member id."""
+        """Give the member a new member id: another process has taken over its instance id."""
         member = self.members[old_id]
         member.member_id = new_id
         self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
@@ -119,7 +119,7 @@ class Group:
         return member
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> GroupErrorCode:
-        """NONE if this is a current member, and the current one of its instance id."""
+        """NONE if it is a current member, and the current one of its instance id."""
         if group_instance_id is not None:
             current = self.static_ids.get(group_instance_id)
             if current is None:
@@ -138,7 +138,7 @@ class Group:
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
 
     def select_protocol(self) -> str | None:
-        """Of the protocols all offer, the one most members prefer; of equals, the one the leader prefers."""
+        """Of the protocols that all members offer, the one most prefer; in a tie, the one the leader prefers."""
         common = self._common_protocols()
         votes = dict.fromkeys(common, 0)
         for member in self.members.values():
@@ -158,7 +158,7 @@ class Group:
         return not self.pending_ids and all(member.parked_join is not None for member in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined again, else take the first that has. False if nobody has."""
+        """Keep the leader if it has joined again, else take the first member that has. False if there is none."""
         if self.leader is not None and self.members[self.leader].parked_join is not None:
             return True
         joined = next((member.member_id for member in self.members.values() if member.parked_join is not None), None)
@@ -181,7 +181,7 @@ class Group:
         return sum(member.metadata_bytes() for member in self.members.values() if member.member_id != without)
 
     def held_bytes(self) -> int:
-        """What members brought and were given, with all names: a client chooses how long they are."""
+        """Bytes of the members' metadata, assignments and names: clients choose how long these are."""
         names = len(self.group_id) + sum(map(len, self.pending_ids))
         return names + sum(
             member.metadata_bytes() + len(member.assignment) + len(member.member_id) + len(member.client_id)
@@ -189,7 +189,7 @@ class Group:
         )
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """What the leader needs to know to assign."""
+        """The members with their metadata, for the leader to assign."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, self.metadata_of(member))
             for member in self.members.values()
@@ -199,7 +199,7 @@ class Group:
         return member.protocols.get(self.protocol, b"") if self.protocol is not None else b""
 
     def is_unused(self) -> bool:
-        """It never had a generation and nobody is about to join: nothing is lost by forgetting it."""
+        """Whether it never had a generation, and no join is pending: nothing is lost by forgetting it."""
         return self.generation == 0 and not self.members and not self.pending_ids
 
     def describe(self) -> GroupSummary:
@@ -264,7 +264,7 @@ class Group:
 
     @classmethod
     def from_stored(cls, group_id: str, stored: StoredGroup) -> Group:
-        """A group with members is stable, for only then is it stored with them. `stored` passed `check_stored`."""
+        """The group of a record that passed `check_stored`; stable if it has members, since only then it is stored."""
         group = cls(
             group_id,
             GroupState.STABLE if stored.members else GroupState.EMPTY,
@@ -293,7 +293,7 @@ class Group:
 
 
 def check_stored(key: bytes, stored: StoredGroup) -> None:
-    """Refuse what the coordinator never writes: it could not go on from there."""
+    """Refuse a record that the coordinator never writes: it could not continue from it."""
     if stored.generation < 0:
         raise CorruptGroupRecord(key, f"generation {stored.generation} cannot exist")
     if stored.members and (not stored.protocol or not stored.protocol_type):
@@ -306,7 +306,7 @@ def check_stored(key: bytes, stored: StoredGroup) -> None:
 
 
 def _consumer_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a ConsumerProtocol subscription, which come first in every version of it."""
+    """The topics of a ConsumerProtocol subscription; they come first in every version of it."""
     reader = BytesReader(metadata, "consumer subscription")
     try:
         reader.int16()

@@ -1,8 +1,8 @@
-"""Groups and committed offsets on disk: the driver of both state machines, and the topic they are kept in.
+"""Groups and committed offsets on disk: drives both state machines, and keeps the topic that stores them.
 
-A commit is decided, appended to `__consumer_offsets` and, once it is durable, taken in; so what `committed` answers
-survives a power cut. One sync serves all commits that wait for it. Group metadata is appended too but not waited
-for: members of a group that lost it just join again.
+A commit is decided, appended to `__consumer_offsets` and, once it is durable, applied; so what `committed` returns
+survives a power cut. One sync serves all waiting commits. Group metadata is appended too but not waited for: members of
+a group that lost it just join again.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ Acknowledged = Callable[[FoldlogError | None], None]
 
 
 class OffsetsReader(Protocol):
-    """Where the topic is read."""
+    """How the store reads the topic."""
 
     def offsets_partition_count(self) -> int:
         """Partitions of `__consumer_offsets`; 0 while there is no such topic."""
         ...
 
     def offsets_partition_numbers(self) -> Sequence[int]:
-        """Those that can be read."""
+        """The partitions that can be read."""
         ...
 
     def offsets_partition(self, number: int) -> Partition | FollowedPartition: ...
 
     def check_partition(self, name: str, number: int) -> object:
-        """Raise UnknownTopic or UnknownPartition."""
+        """Raises UnknownTopic or UnknownPartition."""
         ...
 
     def report(self, doing: str, error: Exception) -> None: ...
 
 
 class OffsetsWriter(Protocol):
-    """Where the topic is written."""
+    """How the store writes the topic."""
 
     def create_offsets_topic(self) -> None: ...
 
@@ -75,7 +75,7 @@ class OffsetsWriter(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
-    """Records that are appended and not known to be durable."""
+    """Appended records that are not known to be durable yet."""
 
     partition: Partition
     next_offset: int
@@ -85,9 +85,9 @@ class _Pending:
 class GroupStore:
     """Any thread; everything happens under `lock`, but for waiting until a commit is durable.
 
-    Lock order: `lock` before the broker's and the partitions' own. Loaded from the topic at the first call. Without
-    a `writer` another process writes the topic, so it is looked at again with each call. `on_deadline` is told in
-    how many milliseconds `tick` has to be called.
+    Lock order: `lock` before the broker's and the partitions' own. Loaded from the topic at the first call. Without a
+    `writer` another process writes the topic, so new records are read with each call. `on_deadline` is called with the
+    milliseconds until `tick` has to be called.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class GroupStore:
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
     ) -> None:
-        # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may ask the coordinator again.
+        # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
         self.lock = threading.RLock()
         self._home = home
         self._clock = clock
@@ -117,14 +117,14 @@ class GroupStore:
     def coordinator(self) -> Iterator[GroupCoordinator]:
         """The coordinator, for this thread alone and up to date with the clock.
 
-        What the block decides is appended when it ends. Replies run inside the block, and those of timers inside
-        `tick`: one that leaves the process is to be kept until `lock` has been free, so that no member hears of a
-        generation that a crash could hand out again.
+        Its decisions are appended when the block ends. Replies run inside the block, and those of timers inside `tick`:
+        a reply to another process has to be held back until `lock` was released, so that no member learns of a
+        generation that a crash could give out again.
         """
         with self.lock:
             self._ready()
             self._coordinator.tick()
-            # Also after an exception: what was decided before it is decided, and replies may have told it.
+            # Also after an exception: earlier decisions stand, and replies may have announced them.
             try:
                 yield self._coordinator
             finally:
@@ -137,7 +137,7 @@ class GroupStore:
             return self._coordinator
 
     def tick(self) -> float | None:
-        """Let happen what is due; returns in how many milliseconds to call again."""
+        """Process what is due; returns in how many milliseconds to call again."""
         with self.lock:
             if self._closed or not self._loaded:
                 return None
@@ -152,7 +152,7 @@ class GroupStore:
             self.on_deadline(max(0.0, deadline_ms - self._clock.monotonic_ms()))
 
     def delete_group(self, group: str) -> None:
-        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        """Delete a group without members, and its offsets. Durable on return. Raises UnknownGroup, GroupNotEmpty."""
         with self.lock:
             self._ready()
             self._settle()
@@ -164,8 +164,8 @@ class GroupStore:
             self._settle()
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
-        it reads them."""
+        """Delete a group's commits in these partitions. Durable on return. Raises UnknownGroup, and GroupNotEmpty while
+        members read them."""
         partitions = list(partitions)
         with self.lock:
             self._ready()
@@ -188,7 +188,7 @@ class GroupStore:
         return [listings[group] for group in sorted(listings)]
 
     def describe_group(self, group: str) -> GroupSummary:
-        """A group that never had members and has committed offsets is Empty; one that has nothing is Dead."""
+        """A group without members but with committed offsets is Empty; an unknown one is Dead."""
         with self.lock:
             self._ready()
             self._take_in()
@@ -211,9 +211,9 @@ class GroupStore:
         generation: int = -1,
         instance_id: str | None = None,
     ) -> None:
-        """Returns once the commit is durable and `committed` answers it."""
+        """Returns once the commit is durable and visible to `committed`."""
         pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
-        # Outside the lock: commits that come meanwhile are appended, and share the sync.
+        # Outside the lock: commits of other threads are appended meanwhile, and share the sync.
         if pending is not None:
             pending.partition.wait_acknowledged(pending.next_offset)
 
@@ -227,9 +227,9 @@ class GroupStore:
         generation: int = -1,
         instance_id: str | None = None,
     ) -> None:
-        """As `commit`, without waiting: `acknowledged` is called once, from any thread, with what went wrong or None.
+        """As `commit`, without waiting: `acknowledged` is called once, from any thread, with the error or None.
 
-        It is called while the partition is busy: it must be quick, and must not call the log again.
+        It may be called under the partition's locks: it must be quick, and must not call the log again.
         """
         pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
         if pending is None:
@@ -250,7 +250,7 @@ class GroupStore:
             self._ready()
             self._coordinator.tick()
             self._append_group_writes()
-            # Under the lock, so that a topic cannot be deleted between this look and the append: see forget_topics.
+            # Under the lock, so that the topic cannot be deleted between this check and the append: see forget_topics.
             for topic, number in offsets:
                 self._home.check_partition(topic, number)
             code = self._coordinator.validate_commit(group, member_id, instance_id, generation)
@@ -263,7 +263,7 @@ class GroupStore:
     def committed(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group committed, durably; partitions without a commit are left out."""
+        """The group's durable commits; partitions without one are left out."""
         return {
             partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
             for partition, offset in self.commits(group, partitions).items()
@@ -273,7 +273,7 @@ class GroupStore:
     def commits(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group committed as it is kept, with the time of each commit."""
+        """The group's commits as stored, with the time of each."""
         check_group_name(group)
         with self.lock:
             self._ready()
@@ -281,7 +281,7 @@ class GroupStore:
             return self._offsets.fetch(group, partitions)
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """Delete what was committed in topics that are gone: one of the same name must not inherit it. Durable."""
+        """Delete the commits in deleted topics: a new one of the same name must not inherit them. Durable on return."""
         with self.lock:
             if self._closed or not self._home.offsets_partition_count():
                 return
@@ -292,12 +292,12 @@ class GroupStore:
             self._settle()
 
     def expire(self) -> None:
-        """Delete offsets that nobody has used for offsets.retention.minutes, and groups that have none left."""
+        """Delete offsets older than offsets.retention.minutes, and groups that have none left."""
         with self.lock:
             if self._closed or not self._home.offsets_partition_count():
                 return
             self._ready()
-            # A commit under way would look like the older one it replaces, and its tombstone would come after it.
+            # A commit under way would look like the older one it replaces, and the tombstone would come after it.
             self._settle()
             for group, records in self._offsets.plan_expire(self._clock.now_ms(), self._coordinator.empty_since_ms):
                 self._append(group, records)
@@ -306,7 +306,7 @@ class GroupStore:
             self._append_group_writes()
 
     def close(self) -> None:
-        """Answer those who wait. Calls from now on raise LogClosed; what was appended is synced with its partition."""
+        """Answer waiting members. Calls raise LogClosed from now on; closing a partition syncs what was appended."""
         with self.lock:
             if not self._closed:
                 self._closed = True
@@ -315,7 +315,7 @@ class GroupStore:
     # --- the topic ------------------------------------------------------------------------------------------------
 
     def _ready(self) -> None:
-        """Load at the first call. A process that only reads looks each time for what the writer has added."""
+        """Load at the first call. A process that only reads reads the writer's new records each time."""
         if self._closed:
             raise LogClosed("the log is closed; open it again")
         if self._loaded and self._writer is not None:
@@ -340,7 +340,7 @@ class GroupStore:
         self._read_to[number] = offset
 
     def _append(self, group: str, records: list[GroupRecord]) -> _Pending | None:
-        """Append the records, all or none, in the group's partition. They count once they are acknowledged."""
+        """Append the records, all or none, to the group's partition. They count once they are acknowledged."""
         if not records:
             return None
         if self._writer is None:
@@ -356,12 +356,12 @@ class GroupStore:
         return pending
 
     def _take_in(self) -> None:
-        """Apply what has become durable, in the order of the log.
+        """Apply newly durable records, in the order of the log.
 
-        Asked for by whoever looks, not told by whoever syncs: that one holds the partition's locks.
+        Called before reading, not by the syncing thread: that one may hold the partition's locks.
         """
-        # What a poisoned partition has not acknowledged is dropped: who committed it was told so, and whether it is on
-        # the disk is for the next open to find.
+        # Records that a poisoned partition has not acknowledged are dropped: their committer got the error, and the
+        # next open decides whether they are on disk.
         waiting: deque[_Pending] = deque()
         for pending in self._pending:
             if pending.next_offset <= pending.partition.high_watermark:
@@ -372,7 +372,7 @@ class GroupStore:
         self._pending = waiting
 
     def _settle(self) -> None:
-        """Wait until everything appended is durable, and take it in."""
+        """Wait until everything appended is durable, and apply it."""
         for pending in self._pending:
             pending.partition.wait_acknowledged(pending.next_offset)
         self._take_in()
@@ -382,12 +382,12 @@ class GroupStore:
             for group, records in _by_group(self._coordinator.take_writes()):
                 self._append(group, records)
         except (StorageError, OSError) as error:
-            # The groups go on in memory. Each record holds its whole group, so the next one makes up for this.
+            # The groups go on in memory. Each record holds its whole group, so the next one replaces this.
             self._home.report("storing group metadata", error)
 
 
 def _pack(records: list[GroupRecord], now_ms: int) -> bytearray:
-    """Batches of these records."""
+    """Pack the records into batches."""
     packed = bytearray()
     builder = BatchBuilder(_BATCH_BYTES)
     for key, value in records:

@@ -1,4 +1,4 @@
-"""Deadlines by name, for a coordinator that is told the time."""
+"""Deadlines by name, for a coordinator that gets the time passed in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STALE_ENTRIES_MIN = 64
 class Timers(Generic[Name]):
     """A heap of deadlines, one per name. One owner at a time.
 
-    Heartbeats move deadlines later all the time, so moving one later costs a dictionary store: the heap keeps
-    the old entry and looks the real deadline up when that comes to the top. Stale entries are swept once they
-    outnumber the live ones.
+    Heartbeats keep moving deadlines later, so that costs only a dictionary store: the heap keeps the old entry, and the
+    real deadline is looked up when that entry comes to the top. Stale entries are removed once they outnumber the live
+    ones.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Timers(Generic[Name]):
     def due(self, now_ms: float) -> Iterator[Name]:
         """Names whose deadline has come, earliest first, each cancelled before it is yielded.
 
-        A name that the caller sets again while iterating comes again only if it is due by `now_ms` once more.
+        A name that the caller sets again while iterating comes again only if it is due by `now_ms`, too.
         """
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             name = self._heap[0][2]

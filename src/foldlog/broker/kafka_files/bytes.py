@@ -1,8 +1,7 @@
-"""Kafka's primitive encodings, read with every declared length and count checked against what is left.
+"""Kafka's primitive encodings, read with every declared length and count checked against the bytes left.
 
-Enough for the structures that groups exchange and store: __consumer_offsets records and ConsumerProtocol.
-A count is refused when that many of the smallest possible items would not fit into the rest, before
-anything is allocated for it.
+Enough for the structures that groups exchange and store: __consumer_offsets records and ConsumerProtocol. A count is
+refused before anything is allocated for it, if that many of the smallest possible items do not fit into the rest.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class BytesReader:
         return value
 
     def array_count(self, item_bytes_min: int, compact: bool = False) -> int:
-        """The declared count of an array that may not be null, already known to fit into the rest."""
+        """The declared count of a non-null array, checked to fit into the rest."""
         count = self.uvarint() - 1 if compact else self.int32()
         if count < 0:
             raise self.malformed(f"an array has the count {count}")
@@ -133,7 +132,7 @@ class BytesReader:
 
 
 class BytesWriter:
-    """Collects one structure. One owner; `InvalidArgument` for what the format cannot hold."""
+    """Builds one structure. One owner; raises InvalidArgument for values that the format cannot hold."""
 
     __slots__ = ("_parts",)
 

@@ -1,11 +1,11 @@
-"""What a directory of Apache Kafka's says about itself: the broker, the topics, where logs start. Reads only.
+"""The metadata of a directory that Apache Kafka wrote: broker, topics, log starts. Reads only.
 
-    meta.properties                     whose directory it is
+    meta.properties                     the broker that owns the directory
     <topic>-<partition>/                a partition, if it holds segments or partition.metadata, with the topic's id
-    <topic>-<partition>.<id>-delete/    one on its way out; -future and -stray: one that is not in use
-    log-start-offset-checkpoint         where logs start, if later than their first segment: every minute
+    <topic>-<partition>.<id>-delete/    being deleted; -future and -stray: not in use
+    log-start-offset-checkpoint         log starts after their first segment; written every minute
 
-The directory of a partition, alone, is read too: as a log of that one partition.
+The directory of a single partition is read as a log of that one partition.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from foldlog.limits import KAFKA_PARTITIONS_MAX
 from foldlog.log.layout import METADATA_NAME, read_layout
 
 KAFKA_PROPERTIES: Final = "meta.properties"
-"""Kafka puts it into every directory that holds its partitions."""
+"""In every directory that holds partitions of Kafka."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's own catalog, as a log. Its records are of another format, and no consumer of Kafka's can read it."""
+"""Kafka's own catalog, as a log. Its records have a different format, which Kafka's consumers cannot read."""
 
 LOG_STARTS_NAME: Final = "log-start-offset-checkpoint"
 _NAMESPACE: Final = uuid.UUID("9b1d4b1c-6f0e-4d43-9c3e-2c1f4f6a0d57")
@@ -40,7 +40,7 @@ _ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KafkaDirectory:
-    """A directory that Kafka wrote. `alone`: it is that of one partition, (topic, number)."""
+    """A directory that Kafka wrote. `alone`: it is the directory of one partition, (topic, number)."""
 
     path: str
     alone: tuple[str, int] | None = None
@@ -50,7 +50,7 @@ class KafkaDirectory:
 
 
 def find_kafka(files: Files, path: str) -> KafkaDirectory | None:
-    """The directory at `path`, if it is Kafka's and not a log of ours; None if it is not."""
+    """The directory at `path` if it is Kafka's and not a log of ours; else None."""
     try:
         entries = files.entries(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -69,7 +69,7 @@ def find_kafka(files: Files, path: str) -> KafkaDirectory | None:
 
 
 def refuse_kafka(files: Files, path: str) -> None:
-    """ForeignDirectory if it is Kafka's, before a byte is written there."""
+    """Raises ForeignDirectory if it is Kafka's, before anything is written there."""
     if find_kafka(files, path) is not None:
         raise ForeignDirectory(path)
 
@@ -86,7 +86,7 @@ def partition_label(name: str) -> tuple[str, int] | None:
 
 
 def read_catalog(files: Files, kafka: KafkaDirectory, settings: Mapping[str, Mapping[str, str]]) -> Catalog:
-    """The topics that have partitions here, with the settings that are known of them."""
+    """The topics that have partitions here, with their known settings."""
     held = [kafka.alone] if kafka.alone else _labels(files, kafka)
     numbers: dict[str, set[int]] = {}
     for topic, number in held:
@@ -106,7 +106,7 @@ def read_catalog(files: Files, kafka: KafkaDirectory, settings: Mapping[str, Map
 
 
 def read_log_starts(files: Files, kafka: KafkaDirectory) -> dict[tuple[str, int], int]:
-    """Where logs start later than with their first segment; MalformedBytes if the file is not what it should be."""
+    """Log starts that are after the first segment's offset; raises MalformedBytes if the file is malformed."""
     path = f"{_around(kafka.path) if kafka.alone else kafka.path}/{LOG_STARTS_NAME}"
     try:
         text = read_file(files, path).decode("ascii", "replace")
@@ -140,17 +140,17 @@ def _labels(files: Files, kafka: KafkaDirectory) -> list[tuple[str, int]]:
 
 
 def _is_partition(files: Files, path: str) -> bool:
-    """Whether there is in it what Kafka puts into a partition's directory; others may have such a name by chance."""
+    """Whether it has the content of a partition's directory; other directories may have such a name by chance."""
     try:
         return files.exists(f"{path}/{METADATA_NAME}") or bool(read_layout(files.entries(path)).logs)
     except FileNotFoundError:
-        return False  # removed meanwhile, or named another way, as in orders-00
+        return False  # removed meanwhile, or spelled differently, as in orders-00
     except PermissionError:
-        return True  # who reads it is told so
+        return True  # reading it raises the error
 
 
 def _around(path: str) -> str:
-    """The directory that `path` is in."""
+    """The parent directory of `path`."""
     parent, sign, name = path.rpartition("/")
     if name in {".", ".."}:
         return f"{path}/.."
@@ -158,7 +158,7 @@ def _around(path: str) -> str:
 
 
 def _config(settings: Mapping[str, str]) -> TopicConfig:
-    """Those of its settings that we know, too."""
+    """The settings that foldlog knows, too."""
     config = DEFAULT_CONFIG
     for name, value in settings.items():
         try:
@@ -169,7 +169,7 @@ def _config(settings: Mapping[str, str]) -> TopicConfig:
 
 
 def _topic_id(files: Files, path: str, name: str) -> str:
-    """As Kafka has it; made of the name where it does not say."""
+    """Kafka's id of the topic; derived from the name if there is none."""
     try:
         text = read_file(files, f"{path}/{METADATA_NAME}").decode("ascii", "replace")
     except FileNotFoundError:
@@ -180,7 +180,7 @@ def _topic_id(files: Files, path: str, name: str) -> str:
 
 
 def _directory_id(files: Files, kafka: KafkaDirectory) -> str:
-    """Kafka's own id of the directory, else one made of whose it is."""
+    """Kafka's id of the directory, or one derived from cluster and node."""
     if kafka.alone:
         return str(uuid.uuid5(_NAMESPACE, _topic_id(files, kafka.path, kafka.alone[0])))
     text = read_file(files, f"{kafka.path}/{KAFKA_PROPERTIES}").decode("utf-8", "replace")
@@ -190,7 +190,7 @@ def _directory_id(files: Files, kafka: KafkaDirectory) -> str:
 
 
 def _uuid_of(text: str) -> uuid.UUID | None:
-    """As Kafka writes it: 16 bytes in URL-safe base64, without padding."""
+    """Parse an id as Kafka writes it: 16 bytes in URL-safe base64, without padding."""
     try:
         data = base64.urlsafe_b64decode(text + "==")
     except (binascii.Error, ValueError):

@@ -1,15 +1,15 @@
-"""The settings of topics, as the metadata log of a KRaft cluster has them.
+"""Topic settings from the metadata log of a KRaft cluster.
 
 Every broker keeps a replica of it, in `__cluster_metadata-0`: snapshots (`<end offset>-<epoch>.checkpoint`), and
 batches since then. A record's value is a frame around one message, in Kafka's flexible encoding:
 
     uvarint 1 · uvarint message · uvarint version · fields
     message 2, a topic      string name · 16 bytes id
-    message 4, a setting    int8 kind (2: of a topic) · string name of whose · string name · string? value
+    message 4, a setting    int8 kind (2: of a topic) · string topic name · string name · string? value
     message 9, a deletion   16 bytes topic id
 
-Others are passed over. What is not known of a topic is only what a copy of it would be set to: a log that cannot be
-read, or is not there, leaves every topic with our defaults.
+Other messages are skipped. The settings only decide how a copy of a topic is set up: if the log cannot be read, or does
+not exist, every topic has our defaults.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _SETTING_MESSAGE: Final = 4
 _DELETION_MESSAGE: Final = 9
 _OF_TOPIC: Final = 2
 _FRAME_VERSION: Final = 1
-_MESSAGES_AT: Final = 1  # of a frame: its version and number are below 128, a byte each
+_MESSAGES_AT: Final = 1  # in a frame: version and number are below 128, one byte each
 _SNAPSHOT: Final = re.compile(r"(?P<end>\d{20})-\d{10}\.checkpoint")
 
 
 class TopicSettings:
-    """The explicit settings of every topic, as of the messages that were taken in. One thread."""
+    """The explicit settings of every topic, as of the messages applied so far. One thread."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, dict[str, str]] = {}
         self._names: dict[bytes, str] = {}
 
     def apply(self, value: bytes | None) -> None:
-        """One record of the metadata log. MalformedBytes if it is a message of ours to know, and broken."""
+        """Apply a record of the metadata log. Raises MalformedBytes if a message of a known type is broken."""
         if not value or value[0] != _FRAME_VERSION or len(value) <= _MESSAGES_AT:
             return
         message = value[_MESSAGES_AT]
         if message not in (_TOPIC_MESSAGE, _SETTING_MESSAGE, _DELETION_MESSAGE):
             return
         reader = BytesReader(value, "record of the metadata log")
-        for _ in range(3):  # the frame, the message, its version: fields were only ever added behind these
+        for _ in range(3):  # frame, message, version: newer versions only added fields behind these
             reader.uvarint()
         if message == _TOPIC_MESSAGE:
             name = reader.string(compact=True)
@@ -67,7 +67,7 @@ class TopicSettings:
 
 
 def read_topic_settings(files: Files, kafka: KafkaDirectory) -> dict[str, dict[str, str]]:
-    """The settings of each topic; nothing where there is no metadata log that can be read."""
+    """The settings of each topic; empty if there is no readable metadata log."""
     directory = f"{kafka.path}/{METADATA_TOPIC}-0"
     found = TopicSettings()
     if kafka.alone or not files.exists(directory):
@@ -76,12 +76,12 @@ def read_topic_settings(files: Files, kafka: KafkaDirectory) -> dict[str, dict[s
         for value in _values(files, directory):
             found.apply(value)
     except (FoldlogError, OSError):
-        return {}  # `foldlog check` says what is wrong with it
+        return {}  # `foldlog check` reports what is wrong
     return found.by_topic
 
 
 def _values(files: Files, directory: str) -> Iterator[bytes | None]:
-    """Of the newest snapshot, and of what was written since."""
+    """The values of the newest snapshot, and of the records since."""
     since = 0
     snapshots = [found for entry in files.entries(directory) if (found := _SNAPSHOT.fullmatch(entry.name))]
     if snapshots:

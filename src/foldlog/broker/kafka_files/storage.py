@@ -1,7 +1,7 @@
-"""A directory of Apache Kafka's as a log to read: while Kafka writes it, after it was stopped, or after a crash.
+"""A directory of Apache Kafka as a log to read: while Kafka writes it, after it was stopped, or after a crash.
 
-Takes no lock and changes nothing. What is read is in Kafka's files already, so also what its replicas have not
-confirmed; of a topic on several brokers it is what this one has.
+Takes no lock and changes nothing. Reads everything in Kafka's files, even if replicas have not confirmed it; of a topic
+on several brokers only the partitions of this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from foldlog.log.foreign import ForeignPartition, ForeignState
 
 
 class KafkaStorage(Storage):
-    """Any thread. Topics are looked at again as often as a log of ours is by those who read it."""
+    """Any thread. Looks for changed topics as often as a reader of our own log does."""
 
     how_to_write = "it is Apache Kafka's, and only read here: copy it with 'foldlog copy' and write to the copy"
 
@@ -71,17 +71,17 @@ class KafkaStorage(Storage):
         settled_ms = self._clock.now_ms() - limits.READER_POLL_MAX_MS
         entries = {(entry.name, entry.modified_ms) for entry in self.files.entries(self.path) if entry.is_directory}
         if entries == self._entries:
-            return self._catalog  # nothing was made, renamed or removed in any of them
+            return self._catalog  # nothing was created, renamed or removed in any of them
         found = read_catalog(self.files, self._kafka, self._settings)
-        # The times of directories are those of a clock that ticks every few milliseconds: what was changed just now may
-        # change once more and keep its time.
+        # Directory times come from a clock that ticks every few milliseconds: a directory that was changed just now may
+        # change again and keep its time.
         is_settled = all(modified_ms < settled_ms for _, modified_ms in entries)
         self._entries = entries if is_settled else None
         return found
 
     def report(self, doing: str, error: Exception) -> None:
         is_newer = isinstance(error, CorruptGroupRecord) and error.key is not None and is_newer_group_key(error.key)
-        if not is_newer:  # groups of Kafka's newer protocols: what they have committed is in records of the old kind
+        if not is_newer:  # Kafka's newer group protocols: their commits are in records of the old kind
             super().report(doing, error)
 
     def checkpointed_state(self, slot: int) -> SlotState | None:
@@ -95,7 +95,7 @@ class KafkaStorage(Storage):
         return [] if topic is None else list(topic.held_partitions)
 
     def _open(self, topic: str, number: int) -> AnyPartition:
-        # Without another look: one that notices a change closes partitions, and waits for this one to be open.
+        # Without another look: noticing a change closes partitions, and would wait for this open.
         found = self._catalog.topics.get(topic)
         if found is None or number >= found.partition_count:
             raise UnknownTopic(topic)
@@ -110,7 +110,7 @@ class KafkaStorage(Storage):
             return self._log_starts.get((topic, number), 0)
 
         path = self._kafka.partition_path(topic, number)
-        # What was committed in a transaction that was aborted was never committed.
+        # Offsets that were committed in an aborted transaction do not count.
         committed_only = self._committed_only or topic == OFFSETS_TOPIC
         return ForeignState(self.files, path, log_start, committed_only=committed_only)
 

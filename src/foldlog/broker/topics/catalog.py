@@ -1,7 +1,7 @@
 """catalog.json: which topics there are, with their settings, partitions and growths.
 
-Replacing the file is the commit point for creating, deleting, growing and reconfiguring a topic: what the
-catalog names exists, whatever directories lie around; what it does not name does not.
+Replacing the file is the commit point for creating, deleting, growing and reconfiguring a topic: a topic exists if the
+catalog names it, whatever directories there are.
 
 The file is JSON, a topic a line, and ends with the CRC-32C of every byte before that last member:
 
@@ -9,9 +9,9 @@ The file is JSON, a topic a line, and ends with the CRC-32C of every byte before
     "orders":{"id":"<32 hex digits>","config":{"retention.ms":"1000"},"partitions":[0,1],"growths":[]}},
     "crc32c":"89abcdef"}
 
-`partitions` holds each partition's slot in the checkpoint. `growths` remembers, for each time partitions were
-added, the count from then on and where the older partitions ended: keys move when the count changes, and a
-reader that needs the order of a key has to finish those before it reads the newer ones.
+`partitions` holds each partition's slot in the checkpoint. `growths` has, for each time partitions were added, the
+count from then on and where the older partitions ended: keys move when the count changes, and a reader that needs the
+order of a key has to read those ends before the newer partitions.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from foldlog.files.base import Files, read_file, replace_file
 
 CATALOG_NAME: Final = "catalog.json"
 ABSENT: Final = -1
-"""The slot of a partition that is not here: of Kafka's topics other brokers, and other directories, hold some."""
+"""The slot of a partition that is not here: other brokers, or other directories, hold some of Kafka's partitions."""
 
 VERSION: Final = 1
 
-# 'foldlog check --cut-out' needs the catalog itself, so it is no way out here.
+# No advice to use 'foldlog check --cut-out': that needs the catalog itself.
 _RESTORE: Final = "restore it from a backup; the topic directories beside it are untouched"
 
 _CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
 _CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
 
 GROWTHS_SETTING: Final = "foldlog.growths"
-"""The name under which brokers tell clients of a topic's growths: read-only, among its settings."""
+"""The read-only setting with which brokers report a topic's growths to clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +71,24 @@ class Topic:
 
     @property
     def held_partitions(self) -> Sequence[int]:
-        """The numbers of those that are in this directory: all, unless it is one of Kafka's."""
+        """The partitions in this directory: all of them, unless the directory is Kafka's."""
         return [number for number, slot in enumerate(self.slots) if slot != ABSENT]
 
     def growths_text(self) -> str:
-        """As the catalog has them, and as clients are told: JSON."""
+        """The growths as JSON, as in the catalog and for clients."""
         return _compact(_growths_fields(self.growths))
 
     def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> Topic:
-        """With partitions added; `ends` is where the older ones ended."""
+        """A copy with partitions added; `ends` is where the older ones ended."""
         slots = (*self.slots, *new_slots)
         return replace(self, slots=slots, growths=(*self.growths, Growth(len(slots), tuple(ends))))
 
     def configured(self, config: TopicConfig) -> Topic:
-        """With other settings."""
+        """A copy with other settings."""
         return replace(self, config=config)
 
     def with_defaults(self, defaults: Mapping[str, str]) -> Topic:
-        """Over the settings of the broker. Not the log's own topic: that is what it has to be, whatever others are."""
+        """A copy with the broker's defaults; the log's own topic stays as it is: it needs its settings."""
         return self if self.name == OFFSETS_TOPIC else self.configured(self.config.with_defaults(defaults))
 
 
@@ -104,18 +104,18 @@ class Catalog:
         return cls(str(uuid.uuid4()), {})
 
     def with_defaults(self, defaults: Mapping[str, str]) -> Catalog:
-        """Every topic over the settings of the broker, which are not stored: they are the process's."""
+        """A copy with the broker's defaults for every topic. They are not stored: they belong to the process."""
         return replace(self, topics={name: topic.with_defaults(defaults) for name, topic in self.topics.items()})
 
     def with_topics(self, *topics: Topic) -> Catalog:
-        """These added, or each in place of the one of its name."""
+        """A copy with these topics added, each replacing one of the same name."""
         return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
 
     def without_topics(self, names: Container[str]) -> Catalog:
         return replace(self, topics={other: topic for other, topic in self.topics.items() if other not in names})
 
     def free_slots(self, count: int) -> list[int]:
-        """The lowest slot numbers that no partition has. They may hold what a deleted partition left there."""
+        """The lowest unused slot numbers. They may still hold the state of a deleted partition."""
         taken = {slot for topic in self.topics.values() for slot in topic.slots}
         free: list[int] = []
         number = 0
@@ -131,7 +131,7 @@ class Catalog:
 
 
 def load(files: Files, directory: str) -> Catalog:
-    """The catalog of a data directory. FileNotFoundError if it has none, CorruptLog if a byte of it is wrong."""
+    """The catalog of a data directory. Raises FileNotFoundError if there is none, CorruptLog if a byte is wrong."""
     path = f"{directory}/{CATALOG_NAME}"
     return decode(read_file(files, path), path)
 
@@ -149,15 +149,15 @@ def encode(catalog: Catalog) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Catalog:
-    """The inverse of encode; CorruptLog names `path` if a single byte is not what encode wrote, NewerVersion if a newer
-    foldlog wrote it."""
+    """The inverse of `encode`. Raises CorruptLog, naming `path`, if any byte differs from what `encode` wrote,
+    NewerVersion if a newer foldlog wrote it."""
     split = max(0, len(data) - _CHECKSUM_BYTES)
     checksum = _CHECKSUM.fullmatch(data, split)
     if checksum is None:
         raise CorruptLog(path, split, "it does not end with its checksum", _RESTORE)
     if int(checksum["crc"], 16) != crc32c.crc32c(memoryview(data)[:split]):
         raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _RESTORE)
-    # The checksum is right, so what follows was written by some foldlog: a newer one, if it cannot be understood.
+    # The checksum is right, so some foldlog wrote what follows: a newer one, if it cannot be parsed.
     try:
         fields = json.loads(data)
         if fields["version"] != VERSION:
@@ -202,7 +202,7 @@ def _growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
 
 
 def parse_growths(text: str) -> tuple[Growth, ...]:
-    """What `Topic.growths_text` tells. ValueError if it is something else.
+    """Parse the text of `Topic.growths_text`. Raises ValueError if it is something else.
 
     >>> parse_growths('[{"partitions":4,"ends":[10,12]}]')
     (Growth(partitions=4, ends=(10, 12)),)

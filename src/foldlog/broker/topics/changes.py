@@ -1,8 +1,8 @@
-"""Creating, deleting, growing and reconfiguring topics: the steps on disk, in the order that survives a cut.
+"""Creating, deleting, growing and reconfiguring topics: the steps on disk, in an order that survives a power cut.
 
-Replacing the catalog is the moment a change happens. Everything before it can be undone or adopted by the next
-open, everything after it only tidies up. Topics that are made, or deleted, together share one replacement: the file is
-written whole, so that one for each would cost the square of their number.
+A change takes effect when the catalog is replaced. The next open can undo or adopt everything before that; everything
+after it only tidies up. Topics that are created, or deleted, together share one replacement: the file is written whole,
+so one for each would cost the square of their number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 Stopped = Callable[[], bool]
-"""Whether to begin nothing more, since the process is leaving. Asked between topics, and between their partitions."""
+"""Whether to begin nothing more, since the process is ending. Checked between topics, and between their partitions."""
 
 
 def never() -> bool:
@@ -49,7 +49,7 @@ def never() -> bool:
 
 
 class NewTopic(NamedTuple):
-    """A topic that somebody wants."""
+    """A topic to be created."""
 
     name: str
     partitions: int
@@ -57,7 +57,7 @@ class NewTopic(NamedTuple):
 
 
 def plan_creation(catalog: Catalog, wanted: Iterable[NewTopic]) -> list[FoldlogError | None]:
-    """For each why it may not be made, beside the topics there are and those before it; None if it may. Pure."""
+    """For each topic the error, also with regard to those before it in the list; None if there is none. Pure."""
     known = {folded_name(name): name for name in catalog.topics}
     taken = set(catalog.topics)
     partitions = sum(topic.partition_count for topic in catalog.topics.values())
@@ -91,8 +91,8 @@ def _settings_bytes(catalog: Catalog) -> int:
 def _refuse_large_settings(
     name: str, config: TopicConfig, of_all_bytes: int, before: TopicConfig = DEFAULT_CONFIG
 ) -> None:
-    """InvalidConfig, TooManySettings. What takes no more than before is allowed: a directory of an older foldlog may
-    hold more than these."""
+    """Raises InvalidConfig or TooManySettings. Settings no larger than before are allowed: a directory of an older
+    foldlog may hold more than the limits."""
     if config.settings_bytes <= before.settings_bytes:
         return
     if config.settings_bytes > limits.TOPIC_SETTINGS_BYTES_MAX:
@@ -106,8 +106,8 @@ def _refuse_large_settings(
 
 
 class TopicChanges:
-    """The catalog of a directory this process writes. One change at a time; `catalog` may be read by any thread,
-    and is always what is durable, over the `defaults` that this process has for topics.
+    """The catalog of a directory that this process writes. One change at a time; any thread may read `catalog`, which
+    is always the durable one, with this process's `defaults` for topics.
     """
 
     def __init__(
@@ -131,18 +131,18 @@ class TopicChanges:
             checkpoint.reserve(catalog.slot_count() - 1)
 
     def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
-        """As `create_all` with one topic; raises why there is none."""
+        """As `create_all` with one topic; raises the error."""
         (outcome,) = self.create_all([NewTopic(name, partitions, config)])
         if isinstance(outcome, FoldlogError):
             raise outcome
         return outcome
 
     def create_all(self, wanted: Sequence[NewTopic], stopped: Stopped = never) -> list[Topic | FoldlogError]:
-        """For each the topic, or why there is none: one that is refused, or whose directories the disk refuses, does
-        not keep out the others. The catalog is replaced once, for all of them. Durable on return.
+        """Create the topics; for each the topic or the error. One that is refused, or whose directories the disk
+        refuses, does not stop the others. The catalog is replaced once. Durable on return.
 
-        TopicExists, and nothing touched, if there is one of that name; InvalidTopicName if there is one whose name
-        Kafka would not tell from it; LogClosed for those that were not begun, or not done, when `stopped` said so.
+        Errors: TopicExists, with nothing touched, if the name is taken; InvalidTopicName if Kafka could not tell it
+        from an existing one; LogClosed for those not begun, or not finished, when `stopped` returned true.
         """
         with self._changing:
             refusals = plan_creation(self.catalog, wanted)
@@ -176,7 +176,7 @@ class TopicChanges:
     def _with_directories(
         self, new: NewTopic, slots: tuple[int, ...], made: list[str], names: Collection[str], stopped: Stopped
     ) -> Topic | FoldlogError:
-        """The topic, with directories that the catalog can name; `made` has those that were not there before."""
+        """Create the topic's directories; `made` gets those that did not exist before."""
         topic = Topic(new.name, _new_topic_id(), new.config, slots).with_defaults(self._defaults)
         try:
             with _disk_faults(f"topic {new.name!r} could not be created"):
@@ -193,8 +193,8 @@ class TopicChanges:
     def grow(self, name: str, partitions: int, end_of: Callable[[int], int]) -> Topic:
         """Add partitions until there are `partitions`. Durable on return.
 
-        `end_of` gives an older partition's end. It is asked last: a record that a producer routes by the old count
-        after that is not below the remembered end.
+        `end_of` returns an older partition's end. It is called last: a record that a producer still routes by the old
+        count afterwards is not below the remembered end.
         """
         check_partition_count(partitions)
         with self._one_change(f"topic {name!r} could not be given {partitions} partitions"):
@@ -222,8 +222,8 @@ class TopicChanges:
         *,
         validate_only: bool = False,
     ) -> Topic:
-        """Give the topic the settings that `decide` makes of those it has, with no other change in between. Durable on
-        return, and in force for what is appended from then on. With `validate_only`, what it would be."""
+        """Replace the topic's settings by what `decide` makes of them, with no other change in between. Durable on
+        return, and in force for later appends. With `validate_only`, returns the topic as it would be."""
         with self._one_change(f"topic {name!r} could not be changed"):
             topic = self._known(name)
             changed = topic.configured(decide(topic.config)).with_defaults(self._defaults)
@@ -239,10 +239,10 @@ class TopicChanges:
     def delete_all(
         self, names: Sequence[str], partitions: OpenPartitions, stopped: Stopped = never
     ) -> list[Topic | FoldlogError]:
-        """For each the topic that is gone, or why it is not; the catalog is replaced once. Durable on return.
+        """Delete the topics; for each the deleted topic or the error. The catalog is replaced once. Durable on return.
 
-        The topics' partitions are closed first: who still holds one gets LogClosed from it. LogClosed also for the
-        topics that were not begun when `stopped` said so.
+        Partitions are closed first: open handles of them raise LogClosed. Topics not begun when `stopped` returned true
+        get LogClosed, too.
         """
         with self._changing:
             outcomes: dict[str, Topic | FoldlogError] = {}
@@ -273,8 +273,8 @@ class TopicChanges:
                         if stopped():
                             raise _stopped_before(name)
                         topic = self._known(name)
-                        # Closed, and kept so, until the catalog no longer names them: whoever asks meanwhile waits,
-                        # and is then told that there is no such topic, instead of opening a directory that moves.
+                        # Kept closed until the catalog no longer names them: a thread that asks meanwhile waits, and
+                        # then gets UnknownTopic, instead of opening a directory that is being moved.
                         held.enter_context(partitions.closed(keys_of(topic)))
                         with _disk_faults(f"topic {name!r} could not be deleted"):
                             self._directories_away(topic)
@@ -286,29 +286,29 @@ class TopicChanges:
                     self._directories.sync()
                     self._commit(self.catalog.without_topics({topic.name for topic in going}))
             except BaseException:
-                # The new catalog may be in place or not. Only if the old one surely is may the topics go on; else
-                # their directories stay moved away, and the next open settles by what it finds.
+                # The new catalog may be in place or not. Only if the old one is surely in place may the topics go on;
+                # else their directories stay moved away, and the next open decides by the catalog it finds.
                 catalogs.store(self._files, self._path, self.catalog)
                 self._directories.move_back(going)
                 raise
 
     @contextmanager
     def _one_change(self, failure: str) -> Iterator[None]:
-        """Nobody else changes anything meanwhile. What the disk refuses is `failure`, as an error of ours."""
+        """Hold the change lock; an OSError in the block is raised as our own error, with the text `failure`."""
         with self._changing, _disk_faults(failure):
             yield
 
     @contextmanager
     def _new_directories(self) -> Iterator[list[str]]:
-        """The block notes the directories that it makes; they go again if the catalog does not get to name them in it.
+        """The block lists the directories that it creates; they are removed if it fails before the catalog names them.
 
-        Some of them are of a topic that could not be made, and gone already.
+        Some belong to a topic that could not be created, and are gone already.
         """
         made: list[str] = []
         try:
             yield made
         except BaseException:
-            # The new catalog may be in place, and only its name not durable: then it names them until it is undone.
+            # The new catalog may be in place without a durable name: then it names them until it is replaced again.
             if read_file(self._files, f"{self._path}/{CATALOG_NAME}") != catalogs.encode(self.catalog):
                 catalogs.store(self._files, self._path, self.catalog)
             self._directories.remove_made(made)
@@ -322,20 +322,20 @@ class TopicChanges:
             raise
 
     def _tidy(self, topics: Iterable[Topic]) -> None:
-        """After the deletion happened: a fault here leaves rubbish for the next open, not a topic."""
+        """Clean up after a deletion: a fault here leaves files for the next open to remove, not a topic."""
         for topic in topics:
             try:
-                # Readers in other processes hold on to the slot; cleared, it tells them that the partition is gone.
+                # Readers in other processes keep using the slot; once cleared, it shows that the partition is gone.
                 self._checkpoint.clear(*topic.slots)
                 self._directories.remove_moved(topic)
             except (OSError, StorageError) as error:
                 self._report(f"removing the files of deleted topic {topic.name!r}", error)
 
     def _claim_slots(self, count: int) -> tuple[int, ...]:
-        """Free slots, durably those of empty partitions.
+        """Free slots, durably stored as those of empty partitions.
 
-        What a deleted partition left there must not be taken for the new one's, and a new partition not for one
-        whose checkpoint was lost, which would have to be recovered.
+        The state of a deleted partition must not be taken for the new one's, nor a new partition for one whose
+        checkpoint was lost, which would have to be recovered.
         """
         slots = self.catalog.free_slots(count)
         self._checkpoint.reserve(max(slots))
@@ -348,7 +348,7 @@ class TopicChanges:
         return tuple(slots)
 
     def _commit(self, catalog: Catalog) -> None:
-        # One rename decides. In memory afterwards: nobody is told of a topic that a cut could take back.
+        # One rename decides. Published afterwards: no caller sees a topic that a power cut could take back.
         catalogs.store(self._files, self._path, catalog)
         self.catalog = catalog
 
@@ -361,7 +361,7 @@ class TopicChanges:
 
 @contextmanager
 def _disk_faults(failure: str) -> Iterator[None]:
-    """What the disk refuses is `failure`, as an error of ours."""
+    """Raise an OSError in the block as our own error, with the text `failure`."""
     try:
         yield
     except OSError as error:
@@ -377,7 +377,7 @@ def _stopped_before(name: str) -> LogClosed:
 
 
 def _new_topic_id() -> str:
-    """Kafka avoids ids that begin with '-' in its own spelling: on a command line they look like an option."""
+    """A random id. Kafka avoids those that begin with '-' in its spelling: they look like command line options."""
     while True:
         topic_id = uuid.uuid4().hex
         if not kafka_topic_id(topic_id).startswith("-"):

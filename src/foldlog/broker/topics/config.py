@@ -1,11 +1,11 @@
 """Topic settings: Kafka's names, types, ranges and defaults, and the partition settings they stand for.
 
 Two defaults are not Kafka's: `flush.messages` is 1, so that a record is synced before it is acknowledged, and
-`retention.ms` is -1, so that nothing is deleted unless somebody asked for it. The names that begin with `foldlog.` are
-our additions.
+`retention.ms` is -1, so that nothing is deleted unless asked for. The names that begin with `foldlog.` are our
+additions.
 
-Some of Kafka's settings are about replicas, tiered storage or older brokers, and there is nothing here for them to
-act on. Tools set them all the same, so they are checked, kept and listed, and their text says that they do nothing.
+Some of Kafka's settings are about replicas, tiered storage or older brokers, and have no effect here. Tools set them
+all the same, so they are checked, kept and listed, and their text says that they do nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ _COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4"
 class Setting:
     """One row of TOPIC_SETTINGS.
 
-    `kafka_type` is the type Kafka's ConfigDef gives it, `default` and every value are printed as Kafka prints
-    them, `parse` gives that canonical text, and `fields` the LogConfig fields it stands for: none for a setting
-    without effect.
+    `kafka_type` is the type in Kafka's ConfigDef, `default` and all values are printed as Kafka prints them, `parse`
+    returns that canonical text, and `fields` the LogConfig fields it sets: none for a setting without effect.
     """
 
     kafka_type: str
@@ -258,7 +257,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class TopicConfig:
     """A topic's explicit settings, in canonical text, and the partition settings that follow. Immutable.
 
-    `defaults` are the broker's, in force where the topic sets nothing itself; what neither sets is built in.
+    `defaults` are the broker's, used for settings that the topic does not set; the rest is built in.
 
     >>> TopicConfig.parse({"retention.ms": 1000}).log.retention_ms
     1000
@@ -270,7 +269,7 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, settings: Mapping[str, object]) -> TopicConfig:
-        """Check every setting. InvalidConfig names the setting, the value and what is allowed."""
+        """Check every setting. Raises InvalidConfig with the setting, the value and what is allowed."""
         _require_mapping(settings)
         if not settings:
             return DEFAULT_CONFIG
@@ -278,7 +277,7 @@ class TopicConfig:
         return cls(MappingProxyType(texts), _log_config(texts))
 
     def with_changes(self, changes: Mapping[str, object | None]) -> TopicConfig:
-        """These settings with some replaced; None puts one back to its default."""
+        """A copy with some settings replaced; None resets one to its default."""
         _require_mapping(changes)
         for name in changes:
             _setting(name)
@@ -287,14 +286,14 @@ class TopicConfig:
         return TopicConfig.parse(merged).with_defaults(self.defaults)
 
     def with_defaults(self, defaults: Mapping[str, str]) -> TopicConfig:
-        """These settings over the defaults of a broker, which are the `settings` of a TopicConfig."""
+        """A copy with a broker's defaults, which are the `settings` of a TopicConfig."""
         if defaults == self.defaults:
             return self
         return TopicConfig(self.settings, _log_config({**defaults, **self.settings}), defaults)
 
     @property
     def settings_bytes(self) -> int:
-        """What the topic's own settings take: all of them are ASCII."""
+        """Size of the topic's own settings; all of them are ASCII."""
         return sum(len(name) + len(text) for name, text in self.settings.items())
 
     def effective(self) -> dict[str, str]:
@@ -304,7 +303,7 @@ class TopicConfig:
 
 
 DEFAULT_CONFIG: Final = TopicConfig(_NOTHING, LogConfig())
-"""What a topic has that sets nothing: one object, as most topics set nothing."""
+"""The config of a topic that sets nothing: one shared object, as most topics set nothing."""
 
 
 def _log_config(texts: Mapping[str, str]) -> LogConfig:

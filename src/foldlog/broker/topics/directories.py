@@ -1,11 +1,11 @@
-"""The partition directories of a data directory: made before the catalog names them, moved away before it forgets them.
+"""The partition directories of a data directory: created before the catalog names them, moved before it drops them.
 
-Order is everything here, because the catalog is replaced in between:
+The order matters, because the catalog is replaced in between:
 - creating: directories, sync, *catalog*. A cut before the catalog leaves empty directories it does not know;
   the next topic of that name adopts them.
 - deleting: rename to `…-delete`, sync, *catalog*, remove. A cut before the catalog is undone at the next open
   (the catalog still knows the topic id in the name), one after it is finished there.
-A directory that is neither is somebody else's: reported, never touched.
+Any other directory is foreign: reported, never touched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EMPTY_PARTITION_FILES = ("partition.metadata", "leader-epoch-checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an open has to do about directories that the last writer left in between. Names, not paths."""
+    """How an open deals with directories that an interrupted change left. Names, not paths."""
 
     rename_back: tuple[tuple[str, str], ...]
     remove: tuple[str, ...]
@@ -88,11 +88,11 @@ class TopicDirectories:
         other_topics: Iterable[str],
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[str]:
-        """Empty partitions, durable once `sync` has returned; which of their directories were not there before. The
-        catalog does not name them yet.
+        """Create empty partitions, durable once `sync` has returned; returns the directories that did not exist before.
+        The catalog does not name them yet.
 
-        DirectoryInUse if one is there already and holds anything, LogClosed as soon as `stopped` says so. Whatever
-        fails, nothing that was made stays.
+        Raises DirectoryInUse if one exists and holds anything, LogClosed as soon as `stopped` returns true. After a
+        failure nothing that was created stays.
         """
         numbers = list(numbers)
         made = [path for path in (self.path_of(topic, number) for number in numbers) if not self._files.exists(path)]
@@ -113,18 +113,18 @@ class TopicDirectories:
         return made
 
     def sync(self) -> None:
-        """What was made or moved has its name after a power cut, too. Before the catalog counts on it."""
+        """Make the names of created and moved directories durable, before the catalog relies on them."""
         self._files.sync_directory(self._path)
 
     def remove_made(self, paths: Iterable[str]) -> None:
-        """Undo `make`. What the disk does not let go of is left to the next open, which says so."""
+        """Undo `make`. Directories that cannot be removed are left to the next open, which reports them."""
         with suppress(OSError):
             for path in paths:
                 self._remove_tree(path)
             self._files.sync_directory(self._path)
 
     def _refuse_other_case(self, topic: str, numbers: list[int], other_topics: Iterable[str]) -> None:
-        """Where the file system takes 'Orders' and 'orders' for one name, so must we. One of the directories exists."""
+        """Refuse a name that this file system does not tell from another topic's. One of the directories exists."""
         twins = [other for other in other_topics if other != topic and other.casefold() == topic.casefold()]
         if twins:
             raise DirectoryInUse(
@@ -133,7 +133,7 @@ class TopicDirectories:
             )
 
     def _adopt(self, topic: str, number: int) -> None:
-        """Clear a directory that a crash left before the catalog named it; refuse one that holds something."""
+        """Clear a directory that a crash left before the catalog named it; refuse one with other content."""
         path = self.path_of(topic, number)
         try:
             entries = self._files.entries(path)
@@ -149,10 +149,10 @@ class TopicDirectories:
             self._files.unlink(f"{path}/{entry.name}")
 
     def move_away(self, topic: Topic) -> None:
-        """The first half of deleting: durable once `sync` has returned, undone by `move_back` or by the next open."""
+        """First half of deleting: durable once `sync` has returned, undone by `move_back` or by the next open."""
         for number in range(topic.partition_count):
             old = self.path_of(topic.name, number)
-            # Somebody may have removed it by hand, and now wants the topic gone as well.
+            # It may have been removed by hand, before the topic is deleted.
             if self._files.exists(old):
                 self._files.rename(old, self._deleted_path(topic, number))
 
@@ -166,11 +166,11 @@ class TopicDirectories:
         self._files.sync_directory(self._path)
 
     def remove_moved(self, topic: Topic) -> None:
-        """The second half of deleting, after the catalog forgot the topic."""
+        """Second half of deleting, after the catalog dropped the topic."""
         self._remove(deleted_directory(topic.name, number, topic.topic_id) for number in range(topic.partition_count))
 
     def settle(self, settlement: Settlement) -> None:
-        """Carry out what plan_settlement found; durable on return."""
+        """Carry out a plan of `plan_settlement`; durable on return."""
         for old, new in settlement.rename_back:
             self._files.rename(f"{self._path}/{old}", f"{self._path}/{new}")
         if settlement.rename_back:
@@ -183,7 +183,7 @@ class TopicDirectories:
             self._files.sync_directory(self._path)
 
     def _remove_tree(self, path: str) -> bool:
-        """Whether it was there."""
+        """Remove a directory with its content; False if it did not exist."""
         try:
             entries = self._files.entries(path)
         except FileNotFoundError:

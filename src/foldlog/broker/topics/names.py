@@ -1,8 +1,8 @@
-"""Topic names and the directory names made of them: pure functions, no file is touched.
+"""Topic names and the directory names derived from them: pure functions, no file is touched.
 
-A live partition is `<topic>-<partition>`, one being deleted `<topic>-<partition>.<topic id>-delete`, as Kafka
-names its own. Which directories belong to the log is looked up in the catalog; names are taken apart only to
-report what the catalog does not know, and to find the topic id of a deletion that was interrupted.
+A live partition is `<topic>-<partition>`, one being deleted `<topic>-<partition>.<topic id>-delete`, as in Kafka. The
+catalog decides which directories belong to the log; names are parsed only to report directories that are not in the
+catalog, and to find the topic id of an interrupted deletion.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
 
 KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-"""What Apache Kafka's brokers keep in topics, as its class Topic names them; a directory has only the first. Nobody
-else makes, writes or changes any of them: whoever finds one takes it for the broker's own."""
+"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has only the first. Clients
+may not create, write or change them: tools take such a topic for the broker's own."""
 
 INTERNAL_PREFIX: Final = "__"
-"""Topics so named are left out of listings unless asked for."""
+"""Prefix of topics that listings leave out unless asked for."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
@@ -32,21 +32,21 @@ _DELETED_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]*-(?P<partition>[0-9]+)\.
 
 
 class DeletedDirectory(NamedTuple):
-    """What the name of a directory on its way out says about it."""
+    """The parts of the name of a directory that is being deleted."""
 
     partition: int
     topic_id: str
 
 
 def require_text(name: object) -> str:
-    """The name itself, if it could be a topic's at all: before it is looked up, which a list would not survive."""
+    """The name, if it is a string; checked before it is looked up, since a list cannot be."""
     if not isinstance(name, str):
         raise InvalidTopicName(f"a topic name is a string, not {type(name).__name__} {brief_repr(name)}")
     return name
 
 
 def check_topic_name(name: object) -> str:
-    """The name itself, if it is one that Kafka allows; InvalidTopicName otherwise."""
+    """The name, if Kafka allows it; else raises InvalidTopicName."""
     name = require_text(name)
     if not name:
         raise InvalidTopicName("a topic name cannot be empty")
@@ -64,7 +64,7 @@ def check_topic_name(name: object) -> str:
 
 
 def check_user_topic_name(name: object) -> str:
-    """As check_topic_name, and not one that only the log itself may create."""
+    """As `check_topic_name`; also refuses names that only the log itself may create."""
     checked = check_topic_name(name)
     if checked in KAFKA_OWN_TOPICS:
         raise kept_by_the_log(checked, "choose another name")
@@ -76,7 +76,7 @@ def kept_by_the_log(name: str, why: str) -> InvalidTopicName:
 
 
 class OwnTopicChange(StrEnum):
-    """What nobody but the log may do to a topic of its own, and what is said to who tries."""
+    """Changes of the log's own topics that only the log may make, with the text of the refusal."""
 
     DELETE = "it cannot be deleted"
     GROW = "with more partitions it would lose what it keeps"
@@ -85,13 +85,13 @@ class OwnTopicChange(StrEnum):
 
 
 def refuse_own_topic(name: object, change: OwnTopicChange, own: Container[object] = KAFKA_OWN_TOPICS) -> None:
-    """InvalidTopicName for a topic of the log's own, or of a name that only Kafka's brokers give."""
+    """Raises InvalidTopicName for the log's own topics, and for names that only Kafka's brokers use."""
     if isinstance(name, str) and name in own:
         raise kept_by_the_log(name, change.value)
 
 
 def refuse_collision(name: str, known: Iterable[str]) -> None:
-    """InvalidTopicName if another topic has that name but for '.' and '_': Kafka's metrics cannot tell them apart.
+    """Raises InvalidTopicName if another topic differs only in '.' and '_': Kafka's metrics cannot tell them apart.
 
     >>> refuse_collision("orders.eu", ["orders-eu", "orders.eu"])
     """
@@ -105,12 +105,12 @@ def refuse_collision(name: str, known: Iterable[str]) -> None:
 
 
 def folded_name(name: str) -> str:
-    """What Kafka's metrics make of a topic's name."""
+    """The topic's name in Kafka's metrics."""
     return name.replace(".", "_")
 
 
 def refuse_user_write(name: object) -> None:
-    """InvalidTopicName for the log's own topic: a record of somebody else in it can undo what groups committed."""
+    """Raises InvalidTopicName for the log's own topics: another writer's record could undo what groups committed."""
     if isinstance(name, str) and name in KAFKA_OWN_TOPICS:
         raise InvalidTopicName(
             f"topic {name!r} is written by the log itself; commit with a consumer, or move a group with reset_group()"
@@ -126,14 +126,14 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def is_partition_directory(name: str) -> bool:
-    """Whether a directory of that name could be a partition: the catalog says whether it is one."""
+    """Whether a directory of that name could be a partition; the catalog decides whether it is one."""
     return _PARTITION_DIRECTORY.fullmatch(name) is not None
 
 
 def deleted_directory(topic: str, partition: int, topic_id: str) -> str:
-    """Where a partition's directory goes when its topic is deleted.
+    """The name of a partition's directory while its topic is deleted.
 
-    A long topic name is cut, so that the whole stays within a file name: the id says which topic it was.
+    A long topic name is cut to the limit of file names: the id identifies the topic.
     """
     suffix = f"-{partition}.{topic_id}-delete"
     return topic[: limits.FILE_NAME_CHARS_MAX - len(suffix)] + suffix
@@ -145,6 +145,6 @@ def kafka_topic_id(topic_id: str) -> str:
 
 
 def parse_deleted_directory(name: str) -> DeletedDirectory | None:
-    """None if it is not the name of a directory on its way out."""
+    """The parts of the name of a directory that is being deleted; None for other names."""
     match = _DELETED_DIRECTORY.fullmatch(name)
     return DeletedDirectory(int(match["partition"]), match["topic_id"]) if match else None

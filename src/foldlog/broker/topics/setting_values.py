@@ -1,4 +1,4 @@
-"""How the text of a setting becomes a value: what topic settings and broker settings share."""
+"""Parsing of setting values, shared by topic settings and broker settings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from foldlog.records.batch import MAX_INT64
 
 
 class ValueNotAllowedError(Exception):
-    """A value that a setting's parser does not take; who called it makes a sentence that names the setting."""
+    """A setting's parser refuses a value; the caller raises the error that names the setting."""
 
 
 def integer_of(value: object) -> int:
-    """Kafka's ConfigDef takes numbers and their decimal text. A float is taken where nothing is lost by it.
+    """An integer, as Kafka's ConfigDef takes it: a number or its decimal text; a float only if it is integral.
 
     >>> integer_of(" -1 "), integer_of(2.0)
     (-1, 2)

@@ -1,1 +1,1 @@
-"""Consumers: what they promise, how they read a directory, and their places in groups."""
+"""Consumers: their interface, how they read a directory, and their membership in groups."""

@@ -1,7 +1,7 @@
-"""Waiting for records without asking again and again.
+"""Waiting for records without busy polling.
 
-In the process that writes, partitions call back when they have moved. A reading process has nobody to call it: it
-looks at the checkpoint again after a pause, short at first, longer while nothing happens.
+In the writing process, partitions call back when they have moved. A reading process gets no calls: it looks at the
+checkpoint again after a pause, short at first, longer while nothing happens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AnyPartition = Partition | FollowedPartition
 
 
 class Arrivals:
-    """What one waiter waits for. `ring` may come from any thread; the rest belongs to the waiter.
+    """Wakes one waiting reader. `ring` may be called from any thread; the rest belongs to the reader.
 
     To miss nothing: `reset`, then look, then `wait`.
     """
@@ -49,7 +49,7 @@ class Arrivals:
             partition.unwatch(self.ring)
 
     def close(self) -> None:
-        """Let go of all partitions, and wake whoever waits."""
+        """Unwatch all partitions, and wake the waiting thread."""
         self._end()
         self.is_closed = True
         self._arrived.set()

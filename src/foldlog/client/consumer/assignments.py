@@ -1,5 +1,5 @@
-"""What a member of a group holds, and how shares are made and taken: the same for members of this process's own broker
-and for those of one that another process runs.
+"""What a member of a group holds, and how partitions are assigned: shared by members of this process's own broker and
+of a broker in another process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from foldlog.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a member holds in one generation. `since` tells from which generation on it has held it without a break."""
+    """What a member holds in one generation. `since`: the generation from which on it has held it without a break."""
 
     member_id: str
     generation: int
@@ -50,7 +50,7 @@ NOTHING_HELD = Held(NO_MEMBER, NO_GENERATION, {})
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One consumer's place in its group. Written by who drives its membership, `held` read by anybody."""
+    """One consumer's membership in its group. Written by the thread that drives it; `held` is read by any thread."""
 
     group: str
     topics: tuple[str, ...]
@@ -59,23 +59,23 @@ class Member:
     max_poll_interval_ms: int
     wake: Callable[[], None]
     before_rebalance: Callable[[], None]
-    """Commits what was dealt with; called on the thread that starts a rebalance, before it does."""
+    """Commits handled records; called on the thread that starts a rebalance, before it does."""
     is_busy: Callable[[], bool]
-    """Whether records were handed out that were not dealt with yet. Called on the thread that drives the membership."""
+    """Whether handed-out records are not handled yet. Called on the thread that drives the membership."""
     begins_at_end: bool = False
-    """Where nothing is committed, by its auto_offset_reset."""
+    """Whether it begins at the end where nothing is committed, by its auto_offset_reset."""
     held: Held = NOTHING_HELD
     starts: dict[TopicPartition, int] = field(default_factory=dict)
-    """The high watermark of each partition when it was given to this member: where "latest" is."""
+    """The high watermark of each partition when it was assigned to this member: the position of "latest"."""
     refusal: FoldlogError | None = None
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
     is_joining: bool = False
-    """Nothing is handed out meanwhile: it might be given to another."""
+    """Nothing is handed out meanwhile: it might be assigned to another member."""
     is_called: bool = False
     """The group rebalances, and waits for this member to be polled."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Partitions of its topics when it last was given some: later ones are read from their start."""
+    """Partition counts of its topics at its last assignment: later partitions are read from their start."""
 
     def lose_place(self) -> None:
         """It is no member any more, and holds nothing: it was silent for too long, or left."""
@@ -85,7 +85,7 @@ class Member:
 
 
 def beginnings(members: Iterable[Member]) -> dict[TopicPartition, int]:
-    """Where those of them that begin at the end have their ends."""
+    """The start offsets of those members that begin at the end."""
     return {
         partition: member.starts[partition]
         for member in members
@@ -96,7 +96,7 @@ def beginnings(members: Iterable[Member]) -> dict[TopicPartition, int]:
 
 
 def offered_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
-    """What the member joins with: for each of its assignors what it wants, and what it holds."""
+    """The member's join metadata: for each of its assignors what it wants, and what it holds."""
     held = member.held
     owned = tuple(held.since)
     subscription = Subscription(
@@ -109,13 +109,13 @@ def offered_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
 
 
 def subscriptions_of(members: Iterable[JoinedMember]) -> dict[str, Subscription]:
-    """What everybody wants, by member id, for the leader."""
+    """All members' subscriptions by member id, for the leader."""
     subscriptions: dict[str, Subscription] = {}
     for one in members:
         try:
             wanted = decode_subscription(one.metadata)
         except MalformedBytes:
-            wanted = Subscription(())  # a member of another make that we cannot understand gets nothing
+            wanted = Subscription(())  # a member with an unknown format gets nothing
         subscriptions[one.member_id] = replace(wanted, group_instance_id=one.group_instance_id)
     return subscriptions
 
@@ -123,14 +123,14 @@ def subscriptions_of(members: Iterable[JoinedMember]) -> dict[str, Subscription]
 def shares(
     backend: DirectoryBroker, protocol: str | None, subscriptions: Mapping[str, Subscription]
 ) -> dict[str, bytes]:
-    """The leader's task: who reads what."""
+    """The leader's task: the assignment of each member."""
     counts = counts_of(backend, (topic for wanted in subscriptions.values() for topic in wanted.topics))
     assigned = ASSIGNORS[protocol or ""](subscriptions, counts)
     return {member_id: encode_assignment(Assignment(tuple(partitions))) for member_id, partitions in assigned.items()}
 
 
 def take_share(backend: DirectoryBroker, member: Member, generation: int, assignment: bytes) -> None:
-    """The member has been given its share; its consumer finds it in `held`."""
+    """Give the member its assignment; its consumer finds it in `held`."""
     before = member.held.since if member.held.member_id == member.member_id else {}
     since: dict[TopicPartition, int] = {}
     for topic, number in decode_assignment(assignment).partitions:
@@ -147,7 +147,7 @@ def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartit
     try:
         log = backend.partition(*partition)
     except (CorruptLog, UnknownTopic):
-        return  # the consumer meets it when it begins to read, and says so
+        return  # the consumer reports it when it begins to read
     appeared_later = partition.partition >= member.counts.get(partition.topic, partition.partition + 1)
     member.starts[partition] = log.log_start_offset if appeared_later else log.high_watermark
 
@@ -155,7 +155,7 @@ def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartit
 def commit_as_member(
     backend: DirectoryBroker, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
+    """Durable on return. Raises NotAssigned, with nothing committed, if a partition is not the member's."""
     while True:
         held = member.held
         lost = [partition for partition in offsets if partition not in held.since]
@@ -184,7 +184,7 @@ def counts_of(backend: DirectoryBroker, topics: Iterable[str]) -> dict[str, int]
 
 
 def topic_or_none(backend: DirectoryBroker, name: str) -> Topic | None:
-    """The topic, unless it was deleted."""
+    """The topic, or None if it was deleted."""
     try:
         return backend.topic(name)
     except UnknownTopic:
@@ -200,8 +200,8 @@ def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigne
 
 
 def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:
-    """`method` without keeping its object alive, and None after that: a dropped consumer must not live on in its
-    group."""
+    """A call of `method` that does not keep its object alive, and returns None once that is gone: a dropped consumer
+    must not live on in its group."""
     weak = weakref.WeakMethod(method)
 
     def call() -> Any:

@@ -1,8 +1,8 @@
-"""Who reads which partition: pure functions from subscriptions to an assignment.
+"""Assignors: pure functions from subscriptions to an assignment of partitions.
 
-The group's leader runs one of them; which one, the group chose by votes. Names are Kafka's, so that groups of
-mixed makes agree on what the name means. All are deterministic: static members first, by their instance id,
-then the others by member id; topics by name.
+The group's leader runs the one that the group chose by votes. Names are Kafka's, so that groups of mixed clients agree
+on their meaning. All are deterministic: static members first, by their instance id, then the others by member id;
+topics by name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEFAULT_ASSIGNOR = STICKY
 
 
 def assign_range(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assignments:
-    """Each topic cut into contiguous ranges over its subscribers; the first ones get one more.
+    """Each topic is split into contiguous ranges over its subscribers; the first ones get one more.
 
-    Partition n of two equally sized topics goes to the same member, which is what joins by key want.
+    Partition n of two equally sized topics goes to the same member, as joins by key need it.
     """
     assigned: Assignments = {member: [] for member in members}
     for topic, subscribers in _subscribers(members, partitions).items():
@@ -58,10 +58,10 @@ def assign_round_robin(members: Mapping[str, Subscription], partitions: Mapping[
 def assign_sticky(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assignments:
     """As balanced as the subscriptions allow, moving as few partitions as that takes.
 
-    Everybody keeps what it owns; what is free goes to the least loaded subscriber; then partitions move from
-    the loaded to the idle until no chain of moves makes it better. With equal subscriptions the loads differ
-    by at most one and the number of moves is minimal; with unequal ones the balance is optimal, the number of
-    moves is not promised to be.
+    Each member keeps what it owns; free partitions go to the least loaded subscriber; then partitions move from loaded
+    to idle members until no chain of moves improves the balance. With equal subscriptions the loads differ by at most
+    one and the number of moves is minimal; with unequal ones the balance is optimal, the number of moves not
+    necessarily.
     """
     return _StickyBalance(members, partitions).solve()
 
@@ -83,7 +83,7 @@ def _in_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 def _subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[str, list[str]]:
-    """Topic to members, both in order, for existing topics that somebody wants."""
+    """Topic to members, both in order, for existing topics with subscribers."""
     subscribers: dict[str, list[str]] = {topic: [] for topic in sorted(partitions)}
     for member in _in_order(members):
         for topic in dict.fromkeys(members[member].topics):
@@ -93,22 +93,22 @@ def _subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, i
 
 
 def _claims(subscription: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
-    """What the member says it holds, and since which generation."""
+    """The partitions that the member says it holds, and since which generation."""
     if subscription.owned or not subscription.user_data:
         return subscription.owned, subscription.generation
     try:
         return decode_sticky_user_data(subscription.user_data)
     except MalformedBytes:
-        # User data belongs to whoever wrote it; what is not Kafka's sticky form tells us nothing.
+        # User data has the format of its writer; other formats than Kafka's sticky one are ignored.
         return (), subscription.generation
 
 
 class _StickyBalance:
     """One run of the sticky assignor. Mutable, used once.
 
-    Balancing is an optimal semi-matching: an edge from member a to b exists where a holds a partition of a
-    topic that b wants too; a path from a member to one that holds at least two fewer improves the balance by
-    handing one partition along each edge. Where no such path exists, the balance is optimal.
+    Balancing is an optimal semi-matching: there is an edge from member a to b if a holds a partition of a topic that b
+    wants too; a path from a member to one that holds at least two fewer improves the balance by moving one partition
+    along each edge. If no such path exists, the balance is optimal.
     """
 
     def __init__(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> None:
@@ -131,7 +131,7 @@ class _StickyBalance:
         }
 
     def _previous_owners(self) -> dict[TopicPartition, str]:
-        """Valid claims; the newest generation wins. Equal claims cancel out: nobody can tell who is right."""
+        """Valid claims; the newest generation wins. Equal claims cancel out: there is no telling which is right."""
         best: dict[TopicPartition, tuple[int, str | None]] = {}
         wanted = {topic: set(members) for topic, members in self._subscribers.items()}
         for member in self._order:
@@ -151,15 +151,15 @@ class _StickyBalance:
         self._load[member] += 1
 
     def _place_free_partitions(self) -> None:
-        # Topics with the fewest takers first: the others can still go elsewhere.
+        # Topics with the fewest subscribers first: the others have more choices.
         for topic in sorted(self._subscribers, key=lambda name: (len(self._subscribers[name]), name)):
             for number in range(self._partitions[topic]):
                 if (topic, number) not in self._owner_before:
                     self._give(min(self._subscribers[topic], key=self._load.__getitem__), topic, number)
 
     def _balance(self) -> None:
-        # A member from which no better one can be reached is settled, and so is all it reaches: loads there are
-        # at least its own less one, and every later source has no more than it. So they are never searched again.
+        # A member from which no improvement can be reached is settled, and so is all it reaches: loads there are at
+        # least its own less one, and every later source has no more than it. So they are never searched again.
         settled: set[str] = set()
         while True:
             sources = [member for member in self._order if member not in settled]
@@ -197,7 +197,7 @@ class _StickyBalance:
         return None, reached
 
     def _move(self, giver: str, topic: str, taker: str) -> None:
-        """Prefer to give back what the taker had, then what the giver had not; keep the low numbers."""
+        """Move a partition: preferably one that the taker had, then one the giver did not have; high numbers first."""
         held = self._held[giver][topic]
 
         def rank(number: int) -> tuple[bool, bool, int]:

@@ -1,7 +1,7 @@
-"""The Consumer: reads topics forward, alone or as a member of a group, and keeps its place there.
+"""The Consumer: reads topics forward, alone or as a member of a group, and keeps its position there.
 
-What it promises stands here; how it is done, in `consumption.py` for a directory and in
-`backends/cluster/consumption.py` for a cluster.
+This module has what it promises; `consumption.py` implements it for a directory, `backends/cluster/consumption.py` for
+a cluster.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Consumer:
     With a group, the group's members share the partitions of their topics, and the group's committed offsets survive a
     restart. Without one, it reads all partitions of its topics by itself and commits nothing.
 
-    Belongs to one thread, as in Kafka; only `close` may come from another. A consumer that stands still blocks
-    nobody: not producers, not other readers, not retention.
+    Belongs to one thread, as in Kafka; only `close` may be called from another. A consumer that stands still blocks
+    nothing: not producers, not other readers, not retention.
 
-    Auto-commit (with a group, unless switched off) commits only what was handed out before the current `poll`: what
-    you are working on is not committed until you ask for more. So a crash repeats records, and loses none. `close`
-    counts the last poll's records as dealt with; leaving a `with` block by an exception does not. In a `for` loop a
-    record counts as dealt with when the next one is asked for.
+    Auto-commit (with a group, unless switched off) commits only what was handed out before the current `poll`: records
+    that you are working on are not committed until you ask for more. So a crash repeats records, and loses none.
+    `close` counts the last poll's records as handled; leaving a `with` block by an exception does not. In a `for` loop
+    a record counts as handled when you ask for the next one.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -60,9 +60,9 @@ class Consumer:
             self.subscribe(topics)
 
     def is_cut_off(self) -> bool:
-        """Whether nobody answers whom it reads from. It reads on by itself when somebody does; a directory always does.
+        """Whether the brokers are unreachable now; always False for a directory. Reading resumes by itself.
 
-        A cluster is asked where connections have broken, which takes some seconds.
+        After a broken connection the cluster is asked, which takes some seconds.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -75,10 +75,10 @@ class Consumer:
     # --- what to read ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | str) -> None:
-        """Read these topics, in place of what was read before. With a group, joins it: on return it has its share (on a
-        cluster, unless other members keep the group waiting for long).
+        """Read these topics, in place of the present ones. With a group, joins it: on return it has its assignment (on
+        a cluster, unless other members keep the group waiting for long).
 
-        UnknownTopic if one does not exist; partitions that a topic gains later are read too, from their start.
+        Raises UnknownTopic if one does not exist; partitions that a topic gains later are read too, from their start.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -98,7 +98,7 @@ class Consumer:
         self._reading.subscribe(names)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group. An auto-committing consumer commits what it has handed out.
+        """Stop reading, and leave the group. An auto-committing consumer commits what it has handed out.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -113,7 +113,7 @@ class Consumer:
         self._reading.let_go()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, without the group deciding. With a group, its committed offsets are used.
+        """Read exactly these partitions, without the group's assignment. With a group, its committed offsets are used.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -148,8 +148,8 @@ class Consumer:
         """The next records, at most `max_records` (default: the consumer's own), oldest first in each partition.
 
         Waits up to `timeout_ms` for a first one (None: until there is one), and returns [] if none came. Partitions
-        take turns, so that a busy one cannot starve the others. Asking for more is how an auto-committing consumer
-        says that it has dealt with what it was given before.
+        take turns, so that a busy one cannot starve the others. For an auto-committing consumer, a poll means that the
+        records of the one before are handled.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -191,7 +191,7 @@ class Consumer:
     # --- moving about ---------------------------------------------------------------------------------------------
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Hand out `offset` next. Whether the log still holds it shows when it is read.
+        """Hand out `offset` next. Whether the log still holds it is checked when it is read.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -221,7 +221,7 @@ class Consumer:
             cursor.seek(cursor.log.log_start_offset)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Hand out only what is written from now on, in these partitions or in all that are assigned.
+        """Hand out only records written from now on, in these partitions or in all that are assigned.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -236,7 +236,7 @@ class Consumer:
             cursor.seek(cursor.log.acknowledged_end())
 
     def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
-        """Hand out the first record at or after `timestamp_ms` next; the end of the log where there is none.
+        """Hand out the first record at or after `timestamp_ms` next; the end of the log if there is none.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -318,12 +318,12 @@ class Consumer:
         *,
         metadata: str = "",
     ) -> None:
-        """Keep the group's place: all that was handed out, or up to and with one record, or the offsets given.
+        """Commit the group's position: all that was handed out, or up to and including one record, or given offsets.
 
-        An offset is the next one to read, so one more than that of the last record dealt with. `metadata` is a note
-        kept beside it. Durable on return. NotAssigned names the partitions that this member does not hold (any more):
-        with `offsets` nothing is then committed; without, all that it still holds is, so that the error only tells
-        which records somebody else will see again.
+        An offset is the next one to read: one more than that of the last handled record. `metadata` is stored beside
+        it. Durable on return. Raises NotAssigned with the partitions that this member does not hold (any more): with
+        `offsets` nothing is then committed; without, all that it still holds is, and the error says which records
+        another member will see again.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -346,7 +346,7 @@ class Consumer:
             self._reading.commit(commit_entries(offsets, metadata))
 
     def committed(self, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """What the group has committed in this partition, durably; None if it has not.
+        """The group's committed offset in this partition; None if there is none.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -361,9 +361,9 @@ class Consumer:
         return self._reading.committed(TopicPartition(topic, partition))
 
     def close(self) -> None:
-        """Leave the group and let go of everything. An auto-committing consumer first commits all it handed out.
+        """Leave the group and release everything. An auto-committing consumer first commits all it handed out.
 
-        May come from another thread: a `poll` that waits then returns []. Closing twice is fine.
+        May be called from another thread: a waiting `poll` then returns []. Closing twice is fine.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -378,7 +378,7 @@ class Consumer:
         if self._refusal is not None:
             return
         self._refusal = LogClosed
-        # First, so that a poll which waits in another thread lets go of the lock for good.
+        # First, so that a poll waiting in another thread releases the lock for good.
         self._reading.arrivals.close()
         self._reading.let_go()
 
@@ -391,11 +391,11 @@ class Consumer:
         if kind is None:
             self.close()
         else:
-            # What was handed out last may be what failed: it is not counted as dealt with.
+            # The records handed out last may have caused the failure: they do not count as handled.
             self._close()
 
     def _forked(self) -> None:
-        """In a forked child: the place in the group and the open files are the parent's."""
+        """In a forked child: the membership and the open files are the parent's."""
         self._refusal = WrongProcess
         self._reading.forked()
 
@@ -407,7 +407,7 @@ class Consumer:
         raise LogClosed("the consumer is closed; make another with log.consumer()")
 
     def _count_as_handled(self) -> None:
-        """Asking for more says that what was handed out before has been dealt with."""
+        """A request for more means that the records handed out before are handled."""
         self._holds_one = False
         self._reading.count_as_handled()
 

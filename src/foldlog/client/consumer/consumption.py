@@ -1,4 +1,4 @@
-"""How a consumer of a directory reads: its cursors, whose turn it is, its place in the group, and what it commits."""
+"""How a consumer of a directory reads: its cursors, their turns, its membership in the group, and its commits."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from foldlog.records.loops import Record
 _log = logging.getLogger("foldlog")
 
 _SERVE_INTERVAL_MS = 500.0
-"""How often polls give a sign of life to the group: taking the group's lock at every poll would cost more than it."""
+"""How often polls send a sign of life to the group: taking the group's lock at every poll would cost more."""
 
 
 _BUSY_WAIT_S = 0.05
-"""Who looks for records holds the lock for less; who closes the consumer holds it while it waits for who asks."""
+"""Reading holds the lock for less; a thread that closes the consumer holds it while it waits for the caller of this."""
 
 _LOOK_INTERVAL_MS = 20.0
-"""How often a `for` loop looks around: at grown topics, at its group, at commits that are due."""
+"""How often a `for` loop checks for grown topics, its group, and due commits."""
 
 
 class Consumption:
-    """The state of one consumer. Belongs to its thread, but for `let_go` and `commit_handled`, see there.
+    """The state of one consumer. Belongs to its thread, except `let_go`, `is_busy` and `commit_handled`, see there.
 
     Its lock is held while records are looked for, not while they are waited for; it comes before the group's lock.
     """
@@ -77,8 +77,8 @@ class Consumption:
         self._adopted: Held = NOTHING_HELD
         self._problems: deque[FoldlogError] = deque()
         self._topic_ids: dict[str, str] = {}
-        self._awaited: set[TopicPartition] = set()  # ours, but their topic was deleted; it may be created again
-        self._damaged: set[TopicPartition] = set()  # ours, but refused; this has been said
+        self._awaited: set[TopicPartition] = set()  # assigned, but their topic was deleted; it may be created again
+        self._damaged: set[TopicPartition] = set()  # assigned, but refused; already reported
         self._next_look_ms = 0.0
         self._next_serve_ms = 0.0
         self._unclosed: weakref.finalize[[Member], Consumption] | None = None
@@ -90,7 +90,7 @@ class Consumption:
     # --- what is read ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Read all of these topics, or the group's share of them."""
+        """Read all of these topics, or the group's assignment of them."""
         if self._group is not None and self._broker.read_only:
             raise ReadOnly(
                 "joining a group writes to the log, which was opened with mode='r'; assign() partitions to read on from"
@@ -128,7 +128,7 @@ class Consumption:
         self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
 
     def let_go(self) -> None:
-        """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
+        """Read nothing: commit handled records, leave the group, drop the cursors. Any thread."""
         with self._lock:
             try:
                 self.commit_handled()
@@ -143,7 +143,7 @@ class Consumption:
             try:
                 self._memberships.leave(member)
             except LogClosed:
-                pass  # the log was closed under us, and its groups with it
+                pass  # the log was closed, and its groups with it
         for cursor in list(self._cursors.values()):
             self._drop_cursor(cursor)
         self._topics = ()
@@ -155,9 +155,9 @@ class Consumption:
         self._problems.clear()
 
     def is_busy(self) -> bool:
-        """Whether what was handed out is not all dealt with: committed, or, where that happens by itself, followed by
-        another poll. Called on the thread that drives the membership, which must not wait for a consumer that is just
-        being closed."""
+        """Whether handed-out records are not all handled: committed or, with auto-commit, followed by another poll.
+        Called on the thread that drives the membership, which must not wait for a consumer that is just being
+        closed."""
         if not self._lock.acquire(timeout=_BUSY_WAIT_S):
             return True
         try:
@@ -178,13 +178,13 @@ class Consumption:
         return set(self._member.held.since)
 
     def cursor(self, topic: str, number: int) -> Cursor:
-        """The cursor of an assigned partition; NotAssigned if it is not."""
+        """The cursor of an assigned partition. Raises NotAssigned if it is not assigned."""
         self._adopt_if_changed()
         partition = TopicPartition(topic, number)
         # True is 1 to a dictionary, and no partition.
         cursor = self._cursors.get(partition) if type(number) is int else None
         if cursor is None:
-            self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
+            self._broker.partition(topic, number)  # raises if there is no such partition
             raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
         return cursor
 
@@ -221,20 +221,20 @@ class Consumption:
                 self.arrivals.found()
                 return records
             if not has_asked:
-                has_asked = True  # once is enough: what is acknowledged later was not when this was called
+                has_asked = True  # once is enough: later acknowledgements came after this call
                 if self._has_acknowledged():
                     continue
             remaining_ms = None if deadline_ms is None else deadline_ms - self._now_ms()
             if remaining_ms is not None and remaining_ms <= 0:
                 return []
-            # Groups, and topics that grow or are deleted, are looked after while waiting, too.
+            # Groups, and topics that grow or are deleted, are checked while waiting, too.
             pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
             if not self.arrivals.wait(pause_ms) and pause_ms == remaining_ms:
                 return []
 
     def _has_acknowledged(self) -> bool:
-        """Whether something lies before this consumer that was acknowledged, and is durable only now that it is asked
-        for: a poll that finds nothing must not deny it."""
+        """Whether there are acknowledged records ahead of this consumer that became durable only by this call: a poll
+        that finds nothing must not deny them."""
         if self._member is not None and self._member.is_joining:
             return False
         return any(not one.is_paused and one.problem is None and one.is_behind() for one in self._turns)
@@ -242,7 +242,7 @@ class Consumption:
     def next_record(self) -> Record | None:
         """The next record, however long it takes; None once the consumer is closed.
 
-        Between two looks around, which cost more than a record does, only a changed assignment is noticed.
+        Between two full checks, which cost more than a record, only a changed assignment is noticed.
         """
         if self._now_ms() < self._next_look_ms and (self._member is None or self._member.held is self._adopted):
             with self._lock:
@@ -256,11 +256,11 @@ class Consumption:
     def _take(self, limit: int) -> list[Record]:
         """Up to `limit` records, beginning with the partition whose turn it is."""
         if self._member is not None and self._member.is_joining:
-            return []  # the share is being given out anew: what is handed out now, somebody else would be given too
+            return []  # partitions are being reassigned: another member might get these records, too
         turns = self._turns
         taken: list[Record] = []
         fetch_bytes = max(FETCH_BYTES_MIN, min(READ_CHUNK_BYTES, CONSUMER_BUFFER_BYTES // (len(turns) or 1)))
-        idle = 0  # partitions in a row that had nothing
+        idle = 0  # consecutive partitions without records
         while limit > 0 and idle < len(turns):
             cursor = turns[self._turn % len(turns)]
             self._turn += 1
@@ -271,13 +271,13 @@ class Consumption:
                 found = cursor.take(limit, fetch_bytes)
             except FoldlogError as error:
                 if taken:
-                    self._turn -= 1  # it is first next time, and raises then
+                    self._turn -= 1  # it comes first next time, and raises then
                     break
                 if cursor.partition in self._follow_topics():
                     return self._take(limit)
                 if not isinstance(error, LogClosed):
                     raise
-                # The log is open, as we could look at its topics, so this one is just being deleted.
+                # The log is open, since its topics could be read, so this topic is just being deleted.
                 found = self._reopened(cursor)
             if found:
                 idle = 0
@@ -287,7 +287,7 @@ class Consumption:
         return taken
 
     def _reopened(self, cursor: Cursor) -> list[Record]:
-        """Nothing yet. If the deletion fails, its partitions are opened again: read on there."""
+        """Returns nothing yet. If the deletion fails, its partitions are opened again: read on there."""
         with suppress(UnknownTopic, UnknownPartition):
             log = self._broker.partition(*cursor.partition)
             if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:
@@ -299,7 +299,7 @@ class Consumption:
     # --- the group, and topics that grow --------------------------------------------------------------------------
 
     def _look_around(self) -> None:
-        """What every poll looks after: the group, topics that grew, commits that are due."""
+        """The checks of every poll: the group, topics that grew, due commits."""
         self._follow_topics()
         topics_now = self._topics_now()
         if topics_now != self._topics_seen:
@@ -318,7 +318,7 @@ class Consumption:
             self.commit_handled()
 
     def _read_new_partitions(self, known_ids: set[str]) -> None:
-        """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it.
+        """Without a group: read partitions that subscribed topics have gained, from their start.
 
         A topic that was deleted and created again has gained nothing: it is another one, for auto_offset_reset.
         """
@@ -329,9 +329,9 @@ class Consumption:
                 self._add_cursors(new, dict.fromkeys(new, 0) if topic.topic_id in known_ids else {})
 
     def _follow_topics(self) -> set[TopicPartition]:
-        """Let go of topics that were deleted, and begin anew in those that were created again under their names.
+        """Drop cursors of deleted topics, and begin anew in topics that were created again under their names.
 
-        Answers which cursors were dropped. Nothing that was known of an old topic holds for the new one.
+        Returns the partitions of dropped cursors. Nothing known of an old topic holds for the new one.
         """
         gone = [name for name, topic_id in list(self._topic_ids.items()) if self._topic_id(name) != topic_id]
         dropped: set[TopicPartition] = set()
@@ -343,7 +343,7 @@ class Consumption:
             self._awaited.update(dropped, (one for one in self._damaged if one.topic == name))
             self._damaged -= self._awaited
             if not self._topics and self._topic_id(name) is None:
-                # Who named the partition is told; who subscribed finds that the assignment has shrunk.
+                # Reported if the partition was assigned explicitly; a subscriber sees that the assignment has shrunk.
                 self._problems.append(UnknownTopic(name))
         if self._awaited:
             known = {name: topic_or_none(self._broker, name) for name in {one.topic for one in self._awaited}}
@@ -363,7 +363,7 @@ class Consumption:
             self._adopt(member)
 
     def _adopt(self, member: Member) -> None:
-        """Follow the group: drop cursors of what is lost, add cursors for what is new, keep the others as they are."""
+        """Follow the group: drop cursors of lost partitions, add cursors for new ones, keep the others as they are."""
         held = member.held
         self._adopted = held
         for cursor in list(self._cursors.values()):
@@ -377,8 +377,8 @@ class Consumption:
         self._add_cursors(new, member.starts)
 
     def _add_cursors(self, partitions: list[TopicPartition], latest: Mapping[TopicPartition, int]) -> None:
-        """Begin to read these. A damaged one is said to be so by the next poll, once; the others are read meanwhile."""
-        # The ids first: if a topic is replaced while we look, the cursors belong to the old one, and are dropped soon.
+        """Begin to read these. The next poll reports a damaged one, once; the others are read meanwhile."""
+        # The ids first: if a topic is replaced meanwhile, the cursors belong to the old one, and are dropped soon.
         for name in {partition.topic for partition in partitions}:
             topic_id = self._topic_id(name)
             if topic_id is not None:
@@ -444,21 +444,21 @@ class Consumption:
         return None if topic is None else topic.topic_id
 
     def count_as_handled(self) -> None:
-        """What was handed out so far has been dealt with."""
+        """Mark all records handed out so far as handled."""
         if self._auto_commits:
             for cursor in self._turns:
                 cursor.handled = cursor.position
 
     def count_last_as_handled(self) -> None:
-        """A single record was, in a loop that takes one at a time."""
+        """Mark the last record as handled, in a loop that takes one at a time."""
         if self._served is not None:
             self._served.handled = self._served.position
 
     def commit_handled(self) -> None:
-        """Commit what was dealt with, if this consumer commits by itself.
+        """Commit handled records, if this consumer auto-commits.
 
-        Called by its own thread, and by one that is about to make the group rebalance: it only reads cursors, whose
-        fields are replaced whole, and what it misses is handed out again.
+        Called by its own thread, and by one that is about to start a rebalance: it only reads cursors, whose fields are
+        replaced whole, and what it misses is handed out again.
         """
         if not self._auto_commits:
             return
@@ -467,13 +467,13 @@ class Consumption:
             try:
                 self._commit_moved()
             except (UnknownTopic, UnknownPartition):
-                self._commit_moved()  # a topic was deleted since we looked: without it
+                self._commit_moved()  # a topic was deleted since the check: without it
         except (GroupError, StorageError, LogClosed, UnknownTopic, UnknownPartition) as error:
-            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+            # Nothing is lost: a reader that continues from the older commit sees these records again.
             _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
 
     def _commit_moved(self) -> None:
-        # Also where nothing was read yet: who comes back finds what was written since, not a new "latest".
+        # Also if nothing was read yet: a returning member finds what was written since, not a new "latest".
         turns = [one for one in self._turns if one.handled != one.committed and one.problem is None]
         topic_ids = {name: self._topic_id(name) for name in {one.partition.topic for one in turns}}
         moved = {
@@ -487,7 +487,7 @@ class Consumption:
             self._commit(moved)
 
     def commit_all(self, metadata: str) -> None:
-        """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
+        """Commit all that was handed out and is still assigned; raises NotAssigned with the partitions that are not."""
         self._check_group()
         self._adopt_if_changed()
         places = {
@@ -506,7 +506,7 @@ class Consumption:
         self._check_group()
         replaced = sorted(self._follow_topics() & offsets.keys())
         for topic, number in replaced:
-            self._broker.topic(topic)  # UnknownTopic, if it was not created again
+            self._broker.topic(topic)  # raises UnknownTopic, if it was not created again
             raise NotAssigned(
                 f"topic {topic!r} was deleted and created again: what was read in {topic}-{number} was the old topic's,"
                 " and cannot be committed in the new one"
@@ -514,13 +514,13 @@ class Consumption:
         self._commit(offsets)
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """From any thread, see `commit_handled`."""
+        """Any thread, see `commit_handled`."""
         if self._member is not None:
             self._memberships.commit(self._member, offsets)
         else:
             missing = [partition for partition in offsets if partition not in self._cursors]
             for topic, number in missing:
-                self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
+                self._broker.partition(topic, number)  # raises if there is no such partition
             if missing:
                 raise not_assigned(missing, self._group or "")
             try:
@@ -533,7 +533,7 @@ class Consumption:
             cursor = self._cursors.get(partition)
             if cursor is not None:
                 cursor.committed = place.offset
-                # Or the next commit that happens by itself would take the group back.
+                # Else the next auto-commit would take the group back.
                 cursor.handled = max(cursor.handled, place.offset)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:

@@ -1,4 +1,4 @@
-"""A consumer's place in one partition: what it has handed out, and what it has decoded ahead."""
+"""A consumer's position in one partition: what it has handed out, and what it has decoded ahead."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ RESETS = ("latest", "earliest", "none")
 class Cursor:
     """Reads one partition forward. Belongs to its consumer's thread.
 
-    `position` is the next offset to hand out; all below `handled` has been dealt with, as far as auto-commit is
-    concerned. A slice of the log is decoded whole, once, and handed out in pieces: the loop over records is compiled,
-    the loop over polls is not.
+    `position` is the next offset to hand out; for auto-commit, all below `handled` is handled. A slice of the log is
+    decoded whole, once, and handed out in pieces: the loop over records is compiled, the loop over polls is not.
     """
 
     __slots__ = (
@@ -54,18 +53,18 @@ class Cursor:
         deserializers: tuple[Deserializer | None, Deserializer | None],
     ) -> None:
         self.partition = partition
-        self.topic_id = topic_id  # a topic of the same name that has another id is another topic
+        self.topic_id = topic_id  # a topic of the same name with another id is another topic
         self.log = log
         self.is_paused = False
-        self.since = -1  # the generation from which on the group lets this consumer read it
-        self.committed = -1  # what this consumer last committed here, to leave out what has not moved
+        self.since = -1  # the generation since which it is assigned to this consumer
+        self.committed = -1  # the last committed offset, to leave out partitions that have not moved
         self._reset = reset
         self._of_key, self._of_value = deserializers
-        self.started_at = position  # nothing was handed out while it has not moved from here
+        self.started_at = position  # nothing was handed out while the position is still this
         self.seek(position)
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`. What was handed out before counts as dealt with no further than that."""
+        """Go on from `offset`. Handed-out records count as handled no further than that."""
         self.position = offset
         self.handled = offset
         self._fetch_offset = offset
@@ -74,21 +73,21 @@ class Cursor:
         self.problem: FoldlogError | None = None
 
     def known_position(self) -> int:
-        """`position`, or what keeps it from being known."""
+        """`position`; raises the problem if it is not known."""
         if self.problem is not None:
             raise self.problem
         return self.position
 
     def lag(self) -> int:
-        """How many offsets lie between here and the end of the log."""
+        """How many offsets are between here and the end of the log."""
         return max(0, self.log.acknowledged_end() - self.position)
 
     def is_behind(self) -> bool:
-        """Whether there is something to read here, after the sync of what was acknowledged."""
+        """Whether there is something to read, after a sync of acknowledged records."""
         try:
             return self.log.acknowledged_end() > self._fetch_offset
         except FoldlogError:
-            return False  # reading it says what is wrong
+            return False  # reading it reports what is wrong
 
     def take(self, limit: int, fetch_bytes: int) -> list[Record]:
         """Up to `limit` records from here on; none if there is nothing to read yet."""
@@ -146,7 +145,7 @@ class Cursor:
         return False
 
     def _leave_range(self, error: OffsetOutOfRange) -> None:
-        """The log no longer holds the position: go where auto_offset_reset says, or raise."""
+        """The log no longer holds the position: move it by auto_offset_reset, or raise."""
         if self._reset == "none":
             raise error
         self.seek(self.log.log_start_offset if self._reset == "earliest" else self.log.acknowledged_end())

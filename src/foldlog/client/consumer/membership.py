@@ -1,12 +1,12 @@
 """Embedded members of consumer groups: the driver of the group coordinator for consumers of this process.
 
-The coordinator speaks Kafka's classic protocol: members join, the leader assigns, everybody syncs. Members here share
-a process, so nobody has to wait for a member's next poll: whoever makes or closes a consumer joins all the others
-again on the spot, and when that call returns every member holds what it shall read. A member learns of it by looking
-at `Member.held`, which is replaced whole.
+The coordinator speaks Kafka's classic protocol: members join, the leader assigns, all sync. Members here share a
+process, so there is no need to wait for a member's next poll: a call that makes or closes a consumer joins all the
+others again on the spot, and when it returns every member has its assignment. A member finds it in `Member.held`, which
+is replaced whole.
 
-Locks: everything about joining happens inside `broker.coordinator()`; nothing of a consumer is touched from here but
-for `Member`, so the consumer needs no lock.
+Locks: everything about joining happens inside `broker.coordinator()`; of a consumer only its `Member` is used here, so
+the consumer needs no lock.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
 _log = logging.getLogger("foldlog")
 
 _WATCH_S = 0.05
-"""How long a member of another process may have to wait for those here, who are asked nothing meanwhile."""
+"""How often to look for rebalances of members in other processes: so long these may have to wait."""
 
 EMBEDDED_HOST = "embedded"
-"""What members of this kind give as their host. After a crash they are found by it: they died with the process."""
+"""The host of such members. After a crash they are recognized by it: they died with the process."""
 
 
 class Memberships:
@@ -67,7 +67,7 @@ class Memberships:
         self._abandoned: deque[Member] = deque()
         self._meets_others = False
         self._watcher: Thread | None = None
-        alive = weakref.ref(self)  # a log that is dropped is not kept by its broker
+        alive = weakref.ref(self)  # the broker must not keep a dropped log alive
 
         def members_begin(group: str) -> dict[tuple[str, int], int]:
             memberships = alive()
@@ -82,8 +82,8 @@ class Memberships:
     # --- members of other processes -------------------------------------------------------------------------------
 
     def meet_others(self) -> None:
-        """From now on members of other processes may join. The members here then take part in the rebalances that
-        those begin without waiting for a poll, as they do in their own."""
+        """From now on members of other processes may join. The members here then take part in their rebalances without
+        waiting for a poll, as they do in their own."""
         self._meets_others = True
 
     def _watch_rebalances(self) -> None:
@@ -95,11 +95,11 @@ class Memberships:
                 for group in list(self._members):
                     self._take_part(group)
         except (LogClosed, StorageError) as error:
-            # Whoever polls finds out, too.
+            # Polls report it, too.
             _log.debug("members of other processes are not looked after any more: %s", error)
 
     def _is_alone(self) -> bool:
-        """Whether there is no member left here; the next one begins anew."""
+        """Whether there is no member left here; the next one starts another thread."""
         with self._broker.coordinator():
             if any(self._members.values()):
                 return False
@@ -107,7 +107,7 @@ class Memberships:
             return True
 
     def _take_part(self, group: str) -> None:
-        """Join the members that have dealt with what they were given; the others join when they are polled."""
+        """Join the members that have handled their records; the others join when they are polled."""
         for member in self._awaited(group):
             if member.is_busy():
                 member.is_called = True
@@ -127,7 +127,7 @@ class Memberships:
     # --- what consumers ask ---------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:
-        """Become a member. On return it holds its partitions, and the others what is left to them."""
+        """Become a member. On return it has its assignment, and the others have theirs."""
         self.bury_abandoned()
         self._before_rebalance(member.group)
         with self._broker.coordinator() as coordinator:
@@ -145,10 +145,10 @@ class Memberships:
             raise refusal
 
     def leave(self, member: Member) -> None:
-        """Give everything back; the others hold it on return.
+        """Leave the group; on return the others have its partitions.
 
         A member with a group.instance.id only steps out: its place is kept for the next consumer with that id, until
-        max_poll_interval_ms have passed or somebody else makes the group rebalance.
+        max_poll_interval_ms have passed or another member makes the group rebalance.
         """
         if member not in self._members.get(member.group, ()):
             return
@@ -162,7 +162,7 @@ class Memberships:
         self._abandoned.append(member)
 
     def bury_abandoned(self) -> None:
-        """Let members leave whose consumers are gone."""
+        """Remove members whose consumers are gone."""
         while self._abandoned:
             try:
                 self.leave(self._abandoned.popleft())
@@ -170,23 +170,23 @@ class Memberships:
                 return
 
     def serve(self, member: Member) -> None:
-        """A sign of life, from every poll or so. Joins again if the group asks for it or has given up on the member."""
+        """A sign of life, from every poll or so. Joins again if the group asks for it or has removed the member."""
         self.bury_abandoned()
         member.is_called = False
         with self._broker.coordinator() as coordinator:
             if member.is_joining:
-                return  # members of other processes are awaited
+                return  # waiting for members of other processes
             code = coordinator.heartbeat(member.group, member.member_id, member.generation, member.instance_id)
             if code is GroupErrorCode.FENCED_INSTANCE_ID:
                 raise _error(code, member.group)
             if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
-                # It was silent for too long; somebody else has had its partitions.
+                # It was silent for too long; its partitions were assigned to others.
                 member.lose_place()
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 
     def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
+        """Durable on return. Raises NotAssigned, with nothing committed, if a partition is not the member's."""
         commit_as_member(self._broker, member, offsets)
 
     # --- joining --------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Memberships:
             self._meet(coordinator, member.group)
             leader = coordinator.describe(member.group).leader
             ours = self._members[member.group]
-            # Only the leader's joining makes a settled group assign anew; the others' might just be answered again.
+            # Only a join of the leader makes a stable group reassign; joins of others might just be answered again.
             self._start_join(coordinator, next((one for one in ours if one.member_id == leader), member))
             self._start_join(coordinator, member)
             self._join_all(coordinator, member.group)
@@ -220,7 +220,7 @@ class Memberships:
             waiting = [member for member in self._members[group] if not member.is_joining and member.refusal is None]
             late = next(iter(waiting), None)
             if late is None:
-                return  # members of other processes are awaited; the answers come in their time
+                return  # waiting for members of other processes; the answers come later
             self._start_join(coordinator, late)
 
     def _start_join(self, coordinator: GroupCoordinator, member: Member) -> None:
@@ -263,7 +263,7 @@ class Memberships:
     # --- bookkeeping ----------------------------------------------------------------------------------------------
 
     def _meet(self, coordinator: GroupCoordinator, group: str) -> None:
-        """At first sight of a group: embedded members of earlier processes are dead, but may come back by their id."""
+        """At the first use of a group: embedded members of earlier processes are dead, but static ones may return."""
         if group in self._members:
             return
         self._members[group] = []
@@ -292,7 +292,7 @@ def _join_request(member: Member) -> JoinRequest:
         member.group,
         PROTOCOL_TYPE,
         offered_protocols(member),
-        # Members here need no heartbeats to prove that their process lives; what can fall silent is their polling.
+        # Members here need no heartbeats to prove that their process is alive; only their polling can stop.
         session_timeout_ms=member.max_poll_interval_ms,
         rebalance_timeout_ms=member.max_poll_interval_ms,
         member_id=member.member_id,

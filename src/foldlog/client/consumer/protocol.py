@@ -1,4 +1,4 @@
-"""Kafka's ConsumerProtocol: what members tell the leader, and what the leader tells them.
+"""Kafka's ConsumerProtocol: the formats of subscriptions and assignments.
 
 Subscription, carried as join metadata:
 
@@ -9,8 +9,8 @@ Assignment, carried through SyncGroup:
 
     int16 version · [string topic · [int32 partition]] · bytes? userData
 
-Pure functions. A version above 3 is read as 3, whose fields come first in any later one; what follows them is
-skipped. `MalformedBytes` for anything else: the bytes come from other processes.
+Pure functions. A version above 3 is read as 3, whose fields come first in any later one; the rest is skipped. Raises
+`MalformedBytes` for anything else: the bytes come from other processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one member wants, and what it holds from `generation`.
+    """The topics that one member wants, and what it holds from `generation`.
 
     `group_instance_id` is not part of the bytes: the leader sets it from the JoinGroup answer, so that
     assignors order static members the same way across their restarts.
@@ -47,7 +47,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one member shall read."""
+    """The partitions that one member should read."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -75,7 +75,7 @@ def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) 
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """What a member's join metadata says, of whatever version.
+    """Decode a member's join metadata, of any version.
 
     >>> decode_subscription(encode_subscription(Subscription(("orders",), (("orders", 2),), 7))).owned
     (('orders', 2),)
@@ -106,7 +106,7 @@ def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> byt
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """No bytes at all are an empty assignment: that is what a member gets whom the leader left out."""
+    """Decode an assignment; no bytes are an empty one, which a member gets if the leader left it out."""
     if not data:
         return Assignment(())
     reader = BytesReader(data, "consumer assignment")
@@ -119,9 +119,9 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """What Kafka's own "sticky" assignor expects as user data: the previous assignment and its generation.
+    """The user data of Kafka's own "sticky" assignor: the previous assignment and its generation.
 
-    Sent beside `owned`, so that a member of another make, when it leads, keeps our partitions where they are.
+    Sent beside `owned`, so that another client, if it leads, keeps our partitions where they are.
     """
     writer = BytesWriter()
     _write_partitions(writer, owned)
@@ -129,10 +129,10 @@ def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) ->
 
 
 def decode_sticky_user_data(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """The previous assignment and its generation, -1 where the writer did not say."""
+    """The previous assignment and its generation, -1 if that is missing."""
     reader = BytesReader(data, "sticky assignor user data")
     owned = _read_partitions(reader)
-    # The first form of it had no generation.
+    # The first version of the format had no generation.
     generation = reader.int32() if reader.remaining else NO_GENERATION
     reader.end()
     return owned, generation

@@ -1,4 +1,4 @@
-"""What a consumer can be told, checked before it does anything."""
+"""The settings of a consumer, checked before it does anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foldlog.errors import InvalidArgument, brief_repr
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What `Log.consumer` was given, checked. Defaults as in Kafka, but for the assignor, which is sticky."""
+    """The checked arguments of `Log.consumer`. Defaults as in Kafka, but for the assignor, which is sticky."""
 
     group: str | None = None
     auto_offset_reset: str = "latest"
@@ -51,5 +51,5 @@ class ConsumerSettings:
 
     @property
     def assignors(self) -> tuple[str, ...]:
-        """What the member offers: the one it was told, or all, the default first."""
+        """The assignors that the member offers: the given one, or all, the default first."""
         return tuple(ASSIGNORS) if self.assignor is None else (self.assignor,)

@@ -1,1 +1,1 @@
-"""Topics, groups and bookmarks from one log to another."""
+"""Copies topics, groups and bookmarks from one log to another."""

@@ -1,8 +1,8 @@
-"""What the batches of one log become in another: pure functions of bytes.
+"""Converts batches of one log for another: pure functions of bytes.
 
-A directory gets them as they are, at the same offsets: where its source has none, a batch without records takes their
-place, as compaction leaves it. A broker gives offsets itself, one after the other, so it gets batches without holes,
-and without what only a log may write into one.
+A directory gets them as they are, at the same offsets: holes of the source are filled with batches without records, as
+compaction leaves them. A broker assigns consecutive offsets itself, so it gets batches without holes, and without
+attributes that only a log may set.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _OFFSET: Final = Struct(">q")
 _EPOCH: Final = Struct(">i")
 
 _NOT_FROM_A_CLIENT: Final = fmt.LOG_APPEND_TIME | fmt.DELETE_HORIZON
-"""Attributes with which a broker refuses a batch, and which say how its records' times are to be read."""
+"""Attributes with which a broker refuses a batch, and which change how its records' times are read."""
 
 
 class Placed(NamedTuple):
-    """A batch, and the offsets it takes in the target."""
+    """A batch, and its base offset in the target."""
 
     base_offset: int
     data: bytearray
 
 
 def stand_ins(first_offset: int, next_offset: int) -> Iterator[Placed]:
-    """Batches without records for a range of offsets: one, or more where a batch cannot count that far."""
+    """Batches without records for a range of offsets: one, or several if a batch cannot count that far."""
     while first_offset < next_offset:
         end = min(next_offset, first_offset + POSITION_MAX)
         header = BatchHeader(
@@ -58,9 +58,9 @@ def stand_ins(first_offset: int, next_offset: int) -> Iterator[Placed]:
 
 
 def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[Placed]:
-    """A batch as a directory takes it, with its offsets; only what is at or after `from_offset`.
+    """A batch as a directory takes it, with its offsets; only records at or after `from_offset`.
 
-    Who produced it is left out: a producer of that id may be another one in the target.
+    The producer's id is removed: in the target, that id may belong to another producer.
     """
     if header.base_offset < from_offset:
         return _runs(data, header, from_offset)
@@ -74,13 +74,13 @@ def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[P
 def as_sent(data: memoryview, header: BatchHeader, from_offset: int, limit_bytes: int) -> list[bytearray]:
     """A batch as a broker takes it from a client: dense, with the producer's times, none over `limit_bytes`.
 
-    The CRC is not right yet: the producer makes it when it puts its numbers in.
+    The CRC is not valid yet: the producer computes it when it writes its sequence numbers.
     """
     is_dense = header.record_count == header.last_offset_delta + 1
     is_plain = not header.attributes & _NOT_FROM_A_CLIENT
     if header.base_offset >= from_offset and is_dense and is_plain and header.size <= limit_bytes:
         batch = bytearray(data[header.position : header.position + header.size])
-        # Kafka would compress it anew if it did not begin at 0.
+        # Kafka would recompress it if it did not begin at 0.
         _OFFSET.pack_into(batch, fmt.BASE_OFFSET_AT, 0)
         _EPOCH.pack_into(batch, fmt.LEADER_EPOCH_AT, fmt.NO_LEADER_EPOCH)
         _put_attributes(batch, header.attributes & ~fmt.TRANSACTIONAL)
@@ -98,7 +98,7 @@ def count_from(data: memoryview, header: BatchHeader, from_offset: int) -> int:
 
 
 def count_below(data: memoryview, header: BatchHeader, offset: int) -> int:
-    """How many are before it."""
+    """How many records of a batch are before an offset."""
     return (
         header.record_count if header.next_offset <= offset else header.record_count - count_from(data, header, offset)
     )
@@ -126,7 +126,7 @@ def _packed(records: Iterable[Record], compression: int, limit_bytes: int) -> It
 
 
 def _runs(data: memoryview, header: BatchHeader, from_offset: int) -> list[Placed]:
-    """What is left of a batch that is there in part: a batch for each run of offsets without a hole."""
+    """The rest of a batch that is partly copied: a batch for each run of offsets without a hole."""
     runs: list[list[Record]] = []
     for record in _records(data, header, from_offset):
         if runs and record.offset == runs[-1][-1].offset + 1:

@@ -1,9 +1,9 @@
-"""The last step of a copy: both sides are read again and compared, and their counts and digests are told.
+"""The last step of a copy: both sides are read again and compared, with counts and digests.
 
-Where the batches are the same bytes, those are compared; where they are not, as a broker may compress anew and a copy
-may leave out holes, the records are. What compaction or retention has removed meanwhile from one of the sides is
-counted, and is no difference; and what an earlier copy brought to other offsets than the source's cannot be laid beside
-it any more, once the source has lost some of it: that is counted as well.
+If the batches have the same bytes, those are compared; if not, as a broker may recompress and a copy may leave out
+holes, the records are. Records that compaction or retention has meanwhile removed from one side are counted, and are no
+difference. Records that an earlier copy brought to other offsets than the source's cannot be compared once the source
+has lost some of them: these are counted, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SEEN_IN_RECORDS = fmt.COMPRESSION_MASK | fmt.LOG_APPEND_TIME
 
 
 class ComparedBatch(NamedTuple):
-    """One batch, in memory of its own."""
+    """One batch, in its own memory."""
 
     header: BatchHeader
     data: bytes
 
 
 class CheckWindow(NamedTuple):
-    """A stretch of the source, and the stretch of the target that is its copy."""
+    """A range of the source, and the range of the target that is its copy."""
 
     start: CopyPoint
     stop: CopyPoint
@@ -46,12 +46,12 @@ class CheckWindow(NamedTuple):
 
 @dataclass(slots=True)
 class CopyVerdict:
-    """What the comparison of one partition found. The counts and digests are of what both sides have; a digest is of
-    the records' keys, values, headers and times in order, and of nothing else.
+    """The result of comparing one partition. Counts and digests are of records that both sides have; a digest is of the
+    records' keys, values, headers and times in order, and of nothing else.
 
-    `removed` is what only one of them still has, since the other has compacted or expired it. `difference` says in a
-    few words what else is not the same, and where; None if nothing is. `uncompared` is what the copy has of an earlier
-    one that nobody can compare any more.
+    `removed` counts records that only one side still has, since the other has compacted or expired them. `difference`
+    says briefly what else differs, and where; None if nothing does. `uncompared` counts records of an earlier copy that
+    can no longer be compared.
     """
 
     records: int = 0
@@ -63,7 +63,7 @@ class CopyVerdict:
 
     @property
     def is_same(self) -> bool:
-        """Whether no difference was found; also if there was nothing left to compare."""
+        """Whether no difference was found, even if nothing was left to compare."""
         return self.difference is None and self.source_digest == self.target_digest
 
     @property
@@ -74,7 +74,7 @@ class CopyVerdict:
 
 @dataclass(slots=True)
 class _Both:
-    """The two sides of one partition while they are compared. A side may lose records that it compacts or expires."""
+    """The two sides of one partition during the comparison. A side may lose records by compaction or retention."""
 
     source: Side
     target: Side
@@ -90,8 +90,8 @@ class _Both:
 def compare(
     source: Side, target: Side, route: Route, copied: Copied, on_progress: OnProgress, since: CopyPoint | None = None
 ) -> CopyVerdict:
-    """Compare a copy with its source, all of it or `since` a point, unless an earlier part can no longer be told apart
-    by counting."""
+    """Compare a copy with its source, all of it or `since` a point, unless an earlier part can no longer be matched by
+    counting."""
     both = _Both(
         source,
         target,
@@ -125,8 +125,8 @@ def compare(
 
 
 def canonical(records: Iterable[Content]) -> bytes:
-    """What records are, as bytes: the same whatever batches, codecs and offsets they have, so that the digests of
-    several copies can be compared. Every part comes with its length, -1 for null.
+    """Records as bytes, independent of batches, codecs and offsets, so that the digests of several copies can be
+    compared. Every part comes with its length, -1 for null.
 
     >>> canonical([(7, b"k", None, (("h", b""),))]).hex(" ", -4)
     '00000000 00000007 00000001 ffffffff 00000001 6b000000 01000000 0068'
@@ -147,14 +147,14 @@ def _length(data: bytes | None) -> int:
 
 
 def _ended(digest: blake2b, records: Iterable[Content]) -> str:
-    """With what only one of the sides has at its end."""
+    """The digest, including records that only one of the sides has at its end."""
     whole = digest.copy()
     whole.update(canonical(records))
     return whole.hexdigest()
 
 
 def _windows(both: _Both, copied: Copied, since: CopyPoint | None) -> Iterator[CheckWindow]:
-    """Stretches that fit into memory, the two sides of each beginning and ending together."""
+    """Ranges that fit into memory; both sides of each begin and end together."""
     first, last = unchecked(copied, since), copied.offsets.end
     if copied.offsets.is_kept:
         yield from _cut(both, first, last)
@@ -172,8 +172,8 @@ def _windows(both: _Both, copied: Copied, since: CopyPoint | None) -> Iterator[C
 
 
 def unchecked(copied: Copied, since: CopyPoint | None) -> CopyPoint:
-    """Where the comparison of a copy begins, if it has been compared up to a point; its beginning, if that is no place
-    in it."""
+    """Where the comparison of a copy begins, if it was compared up to a point before; its beginning, if that point is
+    not in it."""
     first, last = copied.offsets.points[0], copied.offsets.end
     is_in_it = (
         since is not None
@@ -186,8 +186,8 @@ def unchecked(copied: Copied, since: CopyPoint | None) -> CopyPoint:
 
 
 def _cut(both: _Both, first: CopyPoint, last: CopyPoint) -> Iterator[CheckWindow]:
-    """Cut where about so many bytes of the source end. The target goes along by offsets if they are the same, else by
-    the records that there are."""
+    """Split the source into ranges of about COPY_COMPARE_BYTES. The target follows by offsets if they are the same,
+    else by counting records."""
     topic, partition = both.route.topic, both.route.partition
     at, read, size_bytes, count = first, list[ComparedBatch](), 0, 0
     for data, header in batches(both.source, topic, partition, first.source, last.source):
@@ -212,7 +212,7 @@ def _owned(data: memoryview, header: BatchHeader) -> ComparedBatch:
 
 
 def _same_bytes(both: _Both, window: CheckWindow, found: Sequence[ComparedBatch]) -> bool:
-    """Whether both sides have the same batches, so that nobody has to look into them."""
+    """Whether both sides have the same batches, so that they need not be decoded."""
     if len(window.batches) != len(found):
         return False
     for ours, theirs in zip(window.batches, found, strict=True):
@@ -226,7 +226,7 @@ def _same_bytes(both: _Both, window: CheckWindow, found: Sequence[ComparedBatch]
 
 
 def _meaning(batch: ComparedBatch) -> tuple[object, ...]:
-    """Everything that says what the records of a batch are."""
+    """Everything that determines the records of a batch."""
     header = batch.header
     return (
         header.record_count,
@@ -241,7 +241,7 @@ def _meaning(batch: ComparedBatch) -> tuple[object, ...]:
 def _shared_records(
     both: _Both, window: CheckWindow, found: Sequence[ComparedBatch]
 ) -> tuple[list[Content], list[Content]]:
-    """What both sides have of a window, in the order of each; the verdict gets what they have not in common."""
+    """The records of a window that both sides have, in the order of each; the rest goes into the verdict."""
     ours = _contents(window.batches, window.start.source, window.stop.source)
     theirs = _contents(found, window.start.target, window.stop.target)
     if both.is_kept:

@@ -1,9 +1,9 @@
-"""Copies to a broker, which gives offsets itself: the same where the source has no holes, others where it has.
+"""Copies to a broker, which assigns offsets itself: the same ones if the source has no holes, others if it has.
 
-A group (COPY_GROUP) commits the end of the copy, and as the commit's note which offset of the source comes next: before
-the first batch, and then with every COPY_SYNC_BYTES that are acknowledged. After a crash, what arrived behind the last
-such commit is counted and compared with the source. The note has the producer's id, too, so that the copy goes on with
-its sequence numbers: a request of the killed one that arrives late either finds its number taken, or takes it, and then
+The group COPY_GROUP commits the end of the copy, with the next offset of the source in the commit's metadata: before
+the first batch, and then with every COPY_SYNC_BYTES that are acknowledged. After a crash, records behind the last such
+commit are counted and compared with the source. The metadata has the producer's id, too, so that the copy continues its
+sequence numbers: a request of the killed copy that arrives late either finds its number taken, or takes it, and then
 the repetition is not appended.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class ClusterTarget:
-    """A cluster of any make, or a directory that another process serves."""
+    """A Kafka cluster of any kind, or a directory that another process serves."""
 
     keeps_offsets = False
 
@@ -60,7 +60,7 @@ class ClusterTarget:
         if note is None:
             if start == end:
                 return nothing_yet(span, end)
-            # Committed offsets expire. A copy with the source's offsets can be told by its records.
+            # Committed offsets expire. A copy with the source's offsets can be recognized by its records.
             is_same = end <= span.stop and check_same_end(self.side, source, span, start, end, is_known=False)
             if not (is_same and self._lines_up(source, span, start, end)):
                 raise conflict(self.side, route, "holds records that are no copy of the source, as far as one can tell")
@@ -73,10 +73,10 @@ class ClusterTarget:
         return Resume(at, tuple(dict.fromkeys((note.origin, note.at, at))), note.numbers)
 
     def _lines_up(self, source: Side, span: CopySpan, start: int, end: int) -> bool:
-        """Whether a copy that ends at `end` has the source's offsets for sure, and not others at which there happen to
-        be the same records: those of its last record would be elsewhere in the source.
+        """Whether a copy that ends at `end` surely has the source's offsets, and not others where there happen to be
+        the same records: then its last record would be elsewhere in the source.
 
-        Holes are never filled again: a source without any has had none when it was copied.
+        Holes are never filled again: a source without any had none when it was copied.
         """
         topic, to_topic, partition = span.route
         if start == span.start == 0 and count_records(source, topic, partition, 0, end) == end:
@@ -95,7 +95,7 @@ class ClusterTarget:
         return None if committed is None else Note.from_json(committed.metadata, committed.offset)
 
     def _arrived(self, source: Side, span: CopySpan, note: Note, end: int) -> CopyPoint:
-        """Where the copy stands, of which more arrived than it had noted."""
+        """The position of a copy in which more arrived than it had noted."""
         route = span.route
         there = contents(self.side, route.to_topic, route.partition, note.at.target, end)
         ours = _first_contents(source, span, note.at.source, end - note.at.target)
@@ -146,7 +146,7 @@ class ClusterTarget:
 
 
 def _first_contents(source: Side, span: CopySpan, start: int, count: int) -> dict[int, Content]:
-    """Of the first records from an offset on, at most so many."""
+    """The first records from an offset on, at most `count`."""
     found: dict[int, Content] = {}
     for data, header in batches(source, span.route.topic, span.route.partition, start, span.stop):
         for record in records_in(data[header.position : header.position + header.size], start, span.stop):
@@ -157,9 +157,9 @@ def _first_contents(source: Side, span: CopySpan, start: int, count: int) -> dic
 
 
 def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: int, end: int) -> int | None:
-    """The source's offset behind what has arrived, if it is what comes first in the source; None if it is not.
+    """The source's offset after the arrived records, if these come first in the source; None if they do not.
 
-    What the target has compacted already cannot be compared.
+    Records that the target has already compacted cannot be compared.
     """
     if len(ours) != end - start:
         return None
@@ -170,9 +170,9 @@ def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
 
 
 def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: int) -> int | None:
-    """How far it got, where the source has lost some of it: offset of the first that did not arrive, or else `stop`.
+    """How far it got, if the source has lost some of it: the offset of the first that did not arrive, else `stop`.
 
-    None unless it is so; and where records are the same in everything, nobody can tell them apart.
+    None if they do not match, or if equal records make it ambiguous.
     """
     if _repeats(there) or _repeats(ours):
         return None
@@ -191,7 +191,7 @@ def _repeats(records: Mapping[int, Content]) -> bool:
 
 
 class _UnderWay:
-    """One partition while it is copied: what is sent is waited for, and noted."""
+    """One partition while it is copied: waits for what was sent, and notes the progress."""
 
     def __init__(self, target: ClusterTarget, note: Note, route: Route) -> None:
         self._cluster = target.side.cluster
@@ -206,7 +206,7 @@ class _UnderWay:
 
     @contextmanager
     def explaining(self, offset: int) -> Iterator[None]:
-        """What a topic does not take says so in the broker's words, which name neither the topic nor the setting."""
+        """Explain a refusal: the broker's own words name neither the topic nor the setting."""
         try:
             yield
         except RecordTooLarge as error:
@@ -224,7 +224,7 @@ class _UnderWay:
         )
 
     def settled(self, producer: ClusterProducer, at: CopyPoint) -> CopyPoint:
-        """Returns once everything sent is acknowledged, and that is noted. CopyConflict if more is there by now."""
+        """Returns once everything sent is acknowledged and noted. Raises CopyConflict if others have written, too."""
         with self.explaining(at.source):
             producer.flush()
         _, _, partition = self._route

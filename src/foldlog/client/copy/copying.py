@@ -4,8 +4,8 @@ To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (gro
 partition (directory.py, cluster.py), then `check_all` (check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
-the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
-kept: who produced a record, and open transactions, which are copied once they have ended.
+the target knows; offsets in a directory, and at a broker if the source has neither lost nor compacted anything. Not
+kept: producer ids, and open transactions, which are copied once they have ended.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 _TIME_KIND: Final = "message.timestamp.type"
-"""Not copied: the target would put its own times into the records."""
+"""Not copied: the target would set its own times in the records."""
 
 _RETENTION: Final = "retention.ms"
 
 _OWN_TOPICS: Final = {"__transaction_state", "__share_group_state", "__cluster_metadata", FOLDS_TOPIC}
-"""What brokers and runners keep for themselves, beside that of committed offsets, which nobody may name at all."""
+"""Topics that brokers and runners keep for themselves, besides that of committed offsets, which is always refused."""
 
 
 class Pair(NamedTuple):
@@ -63,15 +63,15 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What there is to do for one partition."""
+    """The remaining work for one partition."""
 
     span: CopySpan
     resume: Resume
-    is_new: bool  # the topic is to be made
+    is_new: bool  # the topic has to be created
 
     @property
     def remaining(self) -> int:
-        """Offsets of the source that are still to be dealt with."""
+        """Offsets of the source that are still to be copied."""
         return max(0, self.span.stop - self.resume.at.source)
 
 
@@ -87,10 +87,10 @@ class Prepared:
 
 
 class Copying:
-    """One copy of some topics. One thread uses it, in a `with` block; the logs are their opener's."""
+    """One copy of some topics. Used by one thread, in a `with` block; does not close the logs."""
 
     def __init__(self, source: Log, target: Log, pairs: Sequence[Pair], *, passes_damage: bool = False) -> None:
-        """UnknownTopic if the source lacks one; InvalidArgument if the pairs cannot be right.
+        """Raises UnknownTopic if the source lacks one; InvalidArgument if the pairs are invalid.
 
         With `passes_damage`, a partition that cannot be read is noted in `damages`, by its name or its topic's, and the
         others are copied; else its CorruptLog is raised.
@@ -128,7 +128,7 @@ class Copying:
     # --- before ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> list[Plan]:
-        """How far each partition is, and what is left. Writes nothing; CopyConflict where the target has others."""
+        """How far each partition is, and what is left. Writes nothing. CopyConflict if the target has other records."""
         plans: list[Plan] = []
         for pair in self.pairs:
             spans: list[CopySpan] = []
@@ -154,7 +154,7 @@ class Copying:
 
     @contextmanager
     def passing_damage(self, name: str) -> Iterator[None]:
-        """Note the damage that comes up in the block under a name, if it is to be passed."""
+        """Note damage that is found in the block under a name, if it is to be skipped."""
         try:
             yield
         except CorruptLog as error:
@@ -163,7 +163,7 @@ class Copying:
             self.damages.setdefault(name, error)
 
     def _sound_pairs(self) -> list[Pair]:
-        """Those of whose topics it is known where they begin and end."""
+        """The pairs whose topics have known bounds."""
         return [pair for pair in self.pairs if pair.topic not in self.damages]
 
     def _spans(self, pair: Pair) -> list[CopySpan]:
@@ -171,14 +171,14 @@ class Copying:
         return [CopySpan(Route(*pair, number), start, end) for number, (start, end) in sorted(bounds.items())]
 
     def _target_partitions(self, topic: str) -> int | None:
-        """None if there is no such topic."""
+        """The partition count of a topic; None if it does not exist."""
         try:
             return self._target_log.topic(topic).partition_count
         except UnknownTopic:
             return None
 
     def undecided(self) -> dict[Route, tuple[int, int]]:
-        """Where something lies behind an open transaction and is left for a later copy: from where to where."""
+        """The ranges behind an open transaction, which are left for a later copy."""
         return {
             Route(*pair, number): stretch
             for pair in self._sound_pairs()
@@ -186,7 +186,7 @@ class Copying:
         }
 
     def group_places(self) -> dict[str, dict[Route, int]]:
-        """What the groups of the source have committed in the topics that are copied."""
+        """The commits of the source's groups in the copied topics."""
         routes = {
             TopicPartition(pair.topic, span.route.partition): span.route
             for pair in self._sound_pairs()
@@ -195,9 +195,9 @@ class Copying:
         return committed_in(self.source, routes)
 
     def prepare(self) -> list[Prepared]:
-        """Make the topics that the target lacks, with the settings that it knows and the partitions they began with.
+        """Create the topics that the target lacks, with the settings that it knows and their first partitions.
 
-        As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
+        While a topic is empty, its settings are adapted to the source; later they are the target's own.
         """
         return [self._prepared(pair) for pair in self._sound_pairs()]
 
@@ -217,7 +217,7 @@ class Copying:
 
     def _outlived(self, pair: Pair) -> int | None:
         """The retention.ms of a broker's topic that would delete some of the copy at once. A directory of this process
-        says so itself, when such records are appended."""
+        reports that itself, when such records are appended."""
         if isinstance(self.target, DirectoryTarget):
             return None
         config = self._target_log.topic_config(pair.to_topic)
@@ -232,7 +232,7 @@ class Copying:
         return None
 
     def _made(self, pair: Pair) -> bool:
-        """False if somebody else was quicker: most likely a copy that was stopped while its request was on its way."""
+        """False if it exists already: most likely by an interrupted copy whose request was still on its way."""
         growths = self.source.growths(pair.topic)
         source_count = len(self.source.bounds(pair.topic))
         first = len(growths[0].ends) if growths else source_count
@@ -248,7 +248,7 @@ class Copying:
         settings: dict[str, str] = {}
         left: dict[str, str] = {}
         for name, entry in sorted(self.source.log.topic_config(pair.topic).items()):
-            # What is kept for ever by default is not to be lost because the target has another default.
+            # What is kept for ever by default must not be lost because the target has another default.
             if entry.is_default and (name, entry.value) != (_RETENTION, "-1"):
                 continue
             if name == _TIME_KIND:
@@ -268,10 +268,10 @@ class Copying:
     # --- the copy, and what comes after it ------------------------------------------------------------------------
 
     def copy_all(self, on_progress: OnProgress) -> dict[Route, Copied]:
-        """Everything that is not in the target yet; acknowledged on return. After `prepare`.
+        """Copy everything that is not in the target yet; acknowledged on return. Call `prepare` before.
 
-        A topic that has gained partitions gains them in the copy at the same places, since folds and whoever else goes
-        by keys have to have read the older partitions up to there before the new ones.
+        If a topic has gained partitions, the copy gains them at the same points, since folds and other readers that
+        depend on keys have to read the older partitions up to there before the new ones.
         """
         done: dict[Route, Copied] = {}
         for pair in self._sound_pairs():
@@ -283,7 +283,7 @@ class Copying:
                 for route, copied in self._copied(stage.spans, on_progress).items():
                     done[route] = joined(done.get(route), copied)
                 if any(str(span.route) in self.damages for span in spans):
-                    break  # partitions that were added later belong behind the whole of these
+                    break  # later partitions belong behind all of these
         return {route: copied for route, copied in done.items() if str(route) not in self.damages}
 
     def _copied(self, spans: Sequence[CopySpan], on_progress: OnProgress) -> dict[Route, Copied]:
@@ -298,11 +298,11 @@ class Copying:
         return done
 
     def copy(self, plan: Plan, on_progress: OnProgress) -> Copied:
-        """The rest of one partition; acknowledged on return."""
+        """Copy the rest of one partition; acknowledged on return."""
         return self.target.copy(self.source, plan.span, plan.resume, on_progress)
 
     def checked(self, copies: Iterable[Route]) -> dict[Route, CopyPoint]:
-        """How far each has been compared, and was the same, by this copy or an earlier one."""
+        """How far each was compared and found the same, by this copy or an earlier one."""
         return checked_up_to(self.source, self.target.side, copies)
 
     def check_all(
@@ -311,8 +311,8 @@ class Copying:
         on_progress: OnProgress,
         since: Mapping[Route, CopyPoint] = MappingProxyType({}),
     ) -> dict[Route, CopyVerdict]:
-        """Read both sides of what `copy_all` gave again, several partitions at a time, and compare them: from the point
-        `since`, where there is one, on."""
+        """Read both sides of the result of `copy_all` again, several partitions at a time, and compare them: from the
+        point `since` on, if there is one."""
         verdicts: dict[Route, CopyVerdict] = {}
         if len(copies) > 1:
             verdicts = check_in_parallel(self._more_sides, copies, on_progress, self.passing_damage, since)
@@ -330,13 +330,13 @@ class Copying:
         return verdicts
 
     def _more_sides(self) -> tuple[Side, Target]:
-        """For a thread of its own; it closes them."""
+        """Sides for another thread, which closes them."""
         return _open_sides(self._source_log, self._target_log)
 
     def follow_starts(self, maps: Mapping[Route, OffsetMap]) -> None:
-        """Delete from the copy what the source has deleted since, or let expire. Nothing that the source still has: of
-        a topic with holes whose offsets were not kept, perhaps not all. A broker that does not delete them, since the
-        topic is only compacted, keeps them."""
+        """Delete from the copy what the source has deleted or expired since, and nothing that the source still has: in
+        a topic with holes whose offsets were not kept, perhaps not all. A broker that refuses, since the topic is only
+        compacted, keeps them."""
         for pair in self._sound_pairs():
             there = self.target.side.bounds(pair.to_topic)
             before: dict[int, int] = {}
@@ -345,7 +345,7 @@ class Copying:
                 if route not in maps:
                     continue
                 place = translate(self.source, route, maps[route], start)
-                # What is left from the start on lies at the end of the copy, unless there are holes in it by now.
+                # The rest from the start on is at the end of the copy, unless there are holes in it by now.
                 at = place.earliest if compacts(self.source, pair.topic) else place.latest
                 if at > there[number][0]:
                     before[number] = at
@@ -360,8 +360,8 @@ class Copying:
                 raise
 
     def move_groups(self, maps: Mapping[Route, OffsetMap], *, mirrors: bool = False) -> list[GroupMove]:
-        """Have the groups go on in the copy where they stand in the source; with `mirrors`, also where that is further
-        back, and nowhere where they stand nowhere."""
+        """Move the groups in the copy to their positions in the source; with `mirrors`, also back, and delete positions
+        that they no longer have in the source."""
         return move_groups(self.source, self.target.side, maps, mirrors=mirrors)
 
 
@@ -375,7 +375,7 @@ def _open_sides(source: Log, target: Log) -> tuple[Side, Target]:
 
 
 def _open_target(log: Log) -> Target:
-    """A directory of this process takes batches as they are. Whoever else writes one gives the offsets itself."""
+    """A directory of this process takes batches as they are. Any other writer assigns offsets itself."""
     from foldlog.client.backends.local import LocalBackend
     from foldlog.client.log import backend_of
 

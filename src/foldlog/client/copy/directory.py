@@ -1,8 +1,8 @@
-"""Copies into a directory: whole batches as they are, at the offsets that they have.
+"""Copies into a directory: whole batches as they are, at their own offsets.
 
-Where the source has no records, a batch without any takes their place, so the target's end says where to go on. What is
-appended is on the disk whole or not at all, so a copy that was killed goes on after its last whole batch. Before the
-first one, a note says of what this is the copy; without it, records that both have tell it.
+Holes of the source are filled with batches without records, so the target's end says where to go on. An appended batch
+is on disk whole or not at all, so a killed copy goes on after its last whole batch. Before the first one, a note says
+what this is a copy of; without it, records that both sides have show it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class DirectoryTarget:
 
 
 class _Writer:
-    """Appends batches at the offsets they have, some at a time."""
+    """Appends batches at their own offsets, some at a time."""
 
     def __init__(self, log: Partition) -> None:
         self.end = log.log_end_offset
@@ -104,12 +104,12 @@ class _Writer:
         self._write_bytes = min(COPY_WRITE_BYTES, log.config.segment_bytes)
 
     def put(self, placed: Placed) -> None:
-        """One batch, at or after the end."""
+        """Add one batch, at or after the end."""
         self.fill(placed.base_offset)
         self._add(placed)
 
     def fill(self, offset: int) -> None:
-        """Make `offset` the next one. A hole goes by itself: a segment cannot count over more than one large one."""
+        """Make `offset` the next one. Holes are written one by one: a segment cannot count over two large ones."""
         for placed in stand_ins(self.end, offset):
             self._write()
             self._add(placed)
@@ -136,7 +136,7 @@ class _Writer:
             self.sync()
 
     def sync(self) -> None:
-        """Returns once all that was put is durable."""
+        """Returns once all batches are durable."""
         self._write()
         self._log.wait_acknowledged(self.end)
         self._unsynced_bytes = 0

@@ -1,4 +1,4 @@
-"""What groups have committed in a source, told in the offsets of its copy."""
+"""Moves the commits of a source's groups to its copy, in the copy's offsets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOVED_BACK: Final = "moved back"
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
-    """Where a group stands in one partition: in the source, in its copy, and what became of that.
+    """The position of a group in one partition: in the source, in its copy, and what was done about it.
 
-    `outcome`: "moved"; "there" if it stood there already; "ahead" if it has read further in the copy, and was left
-    there; "has members" if it could not be moved because of them. Where the source has lost records since they were
-    copied, its place may not be known exactly: "moved back" if it was moved to the earliest that it may be, and "left
-    back" if it stood there or further, but perhaps not far enough; `reread_max` is how many records it may then read
-    again, at most. None is left out.
+    `outcome`: "moved"; "there" if it was there already; "ahead" if it has read further in the copy, and was left there;
+    "has members" if it could not be moved because of them. If the source has lost records since they were copied, the
+    position may not be known exactly: "moved back" if it was moved to the earliest possible one, and "left back" if it
+    was there or further, but perhaps not far enough; `reread_max` is how many records it may then read again, at most.
+    No record is skipped.
     """
 
     group: str
@@ -38,14 +38,14 @@ class GroupMove:
 
 
 def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> TranslatedOffset:
-    """Where an offset of the source is in the copy."""
+    """The offset in the copy for an offset of the source."""
     return offsets.translated(
         offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
     )
 
 
 def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[str, dict[Route, int]]:
-    """What each group of the source has committed in the partitions that are copied."""
+    """The commits of each group of the source in the copied partitions."""
     found: dict[str, dict[Route, int]] = {}
     for group in source.log.groups():
         if group in OWN_GROUPS:
@@ -62,9 +62,9 @@ def move_groups(
 ) -> list[GroupMove]:
     """Commit in the target what the groups have committed in the source, in the target's offsets.
 
-    A group is only moved forward: one that reads the copy already is not sent back, unless the copy `mirrors` its
-    source, and nobody reads it. What it has committed behind the end of the copy becomes that end. A mirror also
-    forgets what the source has forgotten, where it was a copy that committed it, and nobody has since.
+    A group is only moved forward: one that reads the copy already is not moved back, unless the copy `mirrors` its
+    source, and is not read. A commit behind the end of the copy becomes that end. A mirror also deletes commits that
+    the source has no longer, if a copy made them, and no consumer has committed since.
     """
     routes = {TopicPartition(route.topic, route.partition): route for route in maps}
     moves: list[GroupMove] = []
@@ -99,7 +99,7 @@ def move_groups(
 
 
 def _commit(source: Side, target: Side, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """One of HAS_MEMBERS, while there are some."""
+    """Raises one of HAS_MEMBERS while the group has members."""
     if offsets:
         places = target.log._resolved(group, offsets)
         note = _note(source)
@@ -107,15 +107,15 @@ def _commit(source: Side, target: Side, group: str, offsets: Mapping[tuple[str, 
 
 
 def _note(source: Side) -> str:
-    """What a copy leaves with the offsets that it commits for a group. A consumer's own commit replaces it, so it tells
-    whether the place is still the copy's word."""
+    """The metadata of commits that a copy makes for a group. A consumer's own commit replaces it, so it shows whether
+    the position is still the copy's."""
     return f"foldlog-copy of {source.log.directory_id}"
 
 
 def _forget_others(
     source: Side, target: Side, routes: Iterable[Route], found: Mapping[str, Mapping[Route, int]]
 ) -> None:
-    """Delete what copies of this source have committed for groups that have nothing `found` in it any more."""
+    """Delete commits by copies of this source for groups that are no longer `found` in it."""
     note, by_target = _note(source), {TopicPartition(one.to_topic, one.partition): one for one in routes}
     for group in target.log.groups():
         if group in OWN_GROUPS:
@@ -131,11 +131,11 @@ def _forget_others(
             elif gone:
                 target.log.delete_offsets(group, gone)
         except (UnknownGroup, *HAS_MEMBERS):
-            continue  # somebody has it now
+            continue  # the group is in use now
 
 
 def _planned(move: GroupMove, place: TranslatedOffset, known: OffsetAndMetadata | None) -> GroupMove:
-    """What becomes of a group that belongs at a place, and has committed this in the copy."""
+    """The move of a group whose position is `place`, given its commit in the copy."""
     if known is None or known.offset < place.earliest:
         outcome, at = (MOVED if place.is_exact else MOVED_BACK), place.earliest
     elif known.offset < place.latest:

@@ -1,8 +1,8 @@
-"""In what order the partitions of a topic are copied that has gained some: as if it happened again.
+"""The order in which the partitions of a grown topic are copied: the growth is repeated.
 
 A log of ours remembers where the older partitions ended when new ones were added, and folds finish those before they
 read on, since keys have moved. In a copy the older partitions are filled up to there, then the new ones are added; so
-the target remembers the same place, in its own offsets.
+the target remembers the same point, in its own offsets.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from foldlog.client.copy.targets import Copied, CopySpan
 
 
 class Stage(NamedTuple):
-    """So many partitions, and how far each is copied before there are more."""
+    """A number of partitions, and how far each is copied before there are more."""
 
     partitions: int
     spans: Sequence[CopySpan]
 
 
 def stages_of(spans: Sequence[CopySpan], count: int, growths: Sequence[Growth] | None) -> list[Stage]:
-    """What to copy, one after the other, to a topic that has `count` partitions already.
+    """The stages of copying to a topic that has `count` partitions already.
 
-    A log that does not remember (None) has grown somewhere before its ends: those of now are the best one can know.
+    A log that does not remember growths (None) has grown somewhere before its present ends, which are the best guess.
     """
     if growths is None:
         has_grown = count < len(spans)
@@ -43,7 +43,7 @@ def _until(span: CopySpan, end: int) -> CopySpan:
 
 
 def joined(before: Copied | None, after: Copied) -> Copied:
-    """What two stages have done for one partition."""
+    """The results of two stages for one partition, joined."""
     if before is None:
         return after
     later = tuple(point for point in after.offsets.points if point > before.offsets.end)

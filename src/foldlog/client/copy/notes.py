@@ -1,5 +1,5 @@
-"""What a copy notes in its target: of what it is the copy, and how far it has come. The notes are those of offsets that
-a group commits there, COPY_GROUP, so that they need no place of their own and everybody can look at them."""
+"""Notes of a copy in its target: what it is a copy of, and how far it has come. They are the metadata of offsets that
+the group COPY_GROUP commits there, so they need no storage of their own, and any tool can show them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foldlog.client.positions import TopicPartition
 
 
 class Note(NamedTuple):
-    """How far a copy has come, as it stands in a commit. `source` and `topic_id` say of what it is a copy."""
+    """The progress of a copy, as in a commit's metadata. `source` and `topic_id` identify what it is a copy of."""
 
     source: str
     topic_id: str
@@ -34,7 +34,7 @@ class Note(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str, target_offset: int) -> Note | None:
-        """None if it is not one."""
+        """Parse a note; None if the text is not one."""
         try:
             source, topic_id, source_offset, origin, numbers = json.loads(text)
             at = CopyPoint(int(source_offset), target_offset)
@@ -44,7 +44,7 @@ class Note(NamedTuple):
 
 
 def checked_up_to(source: Side, target: Side, routes: Iterable[Route]) -> dict[Route, CopyPoint]:
-    """How far each partition has been compared with this source, and was the same; left out where nobody has."""
+    """How far each partition was compared with this source and found the same; left out if it never was."""
     committed = target.log.committed(CHECK_GROUP)
     found: dict[Route, CopyPoint] = {}
     for route in routes:
@@ -61,7 +61,7 @@ def checked_up_to(source: Side, target: Side, routes: Iterable[Route]) -> dict[R
 
 
 def note_checked(source: Side, target: Side, ends: Mapping[Route, CopyPoint]) -> None:
-    """So that the next copy compares only what is new."""
+    """Note how far partitions were compared, so that the next copy compares only what is new."""
     places = {
         TopicPartition(route.to_topic, route.partition): OffsetAndMetadata(
             end.target, metadata=json.dumps([*identity(source, route), end.source])
@@ -73,5 +73,5 @@ def note_checked(source: Side, target: Side, ends: Mapping[Route, CopyPoint]) ->
 
 
 def identity(source: Side, route: Route) -> tuple[str, str]:
-    """What a source is known by: its directory or cluster, and its topic, each by an id that no other has."""
+    """Identifies a source: the unique ids of its directory or cluster, and of its topic."""
     return source.log.directory_id, source.log.topic(route.topic).topic_id

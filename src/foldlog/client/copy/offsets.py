@@ -1,4 +1,4 @@
-"""Which offset of a source is which in its copy."""
+"""Maps offsets of a source to those of its copy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from foldlog.limits import COPY_POINTS_MAX
 
 
 class CopyPoint(NamedTuple):
-    """What comes next at `source` comes next at `target`, too."""
+    """The record that comes next at `source` comes next at `target`, too."""
 
     source: int
     target: int
 
 
 class TranslatedOffset(NamedTuple):
-    """Where an offset of the source is in the copy: at `earliest`, or behind it but not behind `latest`.
+    """Where an offset of the source is in the copy: from `earliest` to `latest`.
 
-    The two are the same, unless the source has lost records since they were copied: then nobody can tell which those
-    were that lay before the offset.
+    The two are the same, unless the source has lost records since they were copied: then it is not known how many of
+    those were before the offset.
     """
 
     earliest: int
@@ -34,10 +34,10 @@ class TranslatedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
-    """Points of one partition, in order: from the first on it is copied, up to the last.
+    """Points of one partition, in order: it is copied from the first to the last.
 
-    Between two points the source may have holes, and then the target has none; so records have to be counted there.
-    `is_kept`: every record has the offset it had, holes included.
+    Between two points the source may have holes, and the target has none; so records have to be counted there.
+    `is_kept`: every record has its old offset, holes included.
     """
 
     points: tuple[CopyPoint, ...]
@@ -48,12 +48,12 @@ class OffsetMap:
         return self.points[-1]
 
     def holds(self, offset: int) -> bool:
-        """Whether all that comes before it in the source has been copied, or was gone before."""
+        """Whether everything before it in the source was copied, or was gone before."""
         return offset <= self.end.source
 
     def translated(self, offset: int, count: Callable[[int, int], int]) -> TranslatedOffset:
-        """The offset of the copy from which the same records follow. `count` tells how many records the source has in a
-        range. What lies before the copy begins is its beginning, and what lies behind it, its end.
+        """The offset of the copy from which the same records follow. `count` returns how many records the source has in
+        a range. Offsets before the copy are its beginning, and offsets behind it its end.
 
         >>> holes = OffsetMap((CopyPoint(100, 0), CopyPoint(200, 100), CopyPoint(900, 110)), is_kept=False)
         >>> [tuple(holes.translated(offset, lambda start, stop: 5)) for offset in (7, 150, 500, 2000)]
@@ -73,14 +73,14 @@ class OffsetMap:
             return _exactly(last.target)
         at = bisect_right(self.points, offset, key=_source) - 1
         point, following = self.points[at], self.points[at + 1]
-        # An offset is one record's at most, on both sides of this one.
+        # Each offset is at most one record, on both sides of this one.
         earliest = max(point.target, following.target - (following.source - offset))
         latest = min(following.target, point.target + offset - point.source)
         # What the source still has was copied.
         if earliest != latest:
             earliest = max(earliest, point.target + count(point.source, offset))
             latest = min(latest, following.target - count(offset, following.source))
-        # It would have more than was copied only if it were read another way: with aborted records, or without them.
+        # The source has more than was copied only if it is read in another way: with aborted records, or without them.
         return TranslatedOffset(min(earliest, latest), max(earliest, latest))
 
 
@@ -93,7 +93,7 @@ def _source(point: CopyPoint) -> int:
 
 
 class CopyPoints:
-    """The points of a copy while it is under way. It stays small: see COPY_POINTS_MAX."""
+    """The points of a copy while it is under way. Their number is limited: see COPY_POINTS_MAX."""
 
     def __init__(self, points: list[CopyPoint]) -> None:
         self._points = points
@@ -108,8 +108,8 @@ class CopyPoints:
         return tuple(self._points)
 
     def is_kept(self) -> bool:
-        """Whether every record has the offset it had: as many were copied as there are offsets, from the same one on.
+        """Whether every record has its old offset: as many were copied as there are offsets, from the same one on.
 
-        Only the copy of a source without holes is so at a broker, which gives offsets one after the other.
+        At a broker, which assigns consecutive offsets, only the copy of a source without holes is so.
         """
         return all(point.source == point.target for point in self._points)

@@ -1,7 +1,7 @@
-"""Several partitions copied, or compared, at the same time: each has a leader of its own or files of its own, and while
-one is waited for, the others work.
+"""Copies or compares several partitions at the same time: each has its own leader or its own files, and while one
+waits, the others work.
 
-Threads, each with connections of its own. Progress is told by one of them at a time.
+Threads, each with its own connections. One of them at a time reports progress.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from foldlog.limits import COPY_THREADS_MAX
 Done = TypeVar("Done")
 
 OpenSides: TypeAlias = Callable[[], tuple[Side, Target]]
-"""What each thread calls for sides of its own."""
+"""Opens the sides for a thread."""
 
 Passing: TypeAlias = Callable[[str], AbstractContextManager[object]]
-"""Given a partition's name, it may swallow an error: that partition is left out then."""
+"""Given a partition's name, it may swallow an error: that partition is then left out."""
 
 
 class _Stopped(Exception):
-    """Another partition has failed, or the copy was interrupted: this one ends here, too."""
+    """Another partition has failed, or the copy was interrupted: this one ends, too."""
 
 
 def copy_in_parallel(
     open_sides: OpenSides, spans: Sequence[CopySpan], on_progress: OnProgress, passing: Passing = nullcontext
 ) -> dict[Route, Copied]:
-    """What became of each, all acknowledged; the first error ends all of them."""
+    """The result for each partition, all acknowledged; the first error ends all of them."""
     by_route = {span.route: span for span in spans}
 
     def copied(source: Side, target: Target, route: Route, progress: OnProgress) -> Copied:
@@ -52,7 +52,7 @@ def check_in_parallel(
     passing: Passing = nullcontext,
     since: Mapping[Route, CopyPoint] = MappingProxyType({}),
 ) -> dict[Route, CopyVerdict]:
-    """How each compares with its source, since a point if it has one; the first error ends all of them."""
+    """Compare each with its source, from a point on if it has one; the first error ends all of them."""
 
     def compared(source: Side, target: Target, route: Route, progress: OnProgress) -> CopyVerdict:
         return compare(source, target.side, route, copies[route], progress, since.get(route))
@@ -67,7 +67,7 @@ def _in_parallel(
     on_progress: OnProgress,
     passing: Passing,
 ) -> dict[Route, Done]:
-    """In the order of the routes, COPY_THREADS_MAX of them at a time."""
+    """Run `do` for the routes in order, COPY_THREADS_MAX of them at a time."""
     chosen = list(routes)
     waiting = iter(chosen)
     done: dict[Route, Done] = {}
@@ -80,7 +80,7 @@ def _in_parallel(
             try:
                 on_progress(offsets, size_bytes)
             except BaseException:
-                stopping.set()  # before anybody else has the lock, and tells of more
+                stopping.set()  # before another thread gets the lock, and reports more
                 raise
 
     def work() -> None:
@@ -96,7 +96,7 @@ def _in_parallel(
                     with lock:
                         done[route] = found
         except _Stopped:
-            return  # who stopped it says why
+            return  # the thread that stopped it raises the error
         except BaseException:
             stopping.set()
             raise

@@ -1,4 +1,4 @@
-"""The two sides of a copy, as their batches are read: from the files of a directory, or from a cluster's leaders."""
+"""The two sides of a copy, with their batches: from the files of a directory, or from a cluster's leaders."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ ISOLATION_LEVEL: Final = "isolation.level"
 
 
 class Side(Protocol):
-    """A log whose batches can be read, and the same log as everybody else has it. One thread uses it."""
+    """A log whose batches can be read, together with its `Log`. One thread uses it."""
 
     @property
     def log(self) -> Log: ...
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """What can be read of each partition, as of now."""
+        """The readable offsets of each partition, as of now."""
         ...
 
     def undecided(self, topic: str) -> dict[int, tuple[int, int]]:
-        """What lies behind `bounds` in partitions with an open transaction, which only those read who read all."""
+        """The offsets behind `bounds` in partitions with an open transaction, which read_committed does not return."""
         ...
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
-        """Whole batches, verified, from the one that holds `start` (or the next) on; some may lie at or after `stop`.
+        """Whole verified batches from the one that holds `start` (or the next) on; some may be at or after `stop`.
 
-        Each is good until the next is taken. Whoever stops early closes it.
+        Each is valid until the next is taken. A caller that stops early closes the generator.
         """
         ...
 
     def growths(self, topic: str) -> tuple[Growth, ...] | None:
-        """When it gained partitions; None if the log does not remember."""
+        """The topic's growths; None if the log does not record them."""
         ...
 
     def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit what a copy notes in its target."""
+        """Commit the notes of a copy in its target."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_side(log: Log) -> Side:
-    """To read a log: a directory from its files, also where another process serves it, and a cluster by the wire."""
+    """Open a log for reading: a directory from its files, even if it is served; a cluster by the protocol."""
     from foldlog.client.backends.directory import is_directory
 
     return DirectorySide(log) if is_directory(log) else ClusterSide(log, open_cluster(log, is_source=True))
 
 
 def open_cluster(log: Log, *, is_source: bool = False) -> Cluster:
-    """Our own connections to the brokers behind a log. Only what is committed is read: a transaction is copied once it
+    """Our own connections to the brokers behind a log. Only committed records are read: a transaction is copied once it
     has ended, and not at all if it was aborted; unless a source's properties say otherwise."""
     from foldlog.client.backends.cluster.backend import ClusterBackend
     from foldlog.client.log import backend_of
@@ -76,7 +76,7 @@ def open_cluster(log: Log, *, is_source: bool = False) -> Cluster:
 
 
 class DirectorySide:
-    """A directory: of this process, or of another that writes it meanwhile."""
+    """A directory: of this process, or one that another process writes meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -88,7 +88,7 @@ class DirectorySide:
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         bounds = self._log.offsets(topic)
         for number in range(self._log.topic(topic).partition_count):
-            if number not in bounds:  # of a topic of Kafka's, whose keys would not be where a copy has them
+            if number not in bounds:  # a topic of Kafka's: keys would not be where a copy has them
                 raise PartitionElsewhere(self._log.path, topic, number)
         return bounds
 
@@ -106,7 +106,7 @@ class DirectorySide:
         while offset < stop:
             found = log.read(offset, READ_CHUNK_BYTES)
             if not found.data:
-                return  # Kafka's compaction may leave nothing at the end of what can be read
+                return  # Kafka's compaction may leave nothing at the end of the readable part
             yield found.data
             offset = found.next_offset
 
@@ -117,7 +117,7 @@ class DirectorySide:
         directory_of(self._log).broker.commit_offsets(group, dict(places.items()))
 
     def close(self) -> None:
-        """The log is its opener's."""
+        """Nothing to close: the log belongs to its opener."""
 
 
 class ClusterSide:
@@ -157,7 +157,7 @@ class ClusterSide:
 def batches(side: Side, topic: str, partition: int, start: int, stop: int) -> Iterator[tuple[memoryview, BatchHeader]]:
     """The batches with records of a range, one by one; the first and the last may reach beyond it.
 
-    What retention removes before its turn is passed over, as if compaction had removed it.
+    Records that retention removes meanwhile are skipped, as if compaction had removed them.
     """
     while start < stop:
         try:
@@ -185,6 +185,6 @@ def count_records(side: Side, topic: str, partition: int, start: int, stop: int)
 
 
 def compacts(side: Side, topic: str) -> bool:
-    """Whether the log removes records between others, now and then."""
+    """Whether the log may remove records between others."""
     policy = side.log.topic_config(topic).get("cleanup.policy")
     return policy is not None and "compact" in policy.value

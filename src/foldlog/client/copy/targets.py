@@ -1,7 +1,7 @@
-"""Where a copy goes, as the copy sees it: what it asks of a target, and how a target is told from something else.
+"""The target of a copy: its interface, and how a partition is recognized as a copy of its source.
 
-How far an earlier copy came is read off the target itself, so that one that was killed goes on without doubling: see
-directory.py and cluster.py. Nobody else may write to the partitions meanwhile.
+How far an earlier copy came is read from the target itself, so that a killed one continues without duplicates: see
+directory.py and cluster.py. No other process may write to the partitions meanwhile.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import Record
 
 _FIRST_LOOK: Final = 1000
-"""Offsets before the end of a partition that are compared first; more, where there are no records."""
+"""Offsets before the end of a partition that are compared first; more, if there are no records."""
 
 OnProgress = Callable[[int, int], object]
-"""Told how many offsets of the source have been dealt with since the last time, and how many bytes they had there."""
+"""Called with how many offsets of the source were copied since the last call, and their bytes there."""
 
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
 class Route(NamedTuple):
-    """One partition's way."""
+    """One partition of a copy: from a topic to a topic."""
 
     topic: str
     to_topic: str
@@ -47,7 +47,7 @@ class CopyNumbers(NamedTuple):
 
 
 class CopySpan(NamedTuple):
-    """What of a partition is copied: [start, stop) of the source."""
+    """The range of a partition to copy: [start, stop) of the source."""
 
     route: Route
     start: int
@@ -56,7 +56,7 @@ class CopySpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to go on: at the beginning, or after what an earlier copy has done. `points` are those known of it.
+    """Where to go on: at the beginning, or after an earlier copy. `points` are the known points of that.
 
     `is_hollow`: the target's partition holds not a single record.
     """
@@ -69,7 +69,7 @@ class Resume:
 
 @dataclass(slots=True)
 class Copied:
-    """What became of one partition. `checked_from` is where to begin to compare the two."""
+    """The result for one partition. `checked_from` is where to begin the comparison."""
 
     offsets: OffsetMap
     checked_from: CopyPoint
@@ -78,18 +78,18 @@ class Copied:
 
 
 class Target(Protocol):
-    """Takes copies. One thread uses it."""
+    """Receives copies. One thread uses it."""
 
     @property
     def side(self) -> Side: ...
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether every record gets the offset that it had, whatever holes the source has."""
+        """Whether every record keeps its offset, whatever holes the source has."""
         ...
 
     def find(self, source: Side, span: CopySpan) -> Resume:
-        """How far a copy of this source has come. Writes nothing; CopyConflict if the partition is not such a copy."""
+        """How far a copy of this source has come. Writes nothing. CopyConflict if the partition is no such copy."""
         ...
 
     def copy(self, source: Side, span: CopySpan, resume: Resume, on_progress: OnProgress) -> Copied:
@@ -98,13 +98,13 @@ class Target(Protocol):
 
 
 def nothing_yet(span: CopySpan, target_end: int) -> Resume:
-    """Where a copy begins."""
+    """The beginning of a copy."""
     first = CopyPoint(span.start, target_end)
     return Resume(first, (first,), is_hollow=True)
 
 
 def content(record: Record) -> Content:
-    """What a copy keeps of a record, beside its place."""
+    """The parts of a record that a copy keeps, besides its place."""
     return record.timestamp_ms, record.key, record.value, record.headers
 
 
@@ -115,10 +115,10 @@ def conflict(side: Side, route: Route, why: str) -> CopyConflict:
 
 
 def check_same_end(target: Side, source: Side, span: CopySpan, start: int, end: int, *, is_known: bool) -> bool:
-    """Compare the newest records that a partition [start, end) has with those at the same offsets of the source.
+    """Compare the newest records of a partition [start, end) with those at the same offsets of the source.
 
-    False if the partition has no records at all. CopyConflict if it has others than the source; also if it has none
-    that the source has as well, unless it `is_known` to be its copy: nothing else would tell.
+    False if the partition has no records at all. Raises CopyConflict if it has other records than the source; also if
+    none of them is in the source any more, unless it `is_known` to be its copy: nothing else would show it.
     """
     route = span.route
     look = _FIRST_LOOK
@@ -144,7 +144,7 @@ def check_same_end(target: Side, source: Side, span: CopySpan, start: int, end: 
 def contents(
     side: Side, topic: str, partition: int, start: int, stop: int, enough_bytes: int = MAX_INT64
 ) -> dict[int, Content]:
-    """What the records of a range are, by offset; of the first of them, where there are more bytes than wanted."""
+    """The contents of the records of a range, by offset; of the first ones only, if they are over `enough_bytes`."""
     found: dict[int, Content] = {}
     size_bytes = 0
     for data, header in batches(side, topic, partition, start, stop):

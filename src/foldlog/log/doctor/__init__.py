@@ -1,1 +1,1 @@
-"""What is damaged or out of date in a log: found, set aside, written anew."""
+"""Finds damaged and outdated parts of a log, sets them aside, and rewrites them."""

@@ -1,7 +1,7 @@
-"""Looking at every byte of a partition without changing one: what is damaged, and what is merely untidy.
+"""Checks every byte of a partition without changing one: what is damaged, and what is merely untidy.
 
-Damage is what the log refuses with CorruptLog. A note is what the next open puts right by itself: a hint that is wrong,
-bytes above the checkpoint, a change that a crash interrupted.
+Damage is what the log refuses with CorruptLog. A note is what the next open puts right by itself: a wrong hint, bytes
+above the checkpoint, a change that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EpochPairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a partition's directory holds, in a state that existed."""
+    """The content of a partition's directory, in a state that existed."""
 
     directory: str
     state: SlotState
@@ -49,12 +49,12 @@ class Inspection:
     notes: tuple[str, ...]
     epoch_starts: EpochPairs
     epochs_are_damaged: bool
-    records: int  # that can be read: none before the log's start, no markers of transactions
-    wrong_hints: tuple[str, ...] = ()  # files that say something else than the batches they are made from
+    records: int  # readable ones: none before the log start, no transaction markers
+    wrong_hints: tuple[str, ...] = ()  # files that contradict the batches they are made from
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends: as the checkpoint has it or, without a slot there, as far as the batches go."""
+        """Where the log ends: by the checkpoint or, without a slot there, by the last batch."""
         active = self.segments[-1]
         if active.end_offset != UNKNOWN_END:
             return self.state.durable_offset
@@ -73,9 +73,9 @@ def inspect_live(
     index_interval_bytes: int = USUAL_INTERVAL_BYTES,
     each: ForEach = one_by_one,
 ) -> Inspection:
-    """Inspect beside whoever writes. Takes no lock and changes nothing.
+    """Inspect a partition that may have a writer. Takes no lock and changes nothing.
 
-    A finding counts only if the names did not change meanwhile: between two equal, even generations.
+    A finding counts only if no names changed meanwhile: between two equal, even generations.
     """
     generation = 0
     unopened: str | None = None
@@ -88,7 +88,7 @@ def inspect_live(
         except FileNotFoundError as error:
             if not files.exists(directory):
                 raise CorruptLog(directory, 0, "the directory is missing") from None
-            unopened = error.filename  # it was unlinked between listing and opening, most likely: look again
+            unopened = error.filename  # most likely unlinked between listing and opening: look again
         is_settled = inspection is not None and (not generation & 1 or not inspection.damages)
         if inspection is not None and is_settled and _generation(_load_live(slot)) == generation:
             return inspection
@@ -121,9 +121,9 @@ def inspect(
     index_interval_bytes: int = USUAL_INTERVAL_BYTES,
     each: ForEach = one_by_one,
 ) -> Inspection:
-    """Every batch, record, epoch and hint of a partition whose names nobody changes meanwhile.
+    """Check every batch, record, epoch and hint of a partition whose names do not change meanwhile.
 
-    `each` goes through the segments: several at a time, if it can.
+    `each` runs over the segments, several at a time if it can.
     """
     layout = read_layout(files.entries(directory))
     state = known or state_without_checkpoint(layout)
@@ -136,7 +136,7 @@ def inspect(
         damaged_epochs = not epochs_fault and _most_disagree(scanned.epoch_runs, starts)
         if epochs_fault or damaged_epochs:
             starts = rebuild_epochs(scanned.epoch_runs, stretches[0].base_offset)
-        # Once more, now that it is known which epoch each batch has to carry.
+        # Scan again, now that the epoch that each batch has to carry is known.
         scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
@@ -165,12 +165,12 @@ def inspect(
 def inspect_alone(
     files: Files, directory: str, *, only: int | None = None, log_start: int = 0, each: ForEach = one_by_one
 ) -> Inspection:
-    """A partition's directory without a log around it, such as one that Kafka wrote; or one segment of it, `only`.
+    """Inspect a partition's directory without a log around it, such as one that Kafka wrote; or its one segment `only`.
 
     `log_start`: records before it are deleted, though their segments may still be there. They are verified as well.
 
-    Nobody vouches for where it ends, offsets may be missing anywhere, and a segment may end before the next begins: so
-    batches that are gone without a trace are not missed. Only batches of magic 2 are read.
+    No checkpoint gives its end, offsets may be missing anywhere, and a segment may end before the next begins: so
+    batches that vanished without a trace are not noticed. Only batches of magic 2 are read.
     """
     layout = read_layout(files.entries(directory))
     bases = sorted(layout.logs) if only is None else [only]
@@ -206,7 +206,7 @@ def inspect_alone(
 
 
 def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
-    """What recovery goes by where the partition's slot is lost: all but the last segment has to be whole."""
+    """The state that recovery assumes if the partition's slot is lost: all but the last segment has to be whole."""
     bases = sorted(layout.logs)
     first, last = (bases[0], bases[-1]) if bases else (0, 0)
     return SlotState(
@@ -221,7 +221,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
 
 
 def _stretches(layout: PartitionLayout, state: SlotState, *, has_slot: bool) -> list[Stretch]:
-    """Every segment there has to be."""
+    """Every segment that has to be there, with its bounds."""
     bases = sorted(base for base in layout.logs if base <= state.active_base_offset)
     while len(bases) > 1 and bases[1] <= state.log_start_offset:
         bases = bases[1:]  # expired: an interrupted retention is finished at the next open
@@ -260,7 +260,7 @@ def _most_disagree(runs: Sequence[EpochRun], starts: EpochPairs) -> bool:
 
 
 def rebuild_epochs(runs: Iterable[EpochRun], first_offset: int) -> EpochPairs:
-    """The epochs as the batches tell them: each begins with the first batch that carries it."""
+    """The epochs by the batches: each begins with the first batch that carries it."""
     starts: list[tuple[int, int]] = []
     for run in runs:
         if not starts or run.epoch > starts[-1][0]:
@@ -290,7 +290,7 @@ def _notes(directory: str, layout: PartitionLayout, state: SlotState, known: Slo
 
 
 def unsound_transactions(files: Files, directory: str, logs: Mapping[int, int]) -> list[tuple[str, str]]:
-    """The indexes of aborted transactions that are none, or that the batches contradict, and what is wrong."""
+    """Indexes of aborted transactions that are malformed, or that the batches contradict, and what is wrong."""
     found: list[tuple[str, str]] = []
     for base in sorted(logs):
         path = segment_stem(directory, base) + TRANSACTION_INDEX_SUFFIX
@@ -314,14 +314,14 @@ def _is_aborted_at(segment: Segment, transaction: AbortedTransaction) -> bool:
     try:
         found = segment.find(transaction.last_offset)
     except CorruptLog:
-        return True  # the segment is damaged, and said to be
+        return True  # the segment is damaged, and reported as such
     if found is None or found[1].base_offset != transaction.last_offset:
-        return True  # compaction takes a marker once nothing is left of its transaction
+        return True  # compaction drops a marker once its transaction has no records left
     return found[1].is_control and found[1].producer_id == transaction.producer_id
 
 
 def unsound_snapshots(files: Files, directory: str, layout: PartitionLayout) -> list[str]:
-    """The producer snapshots that are none."""
+    """Producer snapshots that are damaged."""
     paths = [segment_stem(directory, offset) + SNAPSHOT_SUFFIX for offset in sorted(layout.snapshots)]
     found = []
     for path in paths:
@@ -329,5 +329,5 @@ def unsound_snapshots(files: Files, directory: str, layout: PartitionLayout) -> 
             if ProducerState.from_snapshot(read_file(files, path)) is None:
                 found.append(path)
         except FileNotFoundError:
-            continue  # a newer one has taken its place
+            continue  # a newer one has replaced it
     return found

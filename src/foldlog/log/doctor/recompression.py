@@ -1,8 +1,8 @@
-"""Records in another codec: sealed segments are rewritten one at a time, as compaction rewrites them.
+"""Recompression: sealed segments are rewritten in another codec one at a time, as compaction rewrites them.
 
-A batch is replaced only where that makes it smaller; every other one is copied as it stands, and so are control
-batches, empty ones, and those in that codec already. Offsets, epochs, timestamps and producer fields stay what they
-were, so that no reader, bookmark or producer can tell. The active segment is never touched.
+A batch is replaced only if that makes it smaller; all others are copied unchanged, as are control batches, empty ones,
+and those in that codec already. Offsets, epochs, timestamps and producer fields stay the same, so that readers,
+bookmarks and producers see no difference. The active segment is never touched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RecompressionReport:
     bytes_after: int = 0
 
     def plus(self, other: RecompressionReport) -> RecompressionReport:
-        """Both together."""
+        """The sum of both."""
         return RecompressionReport(
             self.segments + other.segments,
             self.segments_rewritten + other.segments_rewritten,
@@ -45,8 +45,8 @@ class RecompressionReport:
 def untouched(
     source: VerifiedSegments, segment: Segment, following: Segment, codec: Compression
 ) -> RecompressionReport | None:
-    """The report of a segment in which nothing is in another codec; None if something is. Only headers are looked at,
-    so that asking a second time costs no writing. Raises CorruptLog."""
+    """The report for a segment with nothing in another codec; None if it has something. Reads and verifies the segment,
+    but writes nothing. Raises CorruptLog."""
     batches = 0
     may_change = False
     for piece in source.pieces(segment, following):
@@ -91,7 +91,7 @@ def rewrite(
 
 
 def _check(path: str, piece: VerifiedBatches, written: memoryview, limit: int) -> None:
-    """Whether what was written for a piece holds the same batches with the same records."""
+    """Check that what was written for a piece holds the same batches with the same records."""
     found = walk(written)
     if found.problem or found.end != len(written) or len(found.headers) != len(piece.headers):
         raise not_as_read(path, found.problem or "it holds other batches")
@@ -107,7 +107,7 @@ def _check(path: str, piece: VerifiedBatches, written: memoryview, limit: int) -
 
 
 def _identity(header: BatchHeader) -> tuple[int, ...]:
-    """What of a batch may not change."""
+    """The fields of a batch that may not change."""
     return (
         header.base_offset,
         header.last_offset,
@@ -127,7 +127,7 @@ def _bytes_of(data: memoryview, header: BatchHeader) -> memoryview:
 
 
 def smaller(data: memoryview, codec: Compression, decompressed_limit: int) -> tuple[bytes | bytearray, int, int]:
-    """Whole batches, each in the codec if that is smaller; how many there are, and how many were replaced."""
+    """The batches, each in the codec if that is smaller; how many there are, and how many were replaced."""
     made = recompress(data, codec, decompressed_limit=decompressed_limit)
     pairs = list(zip(walk(data).headers, walk(made).headers, strict=True))
     replaced = sum(after.size < before.size for before, after in pairs)

@@ -1,16 +1,16 @@
-"""The way out of CorruptLog that somebody has asked for: damaged bytes are set aside, never deleted.
+"""Repair of CorruptLog on request: damaged bytes are set aside, never deleted.
 
-Each damaged segment is written anew: sound batches as they are, batches whose header alone was damaged mended, and in
-place of what is lost a batch without records that covers the same offsets. So offsets stay contiguous, a reader passes
-over the loss, and no offset is ever used again. What was there before is in `<segment>.log.<position>.cut`.
+Each damaged segment is rewritten: sound batches unchanged, batches with damage only in the header mended, and in place
+of lost ones a batch without records that covers the same offsets. So offsets stay contiguous, readers pass over the
+loss, and no offset is ever used again. The damaged bytes are kept in `<segment>.log.<position>.cut`.
 
-Everything is decided by `plan_repair`, which touches nothing. `cut_out` carries a plan out so that a crash leaves the
-damage or the repair: new files take the place of old ones as compaction's do (layout.swap_in). The active segment is
-sealed before: the checkpoint holds a position in that one alone, and a file that was replaced has others.
+`plan_repair` decides everything and touches nothing. `cut_out` carries a plan out so that a crash leaves either the
+damage or the repair: new files replace old ones as in compaction (layout.swap_in). The active segment is sealed first:
+the checkpoint holds a position in it, which a replaced file would not have.
 
-`rebuild` makes anew what is derived from a log: indexes, producer snapshots, leader epochs, a partition's slot. All of
-it could be left to the next open or the next look-up. It takes no byte out of a segment: where one is damaged, or ends
-in bytes that are no batch, it is left as it is.
+`rebuild` recreates what is derived from a log: indexes, producer snapshots, leader epochs, a partition's slot. The next
+open or look-up would do all of it, too. It takes no byte out of a segment: one that is damaged, or ends in bytes that
+are no batch, is left as it is.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _HINT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A segment file to be written anew from these pieces of the old one, up to `end_offset`."""
+    """A segment file to be rewritten from these pieces of the old one, up to `end_offset`."""
 
     base_offset: int
     pieces: tuple[Piece, ...]
@@ -74,10 +74,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The active segment gets no more batches: appending goes on in an empty one at `end_offset`.
+    """Seals the active segment: appends go on in an empty one at `end_offset`.
 
     Bytes [position, end) of it are above the checkpoint and sound: they are written again and synced before the
-    checkpoint vouches for them. Those from `end` on are not, and neither are the later segments in `dropped`.
+    checkpoint vouches for them. Bytes from `end` on, and the later segments in `dropped`, are not sound.
     """
 
     base_offset: int
@@ -90,7 +90,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What is to be done, in the order of the fields; `state` is what the checkpoint says afterwards."""
+    """The steps of a repair, in the order of the fields; `state` is stored in the checkpoint afterwards."""
 
     rewrites: tuple[Rewrite, ...]
     seal: Seal | None
@@ -100,17 +100,17 @@ class RepairPlan:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What was found, and the files that now hold what was cut out."""
+    """The damage found, and the files that now hold what was cut out."""
 
     damages: tuple[Damage, ...]
     kept_aside: tuple[str, ...]
 
 
 def cut_out(files: Files, directory: str, slot: Slot, *, topic_id: str) -> RepairReport:
-    """Set everything damaged aside, so that the partition opens and all of it can be read. Durable on return.
+    """Set everything damaged aside, so that the partition opens and can be read. Durable on return.
 
-    The caller is the directory's writer and has the partition not open. The next open counts as unclean, so the
-    leader epoch rises: a bookmark from before cannot mistake what comes for what was lost.
+    The caller is the directory's writer and does not have the partition open. The next open counts as unclean, so the
+    leader epoch rises: a bookmark from before cannot take new records for lost ones.
     """
     known = slot.load()
     kept_aside: list[str] = []
@@ -134,7 +134,7 @@ def _make_directory(files: Files, directory: str, topic_id: str) -> None:
 
 
 def _finish_swaps(files: Files, directory: str, kept_aside: list[str]) -> None:
-    """What compaction had decided is finished first; a swap file that is damaged itself is set aside."""
+    """Finish interrupted swaps of compaction first; a swap file that is damaged itself is set aside."""
     while True:
         layout = read_layout(files.entries(directory))
         try:
@@ -157,7 +157,7 @@ def _finish_swaps(files: Files, directory: str, kept_aside: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What stands in the active segment above the checkpoint: sound up to byte `end` and offset `end_offset`."""
+    """The active segment above the checkpoint: sound up to byte `end` and offset `end_offset`."""
 
     end: int
     end_offset: int
@@ -184,7 +184,7 @@ def _scan_above(files: Files, inspection: Inspection) -> Above:
 
 
 def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int]) -> RepairPlan:
-    """What to do about the damages found. `bases`: every segment there is, also above the checkpoint."""
+    """Plan a repair of the damages found. `bases`: every segment there is, also above the checkpoint."""
     state = inspection.state
     damaged = [segment for segment in inspection.segments if segment.is_damaged]
     active = inspection.segments[-1]
@@ -197,7 +197,7 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
             pieces = (*pieces, Piece(state.active_position, above.end, state.durable_offset, above.end_offset))
         rewrites[-1] = Rewrite(active.base_offset, pieces, seal.end_offset)
         if seal.end_offset == active.base_offset:
-            rewrites.pop()  # it held nothing: the empty segment that takes its place is all there is to do
+            rewrites.pop()  # it held nothing: an empty segment in its place is enough
         following = [base for base in bases if base == seal.end_offset]
         start = inspection.segments[0].base_offset
         state = replace(
@@ -218,7 +218,7 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
 def _plan_seal(inspection: Inspection, above: Above | None, bases: Sequence[int]) -> Seal:
     state, active = inspection.state, inspection.segments[-1]
     if above is None:
-        # Without a slot there is no line to be above: what is sound is in the pieces, and the log ends with them.
+        # Without a slot nothing is above the checkpoint: what is sound is in the pieces, and the log ends with them.
         last = active.pieces[-1]
         return Seal(active.base_offset, 0, last.end, last.next_offset, (), "it is no whole batch")
     later = [base for base in bases if base > active.base_offset]
@@ -248,7 +248,7 @@ def _carry_out(
     if plan.epochs is not None:
         path = f"{directory}/{EPOCHS_NAME}"
         kept_aside.append(_copy_aside(files, path, 0, _size_of(files, path), "contradicts the batches"))
-    # Every byte that goes is durable beside the log before the first of them goes.
+    # All removed bytes are durable beside the log before the first of them is removed.
     files.sync_directory(directory)
     _store(slot, replace(plan.state, generation=plan.state.generation - 1))
     if plan.seal is not None:
@@ -267,7 +267,7 @@ def _carry_out(
 
 
 def _store(slot: Slot, state: SlotState) -> None:
-    """Durable on return, in both sectors of the slot: what follows may not be undone by an older one of the two."""
+    """Store the state durably in both sectors of the slot: an older sector must not undo what follows."""
     slot.store_firmly(state)
     slot.sync()
 
@@ -280,7 +280,7 @@ def _set_damage_aside(files: Files, directory: str, rewrite: Rewrite) -> Iterato
 
 
 def _set_tail_aside(files: Files, directory: str, seal: Seal) -> Iterator[str]:
-    """Bytes that no checkpoint vouched for and that do not follow on: recovery would cut them too."""
+    """Copy bytes that no checkpoint vouched for and that do not follow on: recovery would cut them too."""
     path = segment_stem(directory, seal.base_offset) + LOG_SUFFIX
     if files.exists(path) and _size_of(files, path) > seal.end:
         yield _copy_aside(files, path, seal.end, _size_of(files, path), seal.reason)
@@ -291,7 +291,7 @@ def _set_tail_aside(files: Files, directory: str, seal: Seal) -> Iterator[str]:
 
 
 def _copy_aside(files: Files, path: str, start: int, end: int, reason: str) -> str:
-    """Keep bytes in a file of their own. Durable once the directory is synced."""
+    """Copy bytes into a file of their own. Durable once the directory is synced."""
     beside = free_cut_name(files, path, start)
     source, target = files.open(path), files.open(beside, write=True, create=True)
     try:
@@ -305,7 +305,7 @@ def _copy_aside(files: Files, path: str, start: int, end: int, reason: str) -> s
 
 
 def _settle(files: Files, directory: str, seal: Seal) -> None:
-    """Write the sound bytes above the checkpoint again: after a failed sync a clean page may not be on the disk."""
+    """Write the sound bytes above the checkpoint again: after a failed sync a clean page may not be on disk."""
     if seal.end <= seal.position:
         return
     file = files.open(segment_stem(directory, seal.base_offset) + LOG_SUFFIX, write=True)
@@ -325,7 +325,7 @@ def _create_empty(files: Files, directory: str, base_offset: int) -> None:
 
 
 def _write_anew(files: Files, directory: str, rewrite: Rewrite, starts: EpochPairs) -> None:
-    """`<base>.log.cleaned`: what the segment has to hold from now on. Durable once the directory is synced."""
+    """Write `<base>.log.cleaned`, the segment's new content. Durable once the directory is synced."""
     stem = segment_stem(directory, rewrite.base_offset)
     target = files.open(stem + CLEANED_SUFFIX, write=True, create=True)
     source = files.open(stem + LOG_SUFFIX) if files.exists(stem + LOG_SUFFIX) else None
@@ -348,8 +348,8 @@ def _write_anew(files: Files, directory: str, rewrite: Rewrite, starts: EpochPai
 
 
 def _stand_ins(first_offset: int, next_offset: int, starts: EpochPairs) -> Iterator[bytes]:
-    """Batches without records for a range of offsets. More than one where leader epochs change inside it: a batch
-    carries one; or where a batch cannot count that far."""
+    """Batches without records for a range of offsets. Several if the leader epoch changes inside it, since a batch
+    carries one, or if a batch cannot count that far."""
     while first_offset < next_offset:
         later = [start for _, start in starts if first_offset < start < next_offset]
         end = min([next_offset, first_offset + POSITION_MAX, *later])
@@ -376,7 +376,7 @@ def _header_of(first_offset: int, next_offset: int, epoch: int) -> BatchHeader:
 
 
 def _copy(source: File, start: int, end: int, target: File, position: int) -> int:
-    """Bytes [start, end) of `source` to `position` of `target`; how many there were."""
+    """Copy bytes [start, end) of `source` to `position` of `target`; returns how many there were."""
     copied = 0
     while start + copied < end:
         data = source.read(start + copied, min(READ_CHUNK_BYTES, end - start - copied))
@@ -398,9 +398,9 @@ def _size_of(files: Files, path: str) -> int:
 def rebuild(
     files: Files, directory: str, slot: Slot, config: LogConfig, *, clock: Clock, label: tuple[str, int]
 ) -> tuple[Inspection, list[str]]:
-    """What was found, and the files made anew for it; none where something is damaged.
+    """Returns the findings, and the files that were recreated; none if something is damaged.
 
-    The caller is the directory's writer and has the partition not open.
+    The caller is the directory's writer and does not have the partition open.
     """
     known = slot.load()
     found = inspect(files, directory, known, index_interval_bytes=config.index_interval_bytes)
@@ -445,7 +445,7 @@ def _rebuild_hints(files: Files, found: Inspection, interval_bytes: int) -> Iter
 
 
 def _producers_below(segments: list[Segment], offset: int) -> ProducerState:
-    """What was known of producers when the log ended at `offset`."""
+    """The producer state as of when the log ended at `offset`."""
     state = ProducerState()
     for segment in segments:
         if segment.base_offset < offset:

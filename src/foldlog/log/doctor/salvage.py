@@ -1,8 +1,8 @@
-"""What is sound in a segment file and what is not: reading goes on after damage, where the next batch is found again.
+"""Separates sound from damaged parts of a segment file: reading goes on after damage, at the next batch that is found.
 
-Nothing is changed here. Offsets, length, epoch and magic of a batch are not covered by its CRC, but follow from its
-neighbours: where only those are damaged, the batch can be mended without a loss. Otherwise its records are lost, and
-the piece says which offsets these were.
+Nothing is changed here. Base offset, length, epoch and magic of a batch are not covered by its CRC, but follow from its
+neighbours: if only those are damaged, the batch can be mended without loss. Else its records are lost, and the piece
+has their offsets.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ EpochStarts = Sequence[tuple[int, int]]
 class Piece:
     """Bytes [position, end) of a segment, which hold, or held, the offsets [first_offset, next_offset).
 
-    `reason` is empty where they are sound. `mended` is the batch put right, where that is possible; `is_epoch_only`:
-    only its leader epoch had to be.
+    `reason` is empty if they are sound. `mended` is the corrected batch, where that is possible; `is_epoch_only`: only
+    its leader epoch was wrong.
     """
 
     position: int
@@ -49,7 +49,7 @@ class Piece:
 class SalvageBounds:
     """What a stretch of a segment has to hold: bytes [start, end), offsets [first_offset, end_offset).
 
-    UNKNOWN_END: nobody knows where it ended, so bytes at its end that are no batch are a torn write, not a loss.
+    UNKNOWN_END: its end is not known, so bytes at the end that are no batch are a torn write, not a loss.
     """
 
     start: int
@@ -72,17 +72,16 @@ class EpochRun:
 class Salvage:
     """One pass over a stretch of a segment; `pieces` is the result. One thread.
 
-    `index` (position → last offset of the batch there) is used as a witness: it is made from nothing but the
-    positions of batches, so what it confirms is a batch of this log, and not one inside a record's value. Of it and of
-    `times` (last offset of a batch → its largest timestamp) it is counted how many entries the batches confirm. Not
-    `exact`: as Kafka's compaction writes them, an entry may name the last of several batches that begin there, and any
-    offset of a batch.
-    What cannot be told apart: a batch that somebody stored as a value, in a batch whose length is damaged, right
-    before the segment's end. And where offsets may be missing, a base offset that is too large, as long as the batches
-    after it begin behind it.
+    `index` (position → last offset of the batch there) serves as a witness: it is made only from positions of batches,
+    so what it confirms is a batch of this log, and not one inside a record's value. Its entries, and those of `times`
+    (last offset of a batch → its largest timestamp), are counted if the batches confirm them. Not `exact`: as Kafka's
+    compaction writes them, an entry may name the last of several batches that begin there, and any offset of a batch.
+    Not detected: a batch that was stored as a value, in a batch whose length is damaged, right before the segment's
+    end; and where offsets may be missing, a base offset that is too large, as long as the following batches begin
+    behind it.
 
-    `records` counts those that can be read from the offset `records_from` on: no markers of transactions, and where
-    not `exact`, so that nobody mends them, none whose batch would have to be mended.
+    `records` counts readable records from the offset `records_from` on: no transaction markers and, if not `exact`
+    (such files are not repaired), none whose batch would have to be mended.
     """
 
     def __init__(
@@ -101,16 +100,16 @@ class Salvage:
         self._times = sorted((times or {}).items(), reverse=True)
         self._exact = exact
         self._records_from = records_from
-        self._last_taken: tuple[BatchHeader, int, int] | None = None  # with its position, and the offset before it
+        self._last_taken: tuple[BatchHeader, int, int] | None = None  # with its position, and the offset expected there
         self._end = min(bounds.end, log.size())
-        # Relative offsets fit in 31 bits, so even an unknown end is not that far away.
+        # Relative offsets fit in 31 bits, so even an unknown end is within that distance.
         self._limit = min(bounds.end_offset, bounds.first_offset + POSITION_MAX)
         self.pieces: list[Piece] = []
         self.epoch_runs: list[EpochRun] = []
         self.records = 0
         self.confirmed_entries = 0
         self.confirmed_times = 0
-        self.unindexed_bytes = 0  # the longest way from an entry of the index over whole batches to the next
+        self.unindexed_bytes = 0  # the longest walk over whole batches from one index entry to the next
         self._since_entry = (0, 0)
         self._scan()
 
@@ -140,7 +139,7 @@ class Salvage:
             self._lose(Piece(position, position, expected, bounds.end_offset, reason))
 
     def _take(self, data: memoryview, position: int, expected: int, headers: list[BatchHeader]) -> tuple[int, int]:
-        """Take sound batches up to the first that is not, and that one; where to go on, and the offset there."""
+        """Take the batches up to and including the first unsound one; where to go on, and the offset there."""
         count, fault = len(headers), None
         wrong = check_epochs(headers, self._bounds.epoch_starts)
         if wrong is not None:
@@ -181,7 +180,7 @@ class Salvage:
         return replace(_piece_of(header, position, reason), mended=bytes(mended), is_epoch_only=True)
 
     def _over_the_end(self, header: BatchHeader, position: int, expected: int) -> Piece:
-        """Of a batch that reaches over the end: its base offset is too large, if it would fit before what follows."""
+        """The piece for a batch that reaches over the end; its base offset is wrong if it fits before what follows."""
         start, end = position + header.position, position + header.position + header.size
         room_ends, why = self._limit, f"the segment has to end at {self._limit}"
         following = batch_at(self._log, end, self._end)
@@ -194,8 +193,8 @@ class Salvage:
         return _piece_of(header, position, self._ends_here(), next_offset=self._limit)
 
     def _blame_last(self, position: int) -> tuple[int, int] | None:
-        """Where a sound batch at `position` begins before the last one taken ends: if that one's base offset is too
-        large, put it on the list; where to go on then, and the offset there. None if the batch here is to blame.
+        """For a sound batch at `position` that begins before the last taken one ends: if the last one's base offset is
+        too large, record that as damage; where to go on, and the offset there. None if the batch here is wrong.
         """
         if self._last_taken is None or not self._is_batch(position):
             return None
@@ -204,7 +203,7 @@ class Salvage:
         count = last.next_offset - last.base_offset
         if last_at + last.size != position or last.base_offset == before or base_offset < before + count:
             return None
-        # Either may be wrong. It is the last one if that just fits before this one, or if the next one says so, too.
+        # Either may be wrong. It is the last one if that just fits before this one, or if the next one confirms it.
         if base_offset != before + count and not self._is_next_below(position, last.next_offset):
             return None
         self._unkeep(last, last_at)
@@ -215,14 +214,14 @@ class Salvage:
         return position, base_offset
 
     def _is_next_below(self, position: int, offset: int) -> bool:
-        """Whether behind the batch at `position` there is another, which begins before `offset`."""
+        """Whether another batch follows the one at `position`, and begins before `offset`."""
         behind = declared_end(self._log, position)
         if behind is None or not self._is_batch(behind):
             return False
         return base_offset_of(self._log.read(behind, fmt.LENGTH_AT)) < offset
 
     def _unkeep(self, header: BatchHeader, position: int) -> None:
-        """The last batch taken, from the last piece and from what is counted."""
+        """Take the last batch out of the last piece and the counts."""
         piece = self.pieces.pop()
         if piece.position < position:
             before = 0 if self._last_taken is None else self._last_taken[2]
@@ -231,7 +230,7 @@ class Salvage:
         self.epoch_runs[-1].batches -= 1
 
     def _readable_records(self, header: BatchHeader, position: int) -> int:
-        """How many of a batch are at or behind the offset from which on they are counted."""
+        """How many records of a batch are readable from `records_from` on."""
         if header.is_control or header.next_offset <= self._records_from:
             return 0
         if header.base_offset >= self._records_from:
@@ -253,7 +252,7 @@ class Salvage:
             self.confirmed_entries += 1
             size, batches = 0, 0
         self._since_entry = (size + header.size, batches + 1)
-        if batches > 1:  # one batch a look-up may walk, however large it is
+        if batches > 1:  # a look-up may walk over one batch, however large
             self.unindexed_bytes = max(self.unindexed_bytes, size + header.size)
         while self._times and self._times[-1][0] <= header.last_offset:
             offset, timestamp_ms = self._times.pop()
@@ -281,7 +280,7 @@ class Salvage:
     # Over damage
 
     def _skip_damage(self, position: int, expected: int, reason: str) -> tuple[int, int]:
-        """Put the damaged stretch on the list; where sound batches go on, and the offset there."""
+        """Record the damaged stretch; where sound batches go on, and the offset there."""
         end, next_offset = self._resync(position, expected)
         if end == self._end and self._bounds.end_offset == UNKNOWN_END:
             if not self._exact and (whole := self._whole_at_end(position, expected, reason)) is not None:
@@ -294,7 +293,7 @@ class Salvage:
         return end, next_offset
 
     def _whole_at_end(self, position: int, expected: int, reason: str) -> Piece | None:
-        """A batch at the end which is whole but for its base offset: no write that was cut off leaves such a one."""
+        """A batch at the end with nothing wrong but its base offset: a write that was cut off never leaves one."""
         end = declared_end(self._log, position)
         if end is None or end > self._end:
             return None
@@ -304,7 +303,7 @@ class Salvage:
         return None if mended is None else Piece(position, end, expected, expected + last_delta + 1, reason, mended)
 
     def _mend(self, position: int, end: int, expected: int, next_offset: int) -> bytes | None:
-        """The damaged stretch as the one batch that fits exactly here, if its CRC says that it is one."""
+        """The damaged stretch as the one batch that fits exactly here; None if its CRC does not match."""
         size = end - position
         if not fmt.RECORDS_AT <= size <= BATCH_BYTES_MAX:
             return None
@@ -324,7 +323,7 @@ class Salvage:
         return bytes(mended)
 
     def _resync(self, position: int, expected: int) -> tuple[int, int]:
-        """Position and offset of the next batch that is surely one of this log; the end of both if there is none."""
+        """Position and offset of the next batch that surely belongs to this log; both ends if there is none."""
         declared = declared_end(self._log, position)
         at = position + 1
         while True:
@@ -338,7 +337,7 @@ class Salvage:
             at = max(stopped_at, at + 1)
 
     def _next_candidate(self, at: int, expected: int) -> tuple[int, int] | None:
-        """The first position from `at` on with a whole batch whose CRC matches and whose offsets may stand here."""
+        """The first position from `at` on with a whole batch whose CRC matches and whose offsets are possible here."""
         end = self._end
         while at + fmt.RECORDS_AT <= end:
             window = self._log.read(at, min(READ_CHUNK_BYTES + fmt.RECORDS_AT, end - at))
@@ -357,9 +356,9 @@ class Salvage:
         return header is not None and header.next_offset <= self._limit
 
     def _follow(self, position: int) -> tuple[int, bool]:
-        """Follow batches from `position`: where they first stop, and whether they are surely this log's own.
+        """Follow batches from `position`: where they first stop, and whether they surely belong to this log.
 
-        They are if the index knows one of them, or if they lead to the very end of the segment: a batch inside a
+        They do if the index confirms one of them, or if they lead to the very end of the segment: a batch inside a
         record's value is followed by the rest of that record.
         """
         end, expected, wanted = self._end, -1, READ_CHUNK_BYTES
@@ -392,7 +391,7 @@ class Salvage:
 
 
 def epoch_at(starts: EpochStarts, offset: int) -> int:
-    """The leader epoch that wrote `offset`; 0 if it is from before all that are known."""
+    """The leader epoch that wrote `offset`; 0 if the offset is before the first known one."""
     at = bisect_right(starts, offset, key=lambda start: start[1])
     return starts[at - 1][0] if at else 0
 

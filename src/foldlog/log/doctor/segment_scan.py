@@ -1,5 +1,5 @@
-"""One segment looked at byte by byte, with the two indexes beside it: what it holds, what is damaged, which hints are
-wrong. Nothing is changed here."""
+"""Checks one segment byte by byte, with its two indexes: what it holds, what is damaged, which hints are wrong. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from foldlog.records.batch import MAX_INT32
 
 USUAL_INTERVAL_BYTES: Final = 4096
 UNKNOWN_INTERVAL: Final = 0
-"""For indexes that somebody else may have made: how dense they have to be is not known, nor what exactly they name."""
+"""For indexes of another writer: how dense they have to be is not known, nor what exactly they name."""
 
 _OFFSET_BYTES: Final = 8
-"""A batch begins with its base offset, which Kafka's indexes hold as the distance to the segment's, in 31 bits."""
+"""A batch begins with its base offset; Kafka's indexes hold its distance to the segment's in 31 bits."""
 
 _UNINDEXED_BYTES_MIN: Final = 1 << 16
 _UNINDEXED_INTERVALS: Final = 16
-"""Beyond both, a look-up makes the index anew: see Segment._heal_index."""
+"""Beyond both, a look-up rebuilds the index: see Segment._heal_index."""
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -48,11 +48,11 @@ def one_by_one(do: Callable[[Item], Done], items: Sequence[Item]) -> Iterator[Do
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place in a file that is not what was written, and the offsets [first_offset, next_offset) lost with it.
+    """A place in a file that is not as it was written, and the offsets [first_offset, next_offset) lost with it.
 
-    Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`. `is_loss_unknown`: neither a file
-    nor a checkpoint is left that could say which offsets there were. `is_refused`: it could be mended, but by nobody
-    here, since the file is somebody else's; until then it is not read.
+    `is_mendable`: nothing is lost, only bytes that the CRC does not cover are damaged. `is_loss_unknown`: neither a
+    file nor a checkpoint shows which offsets were there. `is_refused`: mendable, but not by foldlog, since the file is
+    not its own; until it is mended it is not read.
     """
 
     path: str
@@ -71,10 +71,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What has to be there of a segment. `size` None: the file is missing. `vouched_bytes` None: all there is.
+    """The part of a segment that has to be there. `size` None: the file is missing. `vouched_bytes` None: all bytes.
 
-    `end_offset` is UNKNOWN_END where nobody knows it. `may_end_early`: offsets may be missing before `end_offset`,
-    as Kafka's compaction leaves it.
+    `end_offset`: UNKNOWN_END if it is not known. `may_end_early`: offsets may be missing before `end_offset`, as
+    Kafka's compaction leaves it.
     """
 
     base_offset: int
@@ -86,7 +86,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """One segment up to where the checkpoint vouches for it. A missing one has no size and one lost piece."""
+    """One segment as far as the checkpoint vouches for it. A missing one has size 0 and one lost piece."""
 
     base_offset: int
     size: int
@@ -99,13 +99,13 @@ class SegmentScan:
 
     @property
     def sound_bytes(self) -> int:
-        """Where its last piece ends: what follows is above the checkpoint, or was never written whole."""
+        """Where its last piece ends: bytes behind it are above the checkpoint, or were never written whole."""
         return self.pieces[-1].end if self.pieces else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """All segments of a partition, or one of them."""
+    """The result for all segments of a partition, or for one."""
 
     segments: tuple[SegmentScan, ...] = ()
     epoch_runs: tuple[EpochRun, ...] = ()
@@ -123,7 +123,7 @@ class Scanned:
         )
 
     def damages(self, directory: str, *, is_ours: bool = True) -> list[Damage]:
-        """Of files that are not `is_ours` reads pass over wrong epochs, as Kafka's do."""
+        """The damages of all segments. In files that are not `is_ours`, reads accept wrong epochs, as Kafka does."""
         return [
             Damage(
                 segment_stem(directory, segment.base_offset) + LOG_SUFFIX,
@@ -142,7 +142,7 @@ class Scanned:
 
 
 class SegmentScanner:
-    """Scans segments of one directory; any thread. Records before the offset `records_from` are not counted."""
+    """Scans segments of one directory; any thread. Does not count records before the offset `records_from`."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class SegmentScanner:
         self._records_from = records_from
 
     def scan(self, stretches: Sequence[Stretch], starts: EpochStarts) -> Scanned:
-        """All of them. `starts`: the leader epochs that their batches have to carry."""
+        """Scan all of them. `starts`: the leader epochs that their batches have to carry."""
         total = Scanned()
         for one in self._each(lambda stretch: self._scan_one(stretch, starts), stretches):
             total = total.plus(one)
@@ -171,7 +171,7 @@ class SegmentScanner:
         base, end_offset = stretch.base_offset, stretch.end_offset
         stem = segment_stem(self._directory, base)
         if stretch.size is None:
-            # Where nobody knows the end, nobody knows what is lost: no stand-in can take its place.
+            # Without a known end it is not known what is lost: nothing can stand in for it.
             known_end = base if end_offset == UNKNOWN_END else end_offset
             lost = Piece(0, 0, base, known_end, "the file is missing")
             return Scanned((SegmentScan(base, 0, end_offset, (lost,)),))
@@ -188,7 +188,7 @@ class SegmentScanner:
         if stretch.may_end_early and pieces and pieces[-1].position == pieces[-1].end:
             pieces = pieces[:-1]
         if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost and self._is_torn(stem, base, pieces[-1]):
-            # Nobody vouched for these bytes: a torn write, which recovery cuts.
+            # No checkpoint vouched for these bytes: a torn write, which recovery cuts.
             notes.append(f"{stem}{LOG_SUFFIX}: {self._end_note(stem, pieces[-1])}")
             pieces = pieces[:-1]
         is_sealed = stretch.vouched_bytes is None and end_offset != UNKNOWN_END
@@ -204,8 +204,8 @@ class SegmentScanner:
         )
 
     def _is_torn(self, stem: str, base_offset: int, piece: Piece) -> bool:
-        """Whether bytes behind the last sound batch are room, or what was written of the next. In a directory of ours
-        the checkpoint vouches for what was acknowledged, and nothing else can be lost; Kafka's has none."""
+        """Whether bytes behind the last sound batch are preallocated room, or the beginning of the next batch. In our
+        own directories always: the checkpoint vouches for all that was acknowledged. Kafka has no such checkpoint."""
         if self._interval_bytes != UNKNOWN_INTERVAL:
             return True
         file = self._files.open(stem + LOG_SUFFIX)
@@ -219,7 +219,7 @@ class SegmentScanner:
             file.close()
 
     def _end_note(self, stem: str, piece: Piece) -> str:
-        """Of bytes behind the last sound batch."""
+        """The note about bytes behind the last sound batch."""
         file = self._files.open(stem + LOG_SUFFIX)
         try:
             if is_room(file, piece.position, piece.end):
@@ -237,16 +237,16 @@ class SegmentScanner:
 
 
 def scan_foreign(files: Files, directory: str, base_offset: int, size: int, following: int | None) -> SegmentScan:
-    """One segment that Kafka wrote, as `foldlog check` looks at it, but for leader epochs; `following` is where the
-    next one begins, if there is one."""
+    """Scan one segment that Kafka wrote, as `foldlog check` does, without leader epochs; `following` is where the next
+    one begins, if there is one."""
     stretch = Stretch(base_offset, size, None, UNKNOWN_END if following is None else following, following is not None)
     return SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL).scan([stretch], ()).segments[0]
 
 
 class _Hints:
-    """The entries of a segment's two indexes, as far as the checkpoint vouches for what they lead to. One thread.
+    """The entries of a segment's two indexes that point to bytes the checkpoint vouches for. One thread.
 
-    Not believed: an entry that leads elsewhere is reported, and nothing is mended by it alone.
+    Not trusted: a wrong entry is reported, and nothing is mended by it alone.
     """
 
     def __init__(self, files: Files, stem: str, base_offset: int, below: int, below_offset: int) -> None:
@@ -278,7 +278,7 @@ class _Hints:
 
 
 def is_room(file: File, position: int, end: int) -> bool:
-    """Whether bytes [position, end) are room that was made ahead, as Kafka does with preallocate: zeroes."""
+    """Whether bytes [position, end) are zeroes, as Kafka preallocates them."""
     while position < end:
         data = file.read(position, min(READ_CHUNK_BYTES, end - position))
         if not data or data.strip(b"\0"):
@@ -288,7 +288,7 @@ def is_room(file: File, position: int, end: int) -> bool:
 
 
 def begins_a_batch(data: bytes, least_offset: int, most_offset: int) -> bool:
-    """Whether `data` can be how a batch begins whose base offset is one of these: with that offset, or a part of it.
+    """Whether `data` can be the beginning of a batch with a base offset in this range: that offset, or part of it.
 
     >>> begins_a_batch((7).to_bytes(8), 7, 100), begins_a_batch(b"\\0\\0", 7, 100), begins_a_batch(b"garbage!", 7, 100)
     (True, True, False)
@@ -301,14 +301,14 @@ Index = TypeVar("Index", bound=SparseIndex)
 
 
 def _read(files: Files, path: str, kind: type[Index]) -> tuple[Index, str]:
-    """The entries as far as they ascend, and what is wrong with the file itself."""
+    """The entries as far as they ascend, and what is wrong with the file."""
     try:
         data = read_file(files, path)
     except FileNotFoundError:
         return kind(), "the file is missing"
     index = kind.parse(data)
     rest = data[len(index) * kind.ENTRY.size :]
-    # Kafka makes room ahead, as zeroes. Part of an entry is one that is being written.
+    # Kafka preallocates zeroes. Part of an entry is one that is being written.
     if len(rest) >= kind.ENTRY.size and rest.strip(b"\0"):  # 10 MB of them, too many to look at one by one
         return index, f"its entries do not ascend after number {len(index)}"
     return index, ""

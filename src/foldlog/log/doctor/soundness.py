@@ -1,4 +1,4 @@
-"""What a batch in a segment file is worth by itself: whether it is whole, and holds the records that it names."""
+"""Whether a single batch in a segment file is sound: whole, and with the records that its header names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foldlog.records.loops import BatchHeader, decode, validate, walk
 
 
 def batch_at(log: File, position: int, end: int) -> BatchHeader | None:
-    """The batch at `position`, if there is one that is whole before `end`, and its CRC matches."""
+    """The batch at `position` if it is whole before `end` and its CRC matches; else None."""
     ends_at = declared_end(log, position)
     if ends_at is None or ends_at > end:
         return None
@@ -22,7 +22,7 @@ def batch_at(log: File, position: int, end: int) -> BatchHeader | None:
 
 
 def declared_end(log: File, position: int) -> int | None:
-    """Where the batch at `position` ends by its own account."""
+    """Where the batch at `position` ends by its own length field; None if there is no batch."""
     head = log.read(position, fmt.RECORDS_AT)
     if len(head) < fmt.RECORDS_AT or head[fmt.MAGIC_AT] != fmt.MAGIC:
         return None
@@ -31,7 +31,7 @@ def declared_end(log: File, position: int) -> int | None:
 
 
 def first_unsound(data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int, str] | None:
-    """The first of these batches whose records are not what its header says: its number, and the reason."""
+    """Number and fault of the first of these batches whose records contradict its header; None if there is none."""
     if not headers:
         return None
     first, last = headers[0], headers[-1]
@@ -42,7 +42,7 @@ def first_unsound(data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int
             decompressed_limit=READ_DECOMPRESSED_BYTES,
         )
     except FoldlogError:
-        # Compacted and control batches are not as a producer sends them: look at each for what it is.
+        # Compacted and control batches are not as a producer sends them: check each by itself.
         for number, header in enumerate(headers):
             reason = _fault_of(data[header.position : header.position + header.size], header)
             if reason:
@@ -51,7 +51,7 @@ def first_unsound(data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int
 
 
 def _fault_of(data: memoryview, header: BatchHeader) -> str:
-    """What is wrong with the records of a batch, wherever they come from; empty if nothing is."""
+    """The fault in the records of a batch of any origin; "" if there is none."""
     if header.record_count == 0:
         return "" if header.size == fmt.RECORDS_AT else fmt.FAULT_LEFT_OVER
     if header.is_control:
@@ -59,7 +59,7 @@ def _fault_of(data: memoryview, header: BatchHeader) -> str:
     try:
         records, _ = decode(data, "", 0)
     except DecompressedTooLarge:
-        return ""  # larger than is opened here, and its CRC is right: nothing says that it is damaged
+        return ""  # too large to be opened here, with a right CRC: nothing shows damage
     except FoldlogError as error:
         return getattr(error, "reason", str(error))
     offsets = [record.offset for record in records]
@@ -69,5 +69,5 @@ def _fault_of(data: memoryview, header: BatchHeader) -> str:
 
 
 def base_offset_of(data: bytes | memoryview) -> int:
-    """Of the batch that begins there."""
+    """The base offset of the batch that begins there."""
     return int.from_bytes(data[: fmt.LENGTH_AT], "big", signed=True)

@@ -1,4 +1,4 @@
-"""Between batches and columns in Arrow's layout, and rows to partitions."""
+"""Conversion between batches and columns in Arrow's layout, and routing of rows to partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foldlog.records.pure.writing import BatchBuilder, murmur2
 
 
 class _BinarySink:
-    """One binary column while it grows."""
+    """A binary column under construction."""
 
     def __init__(self) -> None:
         self.offsets = array("i", [0])
@@ -61,7 +61,7 @@ def gather(
 ) -> col.Gathered:
     """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout.
 
-    Ends behind the batch with which `enough_bytes` are decompressed: nobody sees from outside what batches hold.
+    Ends after the batch with which `enough_bytes` are decompressed: their size is not known beforehand.
     """
     offsets, timestamps, timestamp_types = array("q"), array("q"), bytearray()
     header_offsets = array("i", [0])
@@ -149,7 +149,7 @@ class _BinaryReader:
 
 
 class _Int64Reader:
-    """One column of numbers; None where it is null."""
+    """One column of numbers; None for nulls."""
 
     def __init__(self, column: col.Int64Input, rows: int) -> None:
         self.data = bytes_of(column.data)
@@ -252,7 +252,7 @@ def route_rows(
 ) -> list[tuple[int, Any]]:
     """For each partition that gets rows, in ascending order: its number and its rows as int64.
 
-    The partition column decides where it is not null; else the key's hash; else the partition is -1.
+    The partition column decides if it is not null; else the key's hash; else the partition is -1.
     """
     keys = None if key is None else _BinaryReader(key, rows)
     if not 1 <= partitions <= fmt.MAX_INT32:

@@ -1,4 +1,4 @@
-"""Compaction's two halves: which offset is a key's newest, and the batches without what is superseded."""
+"""Compaction: a map of each key's newest offset, and the batches without superseded records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KeyMap:
     ) -> int:
         """Note the offset of every keyed data record in these batches with start_offset <= offset < end_offset.
 
-        Returns the offset up to which, exclusive, everything is noted: less than the end when the map is full.
+        Returns the offset up to which, exclusive, everything is noted: less than the end if the map is full.
         """
         noted = start_offset
         with bytes_of(buffer) as view:
@@ -64,7 +64,7 @@ class KeyMap:
         return True
 
     def newest(self, key: bytes) -> int:
-        """The newest offset noted for the key; -1 if none is."""
+        """The newest offset noted for the key; -1 if there is none."""
         return self._newest.get(bytes(key), -1)
 
     def newest_offsets(self) -> bytearray:
@@ -108,11 +108,11 @@ def compact(
 ) -> tuple[bytearray, CompactStats]:
     """The batches without superseded records, and without tombstones whose delete horizon has passed.
 
-    A record stays if it has no key, or stands at or past `mapped_end` (where the map knows nothing), or is its
-    key's newest. A batch wholly below `mapped_end` that keeps a tombstone and has no delete horizon gets one:
-    now + delete_retention_ms, in the place of its base timestamp. Untouched batches are copied as they are.
-    Rewritten ones keep offsets, epoch, producer fields, codec and timestamp type. One left without records is
-    dropped, unless its base offset is in `keep_batches` or it is the last and `keep_last`: then it stays, empty.
+    A record stays if it has no key, or is at or past `mapped_end` (beyond the map), or is its key's newest. A batch
+    wholly below `mapped_end` that keeps a tombstone and has no delete horizon gets one: now + delete_retention_ms, in
+    place of its base timestamp. Untouched batches are copied as they are. Rewritten ones keep offsets, epoch, producer
+    fields, codec and timestamp type. One left without records is dropped, unless its base offset is in `keep_batches`
+    or it is the last and `keep_last`: then it stays, empty.
     """
     horizon_ms = min(now_ms + delete_retention_ms, fmt.MAX_INT64)
     stats = CompactStats()
@@ -151,7 +151,7 @@ def _compact_batch(
     mapped_end: int,
     decompressed_limit: int,
 ) -> tuple[int, bytearray | None]:
-    """How many records stay, and the batch they make; None if that is the batch as it is (or no batch at all)."""
+    """How many records stay, and the rewritten batch; None if it is unchanged (or nothing stays)."""
     body = open_body(view, header, decompressed_limit)
     tombstones_go = header.has_delete_horizon and now_ms >= header.base_timestamp
     kept: list[Parsed] = []
@@ -176,12 +176,12 @@ def _compact_batch(
 
 
 def _deltas_fit(header: BatchHeader, kept: list[Parsed], horizon_ms: int) -> bool:
-    """Whether every timestamp can be told as a delta from the horizon; absurd ones keep their tombstones for ever."""
+    """Whether every timestamp fits into a delta from the horizon; if not, tombstones are kept for ever."""
     return all(abs(header.base_timestamp + record.timestamp_delta - horizon_ms) <= fmt.MAX_INT64 for record in kept)
 
 
 def _rewrite(header: BatchHeader, body: Body, kept: list[Parsed], horizon_ms: int | None) -> bytearray:
-    """Records are copied as they stand, since base offset and base timestamp stay; a new horizon moves the latter."""
+    """Records are copied as they are, since base offset and base timestamp stay; a new horizon changes the latter."""
     records = bytearray()
     max_timestamp = -fmt.MAX_INT64
     for record in kept:

@@ -1,6 +1,6 @@
-"""Whether compaction lost nothing: what it wrote, compared with what it read. There a record stays if its key has no
-newer offset, here if its offset is one of the newest ones. Which offsets these are, both have from the key map: whether
-it tells keys apart is seen by `DroppedSample` and `key_at`, which compare whole keys."""
+"""Checks that compaction lost nothing: compares its output with its input. Compaction keeps a record if its key has no
+newer offset; the check, if its offset is one of the newest. Both take these offsets from the key map: whether that
+tells keys apart is checked with `DroppedSample` and `key_at`, which compare whole keys."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from foldlog.records.pure.reading import open_body
 
 
 class _LostError(Exception):
-    """A record that has to be there is not."""
+    """A record that has to be there is missing."""
 
 
 class _ChangedError(Exception):
-    """What is there is not what was."""
+    """A record or batch differs from the original."""
 
 
 class _CheckedRecord(NamedTuple):
-    """What is compared of a record: its parts as far as the value's length, and the bytes of all from its offset on."""
+    """The compared parts of a record: the fields up to the value's length, and all bytes from the offset delta on."""
 
     attributes: int
     timestamp: int
@@ -40,8 +40,8 @@ _MASK64: Final = (1 << 64) - 1
 
 
 class DroppedSample:
-    """At most `capacity` of the superseded records that compaction left out, each as likely as any other: offset and
-    key. Keys over `key_bytes_max` are left out of it, so that its memory has a bound. `seen`: how many there were."""
+    """A uniform random sample of at most `capacity` superseded records that compaction dropped: offset and key. Keys
+    over `key_bytes_max` are left out, so that its memory is bounded. `seen`: how many there were."""
 
     __slots__ = ("_records", "_state", "capacity", "key_bytes_max", "seen")
 
@@ -78,7 +78,7 @@ class DroppedSample:
 
 
 class _Expected:
-    """The newest offsets, and how many of them were seen."""
+    """The newest offsets, and how many of them were seen so far."""
 
     def __init__(self, newest: Any, at: int) -> None:
         self._newest = memoryview(newest).cast("B").cast("q")
@@ -88,7 +88,7 @@ class _Expected:
         return self.at < len(self._newest) and self._newest[self.at] < offset
 
     def take(self, offset: int) -> bool:
-        """Whether `offset` is the next of them."""
+        """Whether `offset` is the next of them; raises _LostError if one before it was skipped."""
         if self.has_before(offset):
             raise _LostError
         is_newest = self.has_before(offset + 1)
@@ -114,12 +114,12 @@ def check_compacted(
     dropped: DroppedSample | None = None,
     decompressed_limit: int = READ_DECOMPRESSED_BYTES,
 ) -> int:
-    """Whether `rewritten` is `buffer` without what may go: InvalidBatch, with a position in `buffer`, if it is not.
+    """Check that `rewritten` is `buffer` without records that may go: raises InvalidBatch, with a position in `buffer`.
 
-    `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them lie
-    before the buffer; returns how many lie before its end. Each of these has to be there. A record may go if it has a
-    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was. Those
-    that went as superseded are noted in `dropped`.
+    `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them are
+    before the buffer; returns how many are before its end. Each of these has to be there. A record may go if it has a
+    key and is not the key's newest, or is a tombstone whose delete horizon has passed. The rest has to be unchanged.
+    Superseded records that went are noted in `dropped`.
     """
     if at < 0:
         raise InvalidArgument(f"{at} of the newest offsets cannot lie before the buffer")
@@ -153,8 +153,8 @@ def check_compacted(
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One comparison: the bytes before and after, and what decides which records may go. `made` is what became of a
-    batch, None if nothing did."""
+    """One comparison: the bytes before and after, and the rules for records that may go. `made` is the rewritten batch,
+    None if it was dropped."""
 
     before: memoryview
     after: memoryview
@@ -167,7 +167,7 @@ class _Check:
     dropped: DroppedSample | None
 
     def batch(self, old: BatchHeader, made: BatchHeader | None) -> None:
-        """_LostError or _ChangedError if that is not what may become of it."""
+        """Raises _LostError or _ChangedError if the batch may not become that."""
         if self.expected.has_before(old.base_offset):
             raise _LostError
         if made is None and (old.is_control or old.base_offset in self.keep_batches):
@@ -211,7 +211,7 @@ class _Check:
         if record.key is None or offset >= self.mapped.stop:
             raise _LostError
         if record.value_bytes < 0 and old.has_delete_horizon and self.now_ms >= old.base_timestamp:
-            return  # a tombstone whose time is over
+            return  # a tombstone past its delete horizon
         if is_newest or (offset < self.mapped.start and self.keys.newest(record.key) <= offset):
             raise _LostError
         if self.dropped is not None:
@@ -246,7 +246,7 @@ def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:
 
 
 def _keeps_its_place(old: BatchHeader, made: BatchHeader) -> bool:
-    """Whether all that does not depend on which records stayed is as it was."""
+    """Whether everything that does not depend on the kept records is unchanged."""
     kept = fmt.LOG_APPEND_TIME | fmt.TRANSACTIONAL | fmt.CONTROL | (fmt.COMPRESSION_MASK if made.record_count else 0)
     if old.attributes & kept != made.attributes & kept:
         return False

@@ -1,4 +1,4 @@
-"""Batch headers: walking, checking epochs, and assigning offsets, without looking into records."""
+"""Batch headers: walking, checking epochs, and assigning offsets, without reading records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Value:
 
 
 class BatchHeader(Value):
-    """One batch's header, and where the batch stands in the buffer it was read from."""
+    """One batch's header, and the batch's position in the buffer it was read from."""
 
     __match_args__ = (
         "position",
@@ -120,7 +120,7 @@ class BatchHeader(Value):
 
 
 class Walk(Value):
-    """The whole batches found from a position on, and why there are no more."""
+    """The whole batches found from a position on, and why the walk ended."""
 
     __match_args__ = ("headers", "end", "problem", "needed_bytes")
     __slots__ = __match_args__
@@ -168,14 +168,14 @@ def parse_header(view: memoryview, position: int) -> tuple[BatchHeader, int]:
 
 
 def length_fault(view: memoryview, position: int) -> str | None:
-    """What is wrong with the length at `position`, of which the first 12 bytes are there."""
+    """The fault of the length field at `position`, whose first 12 bytes are there; None if it is valid."""
     length = int.from_bytes(view[position + fmt.LENGTH_AT : position + fmt.LEADER_EPOCH_AT], "big", signed=True)
     smallest = fmt.RECORDS_AT - fmt.LENGTH_PREFIX_BYTES
     return None if smallest <= length <= BATCH_BYTES_MAX - fmt.LENGTH_PREFIX_BYTES else fmt.FAULT_LENGTH
 
 
 def header_fault(header: BatchHeader, magic: int, *, offsets_assigned: bool) -> str | None:
-    """What is wrong with a header whose length is right. A producer's own base offset means nothing."""
+    """The fault of a header whose length is valid, or None. A base offset set by a producer is ignored."""
     if magic != fmt.MAGIC:
         return fmt.FAULT_MAGIC
     if header.compression > 4:
@@ -188,7 +188,7 @@ def header_fault(header: BatchHeader, magic: int, *, offsets_assigned: bool) -> 
 
 
 def read_header(view: memoryview, position: int, *, offsets_assigned: bool = True) -> BatchHeader:
-    """The header of the whole batch at `position`; InvalidBatch if it is none. The CRC is not looked at."""
+    """The header of the whole batch at `position`; raises InvalidBatch if there is none. Does not check the CRC."""
     left = len(view) - position
     if left < fmt.LENGTH_PREFIX_BYTES:
         raise InvalidBatch(fmt.FAULT_CUT_OFF, position)
@@ -226,12 +226,12 @@ def walk(
     max_bytes: int = fmt.MAX_INT64,
     check_crc: bool = True,
 ) -> Walk:
-    """Headers (and CRCs) of the whole batches from `position` on; records are not looked into.
+    """Headers (and CRCs) of the whole batches from `position` on; records are not read.
 
-    With `expected_offset` >= 0 each base offset has to be the one expected; where a gap ends at or below `gaps_below`,
-    in the compacted part, it may be larger. Stops without a problem before the first batch at or past
-    `before_offset`, before the batch that would make it more than `max_bytes` (the first is always taken), and at a
-    batch that the buffer's end cuts off: then `needed_bytes` is that batch's size, if its header is there.
+    With `expected_offset` >= 0 each base offset has to be the expected one; it may be larger if the gap ends at or
+    below `gaps_below`, in the compacted part. Stops without a problem before the first batch at or past
+    `before_offset`, before the batch that would exceed `max_bytes` (the first is always taken), and at a batch that the
+    buffer's end cuts off: then `needed_bytes` is that batch's size, if its header is there.
     """
     with bytes_of(buffer) as view:
         if not 0 <= position <= len(view):
@@ -274,7 +274,7 @@ def offset_fault(base_offset: int, expected_offset: int) -> str | None:
 
 
 def check_epochs(headers: list[BatchHeader], starts: Sequence[tuple[int, int]]) -> tuple[BatchHeader, int] | None:
-    """The first header whose leader epoch is not that of its base offset, with the epoch expected.
+    """The first header whose leader epoch is not that of its base offset, with the expected epoch.
 
     `starts` holds (epoch, first offset) in ascending order; offsets before the first have no epoch to compare.
     """
@@ -298,8 +298,8 @@ def assign_offsets(
 ) -> int:
     """Write base offsets and epoch into the batches, and into `headers`; returns the next offset.
 
-    With `append_time_ms` >= 0 the batches get LOG_APPEND_TIME, that time and a new CRC. So does one whose header
-    claims another max timestamp than `validate` found in its records: seeking by time relies on it.
+    With `append_time_ms` >= 0 the batches get LOG_APPEND_TIME, that time and a new CRC. So does one whose header has
+    another max timestamp than `validate` found in its records: seeking by time relies on it.
     """
     if not 0 <= first_offset <= fmt.MAX_INT64 or not -1 <= append_time_ms <= fmt.MAX_INT64:
         raise InvalidArgument(f"cannot assign offset {first_offset} at time {append_time_ms}")

@@ -129,7 +129,7 @@ class Record(Value):
 
 
 class Parsed(NamedTuple):
-    """Where one record's fields stand in its body. Lengths of -1 are nulls."""
+    """The positions of a record's fields in its body. Lengths of -1 are nulls."""
 
     start: int
     deltas_at: int
@@ -154,11 +154,11 @@ class Body(NamedTuple):
 
 
 class _BrokenRecordError(Exception):
-    """A record is broken; the text is the reason, the position is known one level up."""
+    """A record is broken; the text is the reason, the caller adds the position."""
 
 
 def _field(data: memoryview, position: int, end: int, lowest: int) -> tuple[int, int]:
-    """A field's length, of which as many bytes are left, and where the field starts."""
+    """A field's length, checked against the bytes left, and where the field starts."""
     length, position = varint.decode32(data, position, end)
     if length < lowest:
         raise _BrokenRecordError(fmt.FAULT_FIELD_LENGTH)
@@ -205,7 +205,7 @@ def _parse_record(data: memoryview, start: int, body_end: int) -> Parsed:
 
 
 def open_body(view: memoryview, header: BatchHeader, decompressed_limit: int) -> Body:
-    """The batch's records, expanded if need be; the declared count is checked against the bytes there are."""
+    """The batch's records, expanded if needed; checks the declared count against the available bytes."""
     start, end = header.position + fmt.RECORDS_AT, header.position + header.size
     if header.record_count == 0:
         if start != end:
@@ -264,7 +264,7 @@ def timestamp_of(header: BatchHeader, record: Parsed) -> int:
 
 
 def validate(buffer: Any, *, max_batch_bytes: int, decompressed_limit: int) -> list[BatchHeader]:
-    """The headers of one or more batches as a producer sent them, if everything about them is right.
+    """The headers of one or more batches from a producer, if everything in them is valid.
 
     The whole buffer has to be used; each batch's length, CRC, codec, counts, offset deltas (0 to n-1) and every
     length inside are checked, compressed ones after expansion. Fills `keyless_count`, and `max_timestamp` with the
@@ -312,7 +312,7 @@ def batches_in(view: memoryview) -> Iterator[BatchHeader]:
 
 
 def batches_between(view: memoryview, start_offset: int, end_offset: int) -> Iterator[BatchHeader]:
-    """Those that reach into start_offset <= offset < end_offset, as far as their headers tell."""
+    """The batches that overlap start_offset <= offset < end_offset, by their headers."""
     for header in batches_in(view):
         if header.base_offset >= end_offset:
             return
@@ -333,9 +333,9 @@ def decode(
 ) -> tuple[list[Record], int]:
     """Records with start_offset <= offset < end_offset of all batches in the buffer, and the offset to go on from.
 
-    Control batches are skipped. CRCs are not checked: `walk` did. The second value is the offset after the last
-    record if `max_records` was reached, else the end of the last batch, but never outside the range asked for. Ends
-    behind the batch with which `enough_bytes` are expanded: nobody sees from outside what batches hold.
+    Control batches are skipped. CRCs are not checked: `walk` did. The second value is the offset after the last record
+    if `max_records` was reached, else the end of the last batch, but never outside the requested range. Ends after the
+    batch with which `enough_bytes` are expanded: their size is not known beforehand.
     """
     expanded_bytes = 0
     records: list[Record] = []

@@ -1,4 +1,4 @@
-"""Making batches: from records one at a time, empty ones, and control markers; and Kafka's key hash."""
+"""Building batches: from single records, empty ones, and control markers; and Kafka's key hash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seal(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A whole batch around a body that is already in the codec its attributes name."""
+    """A whole batch around a body that is already compressed with the codec in its attributes."""
     size = fmt.RECORDS_AT + len(body)
     if size > BATCH_BYTES_MAX:
         raise RecordTooLarge(size, BATCH_BYTES_MAX)
@@ -91,7 +91,7 @@ def _header_bytes(headers: Any) -> bytearray:
 
 
 class BatchBuilder:
-    """Collects records into one batch. Not thread-safe; one owner at a time. `clear` makes it ready for the next."""
+    """Collects records into one batch. Not thread-safe; one owner at a time. `clear` prepares it for the next batch."""
 
     __slots__ = ("_base_timestamp", "_body", "_count", "_max_timestamp", "max_bytes", "max_records")
 
@@ -201,7 +201,7 @@ def pack(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """A batch without records that keeps the offsets, the epoch and the producer's place: what compaction leaves."""
+    """A batch without records that keeps offsets, epoch and producer fields: what compaction leaves."""
     kept = fmt.LOG_APPEND_TIME | fmt.TRANSACTIONAL | fmt.CONTROL
     return bytes(
         seal(

@@ -1,1 +1,1 @@
-"""Where a broker's settings come from, and what may be changed while it runs."""
+"""The sources of a broker's settings, and changes of settings while it runs."""

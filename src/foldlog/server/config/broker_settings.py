@@ -19,7 +19,7 @@ from foldlog.records.batch import MAX_INT32, MAX_INT64
 
 LOG_FORMATS: Final = ("text", "json")
 TOKEN_CHARS_MIN: Final = 12
-"""Of the console's token: whoever guesses it reads and writes everything."""
+"""For the console's token: anyone who guesses it can read and write everything."""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -32,8 +32,8 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 class BrokerSetting:
     """One row of BROKER_SETTINGS.
 
-    `parse` gives the value, or raises ValueNotAllowedError. `default` is a value; None where Kafka has none either.
-    Where the row is the default of a topic setting, `topic_text` gives that one's text for a value.
+    `parse` returns the value, or raises ValueNotAllowedError. `default` is a value; None if Kafka has none either. If
+    the row is the default of a topic setting, `topic_text` returns that setting's text for a value.
     """
 
     kafka_type: str
@@ -43,11 +43,11 @@ class BrokerSetting:
     parse: Callable[[object], Any]
     topic_setting: str | None = None
     topic_text: Callable[[Any], str] = str
-    is_sensitive: bool = False  # what it is set to is shown to nobody
+    is_sensitive: bool = False  # its value is never shown
 
 
 def text_of(value: object) -> str | None:
-    """A value as Kafka prints it; None where nothing is set.
+    """A value as Kafka prints it; None if it is not set.
 
     >>> text_of(True), text_of(("a", "b")), text_of(None)
     ('true', 'a,b', None)
@@ -73,7 +73,7 @@ def _integer(default: int, lowest: int, highest: int, doc: str) -> BrokerSetting
 
 
 def _duration_or_never(default: int, doc: str) -> BrokerSetting:
-    """Milliseconds, where -1 is never: so long that nobody sees its end."""
+    """Milliseconds, where -1 is never: practically without end."""
     positive = _integer(default, 1, MAX_INT64, doc)
 
     def parse(value: object) -> int:
@@ -154,20 +154,20 @@ def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
 
 
 def _topic_default(topic_setting: str) -> BrokerSetting:
-    """A row with the values of the topic setting that it is the default of."""
+    """A row with the values of the topic setting whose default it is."""
     row = TOPIC_SETTINGS[topic_setting]
     doc = f"What `{topic_setting}` is in topics that do not set it. {row.doc}"
     return BrokerSetting(row.kafka_type, row.default, row.allowed, doc, row.parse, topic_setting)
 
 
 def _topic_default_or_none(topic_setting: str) -> BrokerSetting:
-    """A topic's default that stands in a row in another unit, so that this row has none."""
+    """A topic's default whose value is in a row with another unit, so that this row has none."""
     row = _topic_default(topic_setting)
     return BrokerSetting(row.kafka_type, None, row.allowed, row.doc, row.parse, topic_setting)
 
 
 def _topic_duration(topic_setting: str, unit: str, unit_ms: int, default: int | None, lowest: int) -> BrokerSetting:
-    """A row that gives a topic setting of milliseconds in another unit; -1 is no limit in both."""
+    """A row for a topic setting of milliseconds in another unit; -1 is no limit in both."""
     row = _integer(default or 0, lowest, MAX_INT32, f"The same in {unit}; the smaller unit goes first.")
     return BrokerSetting(
         "INT",
@@ -299,9 +299,9 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         for topic_setting in TOPIC_SETTINGS
     }
 )
-"""For a topic setting the broker settings that are its default, the first that is set counting: Kafka's synonyms."""
+"""For each topic setting the broker settings that are its default, in order of precedence: Kafka's synonyms."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {"broker.id": "node.id", "listen": "listeners", "advertise": "advertised.listeners"}
 )
-"""Other names of the same settings: Kafka's older one, and those of the flags."""
+"""Other names of the same settings: Kafka's older name, and those of the flags."""

@@ -1,4 +1,4 @@
-"""Changing settings over the network: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changing settings over the network, for AlterConfigs and IncrementalAlterConfigs.
 
 Only topics can be changed while the broker runs. Each resource of a request is changed, or refused, by itself.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConfigChange(NamedTuple):
-    """What a resource should have instead. `decide` may raise a FoldlogError; nothing is changed then."""
+    """A change of a resource's settings. `decide` may raise a FoldlogError; nothing is changed then."""
 
     resource_type: int
     name: str
@@ -31,7 +31,7 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigOutcome(NamedTuple):
-    """What became of a change, as both answers have it."""
+    """The result of a change, for both answers."""
 
     error_code: ErrorCode
     error_message: str | None
@@ -41,7 +41,7 @@ _DONE = ConfigOutcome(ErrorCode.NONE, None)
 
 
 async def carry_out(call: Call, changes: Sequence[ConfigChange], validate_only: bool) -> list[ConfigOutcome]:
-    """Make the changes, durable on return, or only look whether they could be made. In the order of `changes`."""
+    """Make the changes, durable on return, or only check whether they could be made. In the order of `changes`."""
     counts = Counter((change.resource_type, change.name) for change in changes)
     outcomes: list[ConfigOutcome] = []
     for change in changes:

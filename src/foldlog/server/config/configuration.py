@@ -1,12 +1,12 @@
-"""Where settings come from, and which of them count: flags, then the environment, then a file, then the defaults.
+"""Sources of settings, in order of precedence: flags, the environment, a file, the defaults.
 
-- Flags: `--listen` and its kind, and `-X name=value` for every property.
+- Flags: `--listen` and the like, and `-X name=value` for every property.
 - The environment: FOLDLOG_ and the property's name in capitals with underscores, FOLDLOG_NUM_PARTITIONS; of our own
   without their `foldlog.`, so FOLDLOG_METRICS. One that is empty counts as not set.
 - A file: TOML, names flat or in tables; or Kafka's own syntax if its name ends with .properties.
 
-What a higher place says about a thing replaces all that a lower one says about it: log.retention.hours of a flag goes
-before log.retention.ms of a file, though in one place it is the smaller unit that counts.
+A setting from a higher source replaces all its synonyms from lower ones: log.retention.hours as a flag wins over
+log.retention.ms in a file, although within one source the smaller unit counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from foldlog.server.config.settings import ServerSettings
 
 ENVIRONMENT_PREFIX: Final = "FOLDLOG_"
 CONFIG_VARIABLE: Final = "FOLDLOG_CONFIG"
-"""Names the file where no flag does."""
+"""Names the file if no flag does."""
 
 _NOT_SETTINGS: Final = frozenset({CONFIG_VARIABLE, "FOLDLOG_PURE_PYTHON"})
 _NEAREST_CUTOFF: Final = 0.8
@@ -33,7 +33,7 @@ _NEEDS_QUOTES: Final = '; a name that begins with another setting\'s goes in quo
 
 
 class Given(NamedTuple):
-    """A value, and where it stands: what an error about it names."""
+    """A value, and where it was set, for errors about it."""
 
     value: object
     origin: str
@@ -41,13 +41,13 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Properties of all places together. `warnings` is what somebody who set them should know."""
+    """Properties of all sources together, with `warnings` for the person who set them."""
 
     given: Mapping[str, Given]
     warnings: list[str] = field(default_factory=list)
 
     def settings(self) -> ServerSettings:
-        """InvalidConfig names the property that cannot be, and its place."""
+        """The settings. Raises InvalidConfig with the invalid property and its source."""
         return ServerSettings.parse(
             {name: given.value for name, given in self.given.items()},
             {name: given.origin for name, given in self.given.items()},
@@ -55,7 +55,7 @@ class Configuration:
 
 
 def gather(flags: Mapping[str, Given], environment: Mapping[str, str], path: str | None) -> Configuration:
-    """Put the places together. The file is the one at `path`, or the one that the environment names."""
+    """Merge the sources. The file is the one at `path`, or the one that the environment names."""
     from_environment, warnings = read_environment(environment)
     path = path or environment.get(CONFIG_VARIABLE) or None
     from_file = read_file(path) if path is not None else {}
@@ -76,9 +76,9 @@ def environment_variable(name: str) -> str:
 
 
 def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
-    """What variables set, and a warning for those that set nothing.
+    """The properties set by variables, and a warning for each variable that sets nothing.
 
-    They are no errors: a cluster manager may put some of its own beside them, FOLDLOG_PORT for a service `foldlog`.
+    These are no errors: a cluster manager may add some of its own, FOLDLOG_PORT for a service `foldlog`.
     """
     names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *ALIASES)}
     given: dict[str, Given] = {}
@@ -96,7 +96,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Given], 
 
 
 def read_file(path: str) -> dict[str, Given]:
-    """What a file sets. InvalidConfig if it cannot be read, or is not what its name says."""
+    """The properties in a file. Raises InvalidConfig if it cannot be read, or is not in the format of its name."""
     try:
         text = read_text(path, "utf-8-sig")
     except OSError as error:
@@ -123,7 +123,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Given]:
 
 
 def _same_thing(property_name: str) -> tuple[str, ...]:
-    """The settings that a property is about: itself, or all that are the default of one topic setting."""
+    """The settings that a property replaces: itself, or all defaults of the same topic setting."""
     name = setting_name(property_name)
     if name is None:
         return (property_name,)

@@ -1,7 +1,7 @@
-"""Kafka's broker properties that mean nothing to one broker without a cluster, or without security.
+"""Kafka's broker properties that have no effect on a single broker without a cluster and without security.
 
-They are accepted, so that a server.properties can be brought along, and named in one warning. A property whose silent
-loss would open what was closed is refused instead.
+They are accepted, so that an existing server.properties can be used, and listed in one warning. A property is refused
+if ignoring it would silently remove a restriction.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "transactional.",
     "zookeeper.",
 )
-"""Beginnings of names. Those of ssl and sasl mean nothing because no listener has that protocol: it is refused."""
+"""Prefixes of names. Those of ssl and sasl have no effect because no listener has that protocol: it is refused."""
 
 _AUTHORIZATION: Final = frozenset({"allow.everyone.if.no.acl.found", "authorizer.class.name", "super.users"})
 
 
 def has_no_effect(name: str) -> bool:
-    """Whether it is a property of Kafka's broker that nothing here looks at.
+    """Whether it is a property of Kafka's broker that is not used here.
 
     >>> has_no_effect("zookeeper.connect"), has_no_effect("num.partition")
     (True, False)
@@ -158,7 +158,7 @@ def has_no_effect(name: str) -> bool:
 
 
 def refusal_of(name: str, value: object) -> str | None:
-    """Why a property of Kafka's cannot just be passed over, in a sentence; None where it can."""
+    """Why a property of Kafka's cannot just be ignored, in a sentence; None if it can."""
     if name in _AUTHORIZATION and str(value).strip():
         return (
             f"{name} restricts who may do what, and that is not served yet: everybody on a listener may do everything;"

@@ -14,11 +14,11 @@ _HEX_DIGITS: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Names and values; of a name that stands twice the last counts, as in Java.
+    """Names and values; if a name occurs twice the last one counts, as in Java.
 
-    A backslash at the end of a line goes on with the next, and before a character it stands for that character (or a
-    tab, a line end, a code point). A name ends at '=', ':' or a blank. InvalidConfig names the line, not what is in it,
-    which may be a password.
+    A backslash at the end of a line continues it, and before a character it stands for that character (or a tab, a line
+    end, a code point). A name ends at '=', ':' or a blank. InvalidConfig names the line, not its content, which may be
+    a password.
 
     >>> parse_properties("# ours\\nnum.partitions = 3\\nlisteners: \\\\\\n    127.0.0.1:9092")
     {'num.partitions': '3', 'listeners': '127.0.0.1:9092'}
@@ -37,7 +37,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, those that go on put together, each with the number of its first."""
+    """Lines without comments and blank ones, with continued lines joined, each with the number of its first line."""
     parts: list[str] = []
     first_number = 1
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
@@ -63,7 +63,7 @@ def _end_of_name(line: str) -> int:
 
 
 def _unescaped(text: str) -> str:
-    """ValueError if it cannot be."""
+    """Replace escapes. Raises ValueError for an invalid one."""
     if "\\" not in text:
         return text
     characters: list[str] = []

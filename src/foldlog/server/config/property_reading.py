@@ -1,4 +1,4 @@
-"""From properties as they are given to the values of settings, with sentences that say what is wrong and where."""
+"""From given properties to the values of settings, with errors that say what is wrong and where."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no member could join a group"),
     ("socket.request.max.bytes", "queued.max.request.bytes", "the largest request would never find room"),
 )
-"""Settings of which the first may not be above the second, and what would come of it."""
+"""Pairs of settings where the first may not be above the second, and why."""
 
 
 class TopicToCreate(NamedTuple):
-    """A topic that has to be there once the broker serves; without a count it has num.partitions."""
+    """A topic that has to exist once the broker serves; without a count it has num.partitions."""
 
     name: str
     partitions: int | None
@@ -44,9 +44,9 @@ class TopicToCreate(NamedTuple):
 
 
 class PropertyReader:
-    """One reading of properties. `origins` says where each came from, for the errors; one without an origin has none.
+    """Reads properties once. `origins` says where each came from, for the errors.
 
-    `without_effect` are, after reading, Kafka's properties that mean nothing here.
+    After reading, `without_effect` has Kafka's properties that have no effect here.
     """
 
     def __init__(self, properties: Mapping[str, object], origins: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ class PropertyReader:
         self.without_effect: list[str] = []
 
     def read(self) -> dict[str, Any]:
-        """The values of what is set, by name. InvalidConfig says which property cannot be, why, and where it stands."""
+        """The values that are set, by name. Raises InvalidConfig with the property, the reason and its source."""
         values: dict[str, Any] = {}
         for given_name, given_value in self._properties.items():
             name = setting_name(given_name)
@@ -80,7 +80,7 @@ class PropertyReader:
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """What topics have that do not set it themselves, by the name of the topic setting."""
+        """Defaults for topics that do not set a value themselves, by the name of the topic setting."""
         defaults: dict[str, str] = {}
         for topic_setting, names in SYNONYMS.items():
             name = next((name for name in names if name in values), None)
@@ -105,7 +105,7 @@ class PropertyReader:
         self.without_effect.append(name)
 
     def _read_addresses(self, values: dict[str, Any]) -> None:
-        """They can only be read together: a map says what their names are, and a controller's are left out."""
+        """Addresses can only be read together: the map defines their names, and those of a controller are left out."""
         pairs = values.get("listener.security.protocol.map", ())
         protocols = self._located("listener.security.protocol.map", lambda: parse_protocol_map(pairs))
         is_insecure = values.get("foldlog.insecure", False)
@@ -123,13 +123,13 @@ class PropertyReader:
             values["foldlog.metrics"] = self._located("foldlog.metrics", lambda: _metrics(metrics, is_insecure))
         console = values.get("foldlog.console")
         if console is not None:
-            # It has a token where others reach it, and so needs nobody to call it insecure.
+            # It needs a token where others can reach it, so it does not need foldlog.insecure.
             values["foldlog.console"] = self._located(
                 "foldlog.console", lambda: parse_listener(console, "foldlog.console")
             )
 
     def _served(self, texts: Sequence[str]) -> list[str]:
-        """Without the listeners of a Kafka controller: a file of Kafka's may have one, and there is none here."""
+        """The texts without listeners of a Kafka controller: a file of Kafka's may have one, and there is none here."""
         controllers = str(self._properties.get("controller.listener.names", "")).upper().split(",")
         names = {f"{name.strip()}://" for name in controllers if name.strip()}
         return [text for text in texts if not text.upper().startswith(tuple(names))]
@@ -142,7 +142,7 @@ class PropertyReader:
                 raise self._error(name, f"{lower}={low} is above {upper}={high}, and {why}; change one of them")
 
     def _located(self, name: str, read: Callable[[], Value]) -> Value:
-        """What `read` gives; an error of it says where the property came from."""
+        """The result of `read`; an error of it gets the source of the property."""
         try:
             return read()
         except CallerError as error:
@@ -155,7 +155,7 @@ class PropertyReader:
 
 
 def setting_name(given_name: object) -> str | None:
-    """The name of the setting that a property sets; None if it is none of ours.
+    """The name of the setting that a property sets; None if there is no such setting.
 
     >>> setting_name("broker.id"), setting_name("zookeeper.connect")
     ('node.id', None)
@@ -167,7 +167,7 @@ def setting_name(given_name: object) -> str | None:
 
 
 def unknown_setting_text(name: object) -> str:
-    """That there is no such setting, and the one that may have been meant."""
+    """The sentence about an unknown setting, with the most similar name."""
     near = difflib.get_close_matches(
         str(name), [*BROKER_SETTINGS, *ALIASES, *NAMES_WITHOUT_EFFECT], n=1, cutoff=_NEAREST_CUTOFF
     )

@@ -1,7 +1,7 @@
-"""Settings as Kafka's config requests see them: a topic's, the broker's, the loggers', with where each value is from.
+"""Settings as in Kafka's config requests: of a topic, the broker or the loggers, with the source of each value.
 
-A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. What
-stands behind a value is its synonyms, in that order.
+A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. Its
+synonyms are the values behind it, in that order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConfigResource(IntEnum):
-    """What settings can belong to: Kafka's numbers."""
+    """The kinds of resources that have settings: Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,7 +30,7 @@ class ConfigResource(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value is from: Kafka's numbers."""
+    """The source of a value: Kafka's numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
@@ -53,7 +53,7 @@ class ConfigType(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that is, or would be, in force, as it was set: hours where that is the unit of its name."""
+    """A value that is, or would be, in force, as it was set: in hours if that is the unit of its name."""
 
     name: str
     value: str | None
@@ -61,7 +61,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigRow(NamedTuple):
-    """One setting of a resource. The first of its synonyms is where its value is from; without one it is built in."""
+    """One setting of a resource. Its first synonym is the source of its value; without one it is built in."""
 
     name: str
     value: str | None
@@ -96,7 +96,7 @@ def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]
 
 
 def growths_row(topic: Topic) -> ConfigRow:
-    """When the topic grew, among its settings: Kafka's protocol has no other place where a client could learn it."""
+    """The topic's growths as a setting: Kafka's protocol has no other place for them."""
     told = topic.growths_text()
     return ConfigRow(
         GROWTHS_SETTING,
@@ -109,14 +109,14 @@ def growths_row(topic: Topic) -> ConfigRow:
 
 
 _NO_BUILT_IN_SYNONYM: Final = frozenset({"flush.ms", "retention.ms", "segment.jitter.ms", "segment.ms"})
-"""Their broker settings (log.retention.ms and so on) have no value in Kafka unless they are set, so none is shown."""
+"""In Kafka their broker settings (log.retention.ms and so on) have no value unless they are set, so none is shown."""
 
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def _min_insync(setting: Setting) -> list[Synonym]:
-    """Kafka 4 sets it for all brokers when a cluster is made, as a value that could be changed."""
+    """Kafka 4 sets it for all brokers when a cluster is created, as a value that can be changed."""
     return [
         Synonym(_MIN_INSYNC, setting.default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         Synonym(_MIN_INSYNC, setting.default, ConfigSource.DEFAULT_CONFIG),
@@ -181,11 +181,11 @@ _LEVEL_NAMES: Final = (
     (logging.INFO, "INFO"),
     (logging.DEBUG, "DEBUG"),
 )
-"""Kafka's names of levels; what is below the last is its TRACE."""
+"""Kafka's names of levels; lower levels are its TRACE."""
 
 
 def logger_rows() -> list[ConfigRow]:
-    """The broker's loggers and what they let through. The process sets them (foldlog.log.level), not clients."""
+    """The broker's loggers and their levels. The process sets them (foldlog.log.level), not clients."""
     known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(f"{_ROOT_LOGGER}.")]
     return [
         ConfigRow(

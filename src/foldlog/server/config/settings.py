@@ -1,7 +1,7 @@
 """The settings of a broker as one value: checked, immutable, with Kafka's names.
 
-An attribute is Kafka's property with dots as underscores (`num.partitions` is `num_partitions`); our own lose their
-`foldlog.`. What each is for stands in `broker_settings`, where a setting can come from in `configuration`.
+An attribute is Kafka's property with underscores for dots (`num.partitions` is `num_partitions`), without the prefix
+`foldlog.`. `broker_settings` describes each setting, `configuration` where they come from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MINUTE_MS: Final = 60 * 1000
 
 
 class BrokerConfigRow(NamedTuple):
-    """A setting as DescribeConfigs shows it. `source` and `kafka_type` are Kafka's names for them."""
+    """A setting as in DescribeConfigs. `source` and `kafka_type` are Kafka's names."""
 
     name: str
     value: str | None
@@ -39,10 +39,10 @@ def _default(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything that can be set of a broker. Immutable; made by `parse`, or by keyword where a program knows better.
+    """All settings of a broker. Immutable; created by `parse`, or by keyword in a program.
 
-    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name. `given` is what was set, as
-    Kafka prints it, and `without_effect` the names of Kafka's properties that were set and mean nothing here.
+    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name. `given` has the values that
+    were set, as Kafka prints them, `without_effect` the names of Kafka's properties that were set and do nothing here.
 
     >>> ServerSettings.parse({"num.partitions": 3, "log.retention.hours": 1}).topic_defaults["retention.ms"]
     '3600000'
@@ -88,7 +88,7 @@ class ServerSettings:
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], origins: Mapping[str, str] | None = None) -> ServerSettings:
-        """Check every property. InvalidConfig names it, its value, what is allowed and, from `origins`, its source."""
+        """Check every property. Raises InvalidConfig with its name, value, allowed values and source."""
         reader = PropertyReader(properties, origins or {})
         values = reader.read()
         attributes = {ATTRIBUTES[name]: value for name, value in values.items() if name in ATTRIBUTES}
@@ -102,14 +102,14 @@ class ServerSettings:
         )
 
     def advertised(self, listener: Listener, bound_port: int) -> Listener:
-        """What the clients of a listener are told to connect to, once its port is known."""
+        """The address that clients of a listener should connect to, once its port is known."""
         for advertised in self.advertised_listeners:
             if advertised.name == listener.name:
                 return advertised if advertised.port else advertised._replace(port=bound_port)
         return listener._replace(port=bound_port)
 
     def group_settings(self) -> GroupSettings:
-        """What of these is the group coordinator's."""
+        """The settings of the group coordinator."""
         return GroupSettings(
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             session_timeout_min_ms=self.group_min_session_timeout_ms,

@@ -1,16 +1,16 @@
-"""Who may ask the console for what: its token, its own page only, its own name only, and no writes if none are wanted.
+"""Access rules of the console: its token, only its own page, only its own names, and no writes if it is read-only.
 
-Pure: from a request to a refusal, or to the headers that its answer gets. What is kept out:
+Pure: from a request to a refusal, or to headers for its answer. Kept out are:
 
-- Another site's page in the same browser: browsers say so, in `Sec-Fetch-Site` and `Origin`. Following a link to the
-  page itself is no harm.
-- A name that somebody else made to point to this machine (DNS rebinding): to the browser that is the same site, so
-  `Host` has to be an address, `localhost` or this machine's name. With a token any name will do: a page under another
-  name has no cookie of it.
-- Forms of other pages, for browsers that say neither: a write has to be JSON and to carry a header of ours.
+- Pages of other sites in the same browser: browsers say so, in `Sec-Fetch-Site` and `Origin`. Following a link to the
+  console's page is harmless.
+- Foreign names that point to this machine (DNS rebinding): to the browser that is the same site, so `Host` has to be an
+  address, `localhost` or this machine's name. With a token any name will do: a page under another name does not have
+  its cookie.
+- Forms of other pages, for browsers that send neither: a write has to be JSON and to carry a header of ours.
 
-Who opens the page of a console that has a token, before the token is known, is shown a small page of its own that asks
-for it: the console's files are behind the token too.
+If the page of a console with a token is opened without the token, a small page asks for it: the console's files need
+the token, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BEARER: Final = "bearer "
 
 
 class Access:
-    """The rules of one console. `token` "" is none; `name` tells its cookie from those of others on the same host."""
+    """The rules of one console. `token` "" is none; `name` distinguishes its cookie from others on the same host."""
 
     def __init__(self, *, host: str, name: str, token: str = "", read_only: bool = False) -> None:
         self.read_only = read_only
@@ -47,7 +47,7 @@ class Access:
         self._cookie = hmac.new(token.encode(), b"the console's cookie", hashlib.sha256).hexdigest()
 
     def check(self, request: HttpRequest) -> None:
-        """ApiError unless the request may be answered."""
+        """Raises ApiError unless the request may be answered."""
         self._check_host(request)
         _check_site(request)
         if self._token and not self._is_known(request):
@@ -59,7 +59,7 @@ class Access:
             self._check_write(request)
 
     def cookie_for(self, request: HttpRequest) -> tuple[tuple[str, str], ...]:
-        """The header that spares a browser the token from now on; none unless the request brought it in its address."""
+        """The header that sets the cookie, if the token was in the address: the browser then needs it no more."""
         if not self._token or "token" not in request.query:
             return ()
         return (("set-cookie", f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"),)
@@ -107,7 +107,7 @@ def _check_site(request: HttpRequest) -> None:
 
 
 def _place(origin: str) -> str | None:
-    """Host and port of an origin, as `Host` has them; None for one that is none, such as "null"."""
+    """Host and port of an origin, as in `Host`; None for an invalid one, such as "null"."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
@@ -144,12 +144,12 @@ HTML: Final = "text/html; charset=utf-8"
 
 
 def is_for_people(request: HttpRequest) -> bool:
-    """Whether somebody opens the page, rather than a script asking the API."""
+    """Whether a person opens the page, rather than a script that uses the API."""
     return request.method == "GET" and request.path == "/" and "text/html" in request.headers.get("accept", "")
 
 
 def is_link_from_elsewhere(request: HttpRequest) -> bool:
-    """Whether another site's link led here: a browser brings no cookie with it, nor with a redirect that follows."""
+    """Whether a link of another site led here: the browser then sends no cookie, nor with a redirect that follows."""
     return request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
 
 
@@ -166,5 +166,5 @@ def token_page(request: HttpRequest) -> HttpResponse:
 
 
 def same_site_refresh(cookie: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
-    """Has the browser ask again, as from this site: a redirect would count as the other site's, and bring no cookie."""
+    """Makes the browser ask again as from this site: a redirect would count as the other site's, without a cookie."""
     return HttpResponse(HTTPStatus.OK, b"", HTML, (("refresh", "0; url=/"), *cookie))

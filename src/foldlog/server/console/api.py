@@ -1,4 +1,4 @@
-"""The console's JSON API, documented in docs/console_api.md: every route, and the handler that answers it.
+"""The console's JSON API, documented in docs/console_api.md: every route, and its handler.
 
 Handlers run on the event loop; what reads the log or waits for a lock runs on one of the console's own threads.
 """
@@ -34,11 +34,11 @@ EVENT_STREAM: Final = "text/event-stream"
 
 _REWIND_TRIES: Final = 50
 _REWIND_PAUSE_S: Final = 0.1
-"""A group that has just begun waits group.initial.rebalance.delay.ms for more members, also when all have gone."""
+"""A group that has just begun waits group.initial.rebalance.delay.ms for more members, even if all have left."""
 
 
 class Api:
-    """The handlers of one console. The event loop's."""
+    """The handlers of one console. Event loop only."""
 
     def __init__(
         self, node: BrokerNode, feed: EventFeed, workers: Executor, *, bootstrap: str, read_only: bool
@@ -71,7 +71,7 @@ class Api:
 
     async def overview(self, _: HttpRequest) -> HttpResponse:
         opened = [one for one in self._broker.opened_partitions() if isinstance(one, Partition)]
-        await self._node.syncs.catch_up(opened, CONSOLE_SYNC_WAIT_MS)  # what fails shows as it is, with its error
+        await self._node.syncs.catch_up(opened, CONSOLE_SYNC_WAIT_MS)  # failed ones are shown with their error
         return await self._json(self._overview)
 
     def _overview(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Api:
         try:
             groups = group_overviews(broker, bounds_in(broker), self._node.fold_runs)
         except StorageError as error:
-            # The topic of committed offsets is refused; the rest can be told.
+            # The topic of committed offsets is refused; the rest is available.
             groups, warnings = [], [*warnings, f"groups cannot be shown: {error}"]
         return {
             "version": __version__,
@@ -178,7 +178,7 @@ class Api:
         return self._node.loop.run_in_executor(self._workers, function, *arguments)
 
     async def _json(self, function: Callable[..., Any], *arguments: Any) -> HttpResponse:
-        """What it gives, as JSON: made there as well."""
+        """The function's result as JSON, encoded on the same thread."""
         response: HttpResponse = await self._run(lambda: HttpResponse.json(function(*arguments)))
         return response
 

@@ -1,4 +1,4 @@
-"""Why a request of the console is not answered with what it asked for: a status and one sentence."""
+"""Refusals of the console's API: a status and one sentence."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _STATUSES: Final[tuple[tuple[type[FoldlogError], HTTPStatus], ...]] = (
     (TopicExists, HTTPStatus.CONFLICT),
     (CallerError, HTTPStatus.BAD_REQUEST),
 )
-"""The first that an error is one of counts; what is none of them is the log's, and may be gone later."""
+"""The first type that matches counts; other errors are the log's, and may be temporary."""
 
 
 class ApiError(Exception):
-    """A handler does not do it. `more` are members of the answer beside `error`."""
+    """A handler refuses a request. `more` are members of the answer beside `error`."""
 
     def __init__(self, status: HTTPStatus, sentence: str, more: Mapping[str, object] | None = None) -> None:
         super().__init__(sentence)

@@ -1,11 +1,11 @@
-"""The stream of changes behind `/api/events`: gathered once for all who listen, and only while somebody does.
+"""The stream of changes behind `/api/events`: gathered once for all listeners, and only while there are any.
 
-A contributor is asked for its changes at most ten times a second. What one listener has not been sent yet is merged,
-so one that reads slowly gets fewer and larger events, and costs no more memory than the newest state of what it missed.
+A contributor is asked for its changes at most ten times a second. Events that were not sent to a listener yet are
+merged, so a slow one gets fewer and larger events, and costs no more memory than the newest state of what it missed.
 
-`LogChanges` contributes what is said of the log: ends that moved, groups that moved, rates, and that topics changed.
-Ends are in memory, so looking at them needs no thread; groups are behind a lock that is held over syncs, so looking at
-them does. Folds contribute too (`folds`).
+`LogChanges` contributes the changes of the log: ends, groups, rates, and that topics changed. Ends are in memory, so
+reading them needs no thread; groups are behind a lock that is held over syncs, so reading them does. Folds contribute,
+too (`folds`).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.console")
 
 GATHER_S: Final = 0.1
-"""Time between two looks at the log: ten events a second are as smooth as a page gets."""
+"""Time between two looks at the log: a page does not get smoother with more than ten events a second."""
 
 _IDLE_SHARE: Final = 3
-"""A look that takes long is followed by a pause this many times as long, however many partitions there are."""
+"""A slow look is followed by a pause this many times as long, however many partitions there are."""
 
 COMMENT_S: Final = 10.0
-"""A line that says nothing, when there is nothing to say: only a write finds out that nobody reads any more."""
+"""An empty line is sent when there is no news: only a write detects that the client is gone."""
 
 _COMMENT: Final = b": nothing new\n\n"
 
 
 class ConsoleEvent(NamedTuple):
-    """An event's name, and its data: anything that JSON can say."""
+    """An event's name, and its data: anything that JSON can hold."""
 
     event: str
     data: Any
@@ -56,20 +56,20 @@ class ConsoleEvent(NamedTuple):
 
 MaybeChange = ConsoleEvent | tuple[str, Any] | None
 Changes = Callable[[], MaybeChange | Awaitable[MaybeChange]]
-"""What has changed since the last call; None if nothing has. Plain or async; it runs on the event loop and must not
-block it."""
+"""Returns what has changed since the last call; None if nothing has. Plain or async; it runs on the event loop and must
+not block it."""
 
 Merge = Callable[[Any, Any], Any]
-"""What somebody is told who has missed the first of two pieces of data."""
+"""Merges older data that a listener has missed with newer data."""
 
 
 def newest(_: Any, new: Any) -> Any:
-    """Of data that are whole each time."""
+    """For data that are complete each time: the newer one."""
     return new
 
 
 def merged_dicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Of dicts of dicts, by both keys.
+    """For dicts of dicts: merged by both keys.
 
     >>> merged_dicts({"a": {"0": 1, "1": 1}}, {"a": {"1": 2}, "b": {"0": 3}})
     {'a': {'0': 1, '1': 2}, 'b': {'0': 3}}
@@ -78,7 +78,7 @@ def merged_dicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
 
 
 def merged_by(key: str) -> Merge:
-    """Of lists of objects that one of their members tells apart.
+    """For lists of objects: merged by one of their members.
 
     >>> merged_by("fold")([{"fold": "a", "lag": 2}], [{"fold": "b", "lag": 1}, {"fold": "a", "lag": 0}])
     [{'fold': 'a', 'lag': 0}, {'fold': 'b', 'lag': 1}]
@@ -92,7 +92,7 @@ def merged_by(key: str) -> Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Contributor:
-    """Who is asked, and how two of its answers become one."""
+    """The function to ask, and how to merge two of its answers."""
 
     changes: Changes
     whole: Changes | None
@@ -101,7 +101,7 @@ class _Contributor:
 
 @dataclass(frozen=True)
 class _Outgoing:
-    """One event on its way, made into bytes once for all who get it."""
+    """One event to be sent, encoded once for all its listeners."""
 
     event: str
     data: Any
@@ -109,12 +109,12 @@ class _Outgoing:
 
     @cached_property
     def text(self) -> bytes:
-        # JSON has no line ends of its own, so the data are one line.
+        # JSON has no line ends, so the data are one line.
         return f"event: {self.event}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
 
 
 class _Subscriber:
-    """What one client has not been sent yet."""
+    """The events that were not sent to one client yet."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Outgoing] = {}
@@ -129,7 +129,7 @@ class _Subscriber:
         self._arrived.set()
 
     async def take(self, timeout_s: float) -> bytes:
-        """All that waits, or a comment if nothing came for so long."""
+        """All waiting events, or a comment if none came for that long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._arrived.wait()
@@ -139,7 +139,7 @@ class _Subscriber:
 
 
 class EventFeed:
-    """All listeners and all contributors. The event loop's."""
+    """All listeners and all contributors. Event loop only."""
 
     def __init__(self, *, gather_s: float = GATHER_S, comment_s: float = COMMENT_S) -> None:
         self._gather_s = gather_s
@@ -155,15 +155,15 @@ class EventFeed:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether contributors are asked: while somebody listens, and a moment longer."""
+        """Whether contributors are asked: while there are listeners, and a moment longer."""
         return self._gathering is not None
 
     def contribute(self, changes: Changes, *, whole: Changes | None = None, merge: Merge = newest) -> None:
-        """Ask `changes` from now on; `whole` is what a new listener gets first, for events that name changes only."""
+        """Call `changes` from now on; `whole` gives a new listener its first state, if events are changes only."""
         self._contributors.append(_Contributor(changes, whole, merge))
 
     def refuse_many(self) -> None:
-        """ApiError if no more can listen."""
+        """Raises ApiError if there are too many listeners."""
         if len(self._listeners) >= CONSOLE_LISTENERS_MAX:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -171,13 +171,13 @@ class EventFeed:
             )
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The events for one client, for ever: server-sent events."""
+        """The events for one client, without end: server-sent events."""
         listener = _Subscriber()
         self._listeners.add(listener)
         try:
             yield b"retry: 1000\n\n"
             if self._gathering is None:
-                # What changed while nobody listened is in what this one is told first.
+                # Changes while there were no listeners are in the first state of this one.
                 for contributor in self._contributors:
                     await self._ask(contributor, contributor.changes)
             for contributor in self._contributors:
@@ -191,7 +191,7 @@ class EventFeed:
             self._listeners.discard(listener)
 
     async def close(self) -> None:
-        """Gather no more. The streams end with their connections."""
+        """Stop gathering. The streams end with their connections."""
         gathering, self._gathering = self._gathering, None
         if gathering is not None:
             gathering.cancel()
@@ -214,7 +214,7 @@ class EventFeed:
             answer = question()
             found = await answer if isawaitable(answer) else answer
         except Exception:
-            # The others have nothing to do with it. Once is enough: it will be asked again in a moment.
+            # The other contributors are not affected. Logged once: it will be asked again in a moment.
             if id(contributor) not in self._failed:
                 self._failed.add(id(contributor))
                 logger.exception("a part of the console's events failed")
@@ -232,19 +232,19 @@ class EventFeed:
                 listener.add(outgoing)
 
 
-# --- what is said of the log ------------------------------------------------------------------------------------------
+# --- changes of the log -----------------------------------------------------------------------------------------------
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function on a thread."""
 
 _LAG_MS: Final = 1000
-"""How often a group is told again of which only the lag has changed: ends tell the same, and ten times as often."""
+"""How often a group is sent again if only its lag has changed: ends show the same, ten times as often."""
 
 Ends = dict[tuple[str, int], tuple[int, int]]
 
 
 class LogChanges:
-    """Remembers what was told last. One for all listeners."""
+    """Remembers what was sent last. One for all listeners."""
 
     def __init__(self, broker: Broker, rates: Rates, clock: Clock, run: Run, fold_runs: ServedFoldRuns) -> None:
         self._broker = broker
@@ -266,7 +266,7 @@ class LogChanges:
         feed.contribute(self.rates, whole=self.all_rates, merge=merged_dicts)
 
     def topics(self) -> ConsoleEvent | None:
-        """That a list is not what it was: topics came, went or changed, or a group went."""
+        """That a list has changed: topics were added, deleted or changed, or a group is gone."""
         catalog = self._broker.catalog
         if catalog is self._catalog and not self._group_is_gone:
             return None
@@ -274,7 +274,7 @@ class LogChanges:
         return ConsoleEvent("topics", {})
 
     def ends(self) -> ConsoleEvent | None:
-        """Those that moved since the last time. One that is not open does not move."""
+        """The ends that moved since the last call. Partitions that are not open do not move."""
         now: Ends = {}
         for partition in self._broker.opened_partitions():
             end = partition.high_watermark
@@ -291,7 +291,7 @@ class LogChanges:
         return ConsoleEvent("ends", _by_topic(ends))
 
     async def groups(self) -> ConsoleEvent | None:
-        """Those that have changed since the last time."""
+        """The groups that have changed since the last call."""
         now_ms = self._clock.monotonic_ms()
         is_lag_due = now_ms - self._groups_told_ms >= _LAG_MS
         found = await self._run(self._look_at_groups, is_lag_due)
@@ -306,8 +306,8 @@ class LogChanges:
         return ConsoleEvent("groups", changed) if changed else None
 
     def _look_at_groups(self, is_lag_due: bool) -> list[dict[str, Any]] | None:
-        """On a thread. None if nothing can have changed but lags, and those are not due: a commit and a generation are
-        appended to their topic, and the states are few."""
+        """On a thread. None if only lags can have changed, and those are not due: commits and generations are appended
+        to their topic, and the list of states is short."""
         try:
             seen = (self._offsets_ends(), self._broker.list_groups(), self._catalog)
             if seen == self._groups_seen and not is_lag_due:
@@ -315,7 +315,7 @@ class LogChanges:
             self._groups_seen = seen
             return group_overviews(self._broker, bounds_in(self._broker), self._fold_runs)
         except StorageError:
-            return None  # the topic of committed offsets is refused, which the overview tells
+            return None  # the topic of committed offsets is refused, as the overview says
 
     def _offsets_ends(self) -> list[int]:
         topic = self._broker.find_topic(OFFSETS_TOPIC)
@@ -331,7 +331,7 @@ class LogChanges:
             return None
 
     async def rates(self) -> ConsoleEvent | None:
-        """Once a second: the topics that grow at another rate now."""
+        """Once a second: the topics whose rate has changed."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._sampled_ms < SAMPLE_MS:
             return None

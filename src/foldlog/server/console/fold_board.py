@@ -1,9 +1,9 @@
-"""What the topic `__folds` says of every fold, as the console shows it. Pure: records in, entries out.
+"""The state of every fold, from the records of `__folds`, as the console shows it. Pure: records in, entries out.
 
-Several runners may run one fold, and all publish under its name; what each said last is kept, and the entry shows the
-one that is at work, before all one that has proven to be a runner of this directory. The lag is what lies between the
-bookmark and the end of the log: of the last five minutes from the records, so it is there although nobody was looking,
-and from the log itself once nobody speaks for the fold any more. What is kept is bounded, whoever writes to the topic.
+Several runners may run one fold, and all publish under its name; the last status of each is kept, and the entry shows
+the one at work, preferably one that has proven to be a runner of this directory. The lag is the distance between the
+bookmark and the end of the log: for the last five minutes from the records, so that it exists even if no page was open,
+and from the log itself once no runner reports any more. What is kept is bounded, whatever is written to the topic.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from foldlog.client.fold_bulletin import SILENT_AFTER_MS, Command, Status, decod
 
 HISTORY_MS: Final = 5 * 60 * 1000
 SAMPLE_MS: Final = 900
-"""Between two points of the history: a little less than the pause between two words of a runner."""
+"""Between two points of the history: a little less than the pause between two reports of a runner."""
 
 SILENT_SAMPLE_MS: Final = 2000
-"""Between two of a fold that nobody speaks for: its lag grows with the log."""
+"""Between two points of a fold without a live runner: its lag grows with the log."""
 
 FOLDS_MAX: Final = 1000
 RUNNERS_MAX: Final = 8
 
 BoundsOf = Callable[[str], dict[int, tuple[int, int]]]
-"""Where the partitions of a topic start and end; empty if there is no such topic."""
+"""Returns start and end of a topic's partitions; empty if there is no such topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class LogAddress:
 
 @dataclass
 class _Fold:
-    """What each of its runners said last, the newest at the end, and how far behind it was over the last minutes.
+    """The last status of each of its runners, the newest at the end, and its lag over the last minutes.
 
-    `heard` is by whether it was proven, and by runner: one that only takes a runner's name replaces nothing of its.
+    `heard` is by proven or not, and by runner: a record that only uses a runner's name replaces none of the runner's.
     """
 
     heard: dict[tuple[bool, str], Status] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class _Fold:
     def hear(self, status: Status, *, is_proven: bool) -> None:
         before = self.heard.pop((is_proven, status.runner), None)  # so that the newest is the last
         if before is not None and not status.bookmark:
-            # A runner that carries out a command looks its bookmark up again, and knows none meanwhile: the fold has
-            # not forgotten everything, and nobody is to think so.
+            # A runner that carries out a command looks its bookmark up again, and has none meanwhile: the entry must
+            # not look as if the fold had lost it.
             status = replace(status, bookmark=before.bookmark, lag=before.lag)
         if not is_proven:
-            status = replace(status, file=None)  # it would stand in a command to type, and is a program
+            status = replace(status, file=None)  # it would appear in a command to type, and names a program
         self.heard[is_proven, status.runner] = status
         alike = [key for key in self.heard if key[0] is is_proven]
         if len(alike) > RUNNERS_MAX:
@@ -65,7 +65,7 @@ class _Fold:
             self.add(status.updated_ms, _lag_told(status), status.rows_per_s)
 
     def add(self, at_ms: int, lag: int, rows_per_s: float) -> None:
-        """A point of the history; the newest from before its time is kept, as where the line comes from."""
+        """Add a point to the history; one point from before its beginning is kept, for the line to start from."""
         if self.history and at_ms < self.history[-1][0] + SAMPLE_MS:
             return
         self.history.append((at_ms, lag, rows_per_s))
@@ -74,18 +74,18 @@ class _Fold:
 
     @property
     def statuses(self) -> list[Status]:
-        """The newest last."""
+        """The statuses of all runners, the newest last."""
         return list(self.heard.values())
 
     def at_work(self, now_ms: int) -> tuple[Status, bool]:
-        """The runner that has something under way, or the one that spoke last; and whether it has proven itself."""
+        """The runner that is doing something, or the one that reported last; and whether it has proven itself."""
 
         def rank(item: tuple[tuple[bool, str], Status]) -> tuple[bool, bool, bool]:
             (is_proven, _), status = item
             is_live = status.is_live(now_ms)
             return is_live and is_proven, is_live, is_live and status.doing is not None
 
-        (is_proven, _), status = max(reversed(self.heard.items()), key=rank)  # of equals the first: the newest
+        (is_proven, _), status = max(reversed(self.heard.items()), key=rank)  # the first of equals: the newest
         return status, is_proven
 
 
@@ -101,7 +101,7 @@ class FoldBoard:
         self.source = LogAddress("-d", "data")
 
     def hear(self, records: Iterable[tuple[bytes | None, bytes | None, bool]]) -> None:
-        """Keys, values, and whether their writers have proven themselves, in the order of the topic."""
+        """Take in keys, values, and whether their writers have proven themselves, in the order of the topic."""
         for key, value, is_proven in records:
             dropped = dropped_fold(key, value)
             if dropped is not None and self._folds.pop(dropped, None) is not None:
@@ -115,7 +115,7 @@ class FoldBoard:
                 self._changed.add(item.fold)
 
     def forget(self) -> None:
-        """The topic is another one by now, or gone."""
+        """Forget everything: the topic was deleted or made again."""
         self._changed.update(self._folds)
         self._folds, self._commands = {}, {}
 
@@ -124,20 +124,20 @@ class FoldBoard:
         return sorted(self._folds)
 
     def status(self, name: str, now_ms: int) -> Status | None:
-        """The fold as its runner at work sees it."""
+        """The fold as reported by its runner at work."""
         return self.described(name, now_ms)[0]
 
     def described(self, name: str, now_ms: int) -> tuple[Status | None, bool]:
-        """The fold as its runner at work sees it, and whether that runner has proven to be one of this directory."""
+        """The fold as reported by its runner at work, and whether that runner has proven itself."""
         fold = self._folds.get(name)
         return (None, False) if fold is None else fold.at_work(now_ms)
 
     def is_quiet(self, now_ms: int) -> bool:
-        """Whether nothing has changed since `changes`, not even that a runner has fallen silent."""
+        """Whether nothing has changed since `changes`, and no runner has fallen silent."""
         return not self._changed and now_ms < min(self._silent_at_ms, self._sample_at_ms)
 
     def sample(self, now_ms: int, bounds_of: BoundsOf) -> None:
-        """How far behind those are that nobody speaks for; one that is now further from the end has changed."""
+        """Update the lag of folds without a live runner; one whose lag has changed counts as changed."""
         for name, fold in self._folds.items():
             status, _ = fold.at_work(now_ms)
             bounds = {} if status.is_live(now_ms) else bounds_of(status.topic)
@@ -149,9 +149,9 @@ class FoldBoard:
             fold.add(now_ms, lag, 0.0)
 
     def changes(self, now_ms: int) -> list[str]:
-        """The folds that have changed since the last call, also those that are gone."""
+        """The folds that have changed since the last call, including those that are gone."""
         if now_ms >= self._silent_at_ms:
-            # Seldom, and so for all: who has fallen silent meanwhile is among them.
+            # Seldom, and so for all: runners that have fallen silent are among them.
             self._changed.update(self._folds)
         changed, self._changed = sorted(self._changed), set()
         alive = [one.updated_ms for fold in self._folds.values() for one in fold.statuses if one.is_live(now_ms)]
@@ -161,7 +161,7 @@ class FoldBoard:
         return changed
 
     def entry(self, name: str, now_ms: int, bounds_of: BoundsOf) -> dict[str, Any]:
-        """A fold as /api/folds shows it; one that is gone has little to show."""
+        """A fold as in /api/folds; one that is gone has only its name."""
         fold = self._folds.get(name)
         if fold is None:
             return {"fold": name, "is_gone": True}
@@ -206,7 +206,7 @@ class FoldBoard:
         }
 
     def _command(self, name: str, fold: _Fold) -> dict[str, Any] | None:
-        """What was asked last, and whether a runner has taken it up."""
+        """The last command, and whether a runner has taken it."""
         command = self._commands.get(name)
         if command is None:
             return None
@@ -220,7 +220,7 @@ class FoldBoard:
         }
 
     def _result(self, name: str, fold: _Fold, status: Status) -> str | None:
-        """Of the newest command, from whichever runner has carried it out."""
+        """The result of the newest command, from the runner that carried it out."""
         command = self._commands.get(name)
         if command is None:
             return status.result
@@ -228,7 +228,7 @@ class FoldBoard:
         return told[0].result if told else None
 
     def command_line(self, status: Status, verb: str, to: str | None = None, *, accept_loss: bool = False) -> str:
-        """What to type where the console has nobody to ask.
+        """The command to type if no runner can be asked.
 
         >>> from foldlog.client.fold_bulletin import Status
         >>> status = Status("mirror", "t", "v", "table", "stopped", {}, {}, 0, 0, 0, 0, 0, 0, "", None, "h:1", 0)
@@ -244,14 +244,14 @@ class FoldBoard:
 
 
 def _lag_told(status: Status) -> int:
-    """At the moment of a status, from its bookmark and the ends it saw; as it says where it has read nothing of one."""
+    """The lag at the moment of a status, from its bookmark and ends; its own number if a partition is not read yet."""
     if not status.end or not status.end.keys() <= status.bookmark.keys():
         return status.lag
     return sum(max(0, end - status.bookmark[number]) for number, end in status.end.items())
 
 
 def lag_of(status: Status, bounds: dict[int, tuple[int, int]]) -> int:
-    """Offsets between the bookmark and the end; what retention has taken nobody can read any more."""
+    """Offsets between the bookmark and the end; those that retention removed do not count."""
     return sum(
         max(0, end - max(start, status.bookmark.get(str(number), start))) for number, (start, end) in bounds.items()
     )

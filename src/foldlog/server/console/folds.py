@@ -1,9 +1,8 @@
-"""Folds in the console: how each stands, what it is asked, and a look into its view. See docs/console_api.md.
+"""Folds in the console: their state, commands to them, and a look into their views. See docs/console_api.md.
 
-The console runs no fold. What it shows it reads from the topic `__folds`; what it asks it writes there, and a runner,
-wherever that is, does it. A view is looked into by its description, if that comes from a runner that has proven itself
-or the view is where the operator has said that views are; by processes of which there are few, because a database may
-take its time.
+The console runs no fold. It reads their state from the topic `__folds`, and writes commands there, which a runner,
+wherever that is, carries out. A view is opened by its description, if that comes from a runner that has proven itself,
+or if the view is in a place that the operator named; by a few separate processes, because a database may be slow.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 _PEEKERS: Final = 2
 _PEEKS_WAITING_MAX: Final = 8
-"""Looks that wait for a thread; one more is told to come again."""
+"""Looks that wait for a thread; beyond that, a request is refused for now."""
 
 _QUERY_CHARS_MAX: Final = 1000
 _NO_PASSWORDS: Final = (
@@ -51,7 +50,7 @@ _NO_PASSWORDS: Final = (
 
 
 class FoldTopic:
-    """Reads `__folds` from where it last was, into the board. On a worker thread, one at a time."""
+    """Reads `__folds` into the board, from where it last stopped. On a worker thread, one at a time."""
 
     def __init__(self, broker: Broker, guard: FoldGuard) -> None:
         self.board = FoldBoard()
@@ -61,7 +60,7 @@ class FoldTopic:
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing was written since. From memory: any thread."""
+        """Whether nothing was written since the last read. From memory: any thread."""
         return self._reader.is_read
 
     def read(self) -> FoldBoard:
@@ -76,7 +75,7 @@ class FoldTopic:
         self.board.hear((one.key, one.value, self._guard.is_proven(one.key, one.value, one.headers)) for one in records)
 
     def bounds_of(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Where the partitions of a topic start and end; empty if there is none of that name, or it is damaged."""
+        """Start and end of a topic's partitions; empty if the topic does not exist, or is damaged."""
         known = self._broker.find_topic(topic)
         if known is None:
             return {}
@@ -94,7 +93,7 @@ class FoldTopic:
             try:
                 self._broker.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
             except TopicExists:
-                pass  # a runner was as quick
+                pass  # a runner created it at the same time
         partition = open_partition(self._broker, FOLDS_TOPIC, 0)
         builder = BatchBuilder(partition.config.max_message_bytes)
         key, value = encode(command)
@@ -104,7 +103,7 @@ class FoldTopic:
 
 
 class FoldPages:
-    """The handlers for folds of one console. The event loop's."""
+    """The handlers for folds of one console. Event loop only."""
 
     def __init__(self, node: BrokerNode, feed: EventFeed, workers: Executor, *, bootstrap: str) -> None:
         self._node = node
@@ -130,14 +129,14 @@ class FoldPages:
         ]
 
     def close(self) -> None:
-        """End its processes, and with them what its threads wait for."""
+        """End its processes, and with them the waits of its threads."""
         self._processes.close()
         self._peekers.shutdown(wait=True, cancel_futures=True)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def changes(self) -> ConsoleEvent | None:
-        """Entries of folds that somebody has said something new of. That ends move is told by another event."""
+        """The event with the entries of folds that changed, or None. Moves of ends alone have an event of their own."""
         if self._topic.is_read and self._topic.board.is_quiet(self._clock.now_ms()):
             return None
         entries = await self._look(self._changed_entries)
@@ -246,7 +245,7 @@ class FoldPages:
             self._peeks -= 1
 
     def _peeked(self, status: Status, query: dict[str, str | None], limit: int, *, is_proven: bool) -> HttpResponse:
-        """On a thread of the peeks."""
+        """On a thread for looks into views."""
         description = status.view_description
         if description is None:
             raise ApiError(
@@ -274,7 +273,7 @@ class FoldPages:
     # --- threads ------------------------------------------------------------------------------------------------------
 
     async def _look(self, function: Callable[[FoldBoard], Any]) -> Any:
-        """What the function makes of the board, once that has everything: on a thread, one after the other."""
+        """The result of the function for the board, after everything is read: on a thread, one after the other."""
         async with self._reading:
             return await self._node.loop.run_in_executor(self._workers, lambda: function(self._read()))
 
@@ -310,12 +309,12 @@ def _additive_note(status: Status) -> str:
 
 
 def _wants_password(error: FoldError) -> bool:
-    """In libpq's words: there is none to send, or nothing is sent at all."""
+    """Whether libpq says that there is no password to send, or that none may be sent."""
     return "no password supplied" in str(error) or 'requirement "none" failed' in str(error)
 
 
 def _refuse_elsewhere(status: Status, error: FoldError) -> None:
-    """Where a file is looked for that is on another machine, that is the reason."""
+    """If a file is on the runner's machine and not on this one, report that as the reason."""
     host = status.runner.rpartition(":")[0]
     if "path" not in (status.view_description or {}) or host == socket.gethostname():
         return

@@ -1,4 +1,4 @@
-"""Groups as the console shows them, and the rewind of one. On a worker thread: it may wait for the groups' lock."""
+"""Groups as the console shows them, and rewinding one. On a worker thread: it may wait for the groups' lock."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _MEMBERS_NAMED: Final = 5
 
 BoundsOf = Callable[[str, int], tuple[int, int] | None]
-"""Where a partition starts and ends; None if there is no such partition (any more)."""
+"""Returns start and end of a partition; None if it does not exist (any more)."""
 
 
 class GroupBusy(Exception):
-    """The group has sent its members away and still waits for others, so it cannot be moved in this moment."""
+    """The group has evicted its members and still expects others, so it cannot be moved at this moment."""
 
     def __init__(self, evicted: list[str]) -> None:
         super().__init__("the group waits for members")
@@ -40,13 +40,13 @@ class GroupBusy(Exception):
 
 
 def bounds_in(broker: Broker) -> BoundsOf:
-    """From memory for partitions that are open; the others do not move, and are looked up together, once."""
+    """From memory for open partitions; the others do not move, and are looked up together, once."""
     resting: dict[tuple[str, int], tuple[int, int]] = {}
 
     def bounds_of(topic: str, number: int) -> tuple[int, int] | None:
         partition = broker.opened_partition(topic, number)
         if partition is not None:
-            # What is written and not durable yet is lag, too.
+            # Records that are written and not durable yet are lag, too.
             return partition.log_start_offset, partition.log_end_offset
         if not resting:
             resting.update(
@@ -58,7 +58,7 @@ def bounds_in(broker: Broker) -> BoundsOf:
 
 
 def group_overviews(broker: Broker, bounds_of: BoundsOf, fold_runs: ServedFoldRuns) -> list[dict[str, Any]]:
-    """Every group with the places that it has committed. With a lock for each, not one for all: members wait for it."""
+    """Every group with its positions. The lock is taken for each, not once for all: members wait for it."""
     found: list[dict[str, Any]] = []
     for listing in broker.list_groups():
         if listing.group in OWN_GROUPS:
@@ -103,7 +103,7 @@ def _overview(
 
 
 def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: ServedFoldRuns) -> dict[str, Any]:
-    """One group, its members and what each reads. UnknownGroup."""
+    """One group, its members and what each reads. Raises UnknownGroup."""
     description = _known(broker, group)
     commits = broker.commits(group)
     overview = _overview(broker, description, commits, bounds_of, fold_runs)
@@ -140,11 +140,11 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
         try:
             assignment = [list(each) for each in decode_assignment(member.assignment).partitions]
         except MalformedBytes:
-            assignment = None  # bytes of a client's own make: nobody else can say what it reads
+            assignment = None  # not Kafka's assignment format: what it reads is unknown
     return {
         "member_id": member.member_id,
         "client_id": member.client_id,
-        "host": member.client_host.removeprefix("/"),  # as Java writes an address that has no name
+        "host": member.client_host.removeprefix("/"),  # as Java writes an address without a name
         "instance_id": member.group_instance_id,
         "assignment": None
         if assignment is None
@@ -153,9 +153,9 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
 
 
 def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
-    """Move what a group has committed in a partition; its members, if it has any, rejoin there. Durable on return.
+    """Move the committed offset of a group in a partition; members rejoin there. Durable on return.
 
-    409 with the members named, unless they may be sent away. GroupBusy if it waits for others: ask again.
+    Raises 409 with the members' names unless `evict`. Raises GroupBusy if the group expects others: ask again.
     """
     _known(broker, group)
     _refuse_fold(group)
@@ -187,7 +187,7 @@ def _refuse_fold(group: str) -> None:
 
 
 def _commit(broker: Broker, group: str, place: tuple[str, int], committed: OffsetAndMetadata, evict: bool) -> list[str]:
-    """Send the members away and commit, with nobody in between; the names of those who went. Durable on return."""
+    """Evict the members and commit, with no join in between; the names of those evicted. Durable on return."""
     evicted: list[str] = []
     try:
         broker.move_offsets(
@@ -214,5 +214,5 @@ def _has_members(group: str, members: tuple[MemberSummary, ...]) -> ApiError:
 
 
 def _name_of(member: MemberSummary) -> str:
-    # A client's own name for itself says more to people; the id tells two of that name apart.
+    # The client's own name says more to people; the id tells two of that name apart.
     return f"{member.client_id}/{member.member_id}" if member.client_id else member.member_id

@@ -1,4 +1,4 @@
-"""What a request says, checked: numbers of the path and the query, and the members of a JSON body. Pure."""
+"""Checked parameters of a request: numbers of the path and the query, and the members of a JSON body. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse_integer(text: str, name: str, lowest: int, highest: int = MAX_INT64) -
 
 
 def query_integer(request: HttpRequest, name: str, default: int | None, lowest: int, highest: int = MAX_INT64) -> int:
-    """A number of the query; without a default it has to be there."""
+    """A number of the query; required if there is no default."""
     text = request.query.get(name)
     if text is not None:
         return parse_integer(text, name, lowest, highest)
@@ -54,11 +54,11 @@ def path_partition(request: HttpRequest) -> tuple[str, int]:
 
 
 class JsonBody:
-    """The object that came with a request. Every member has to be asked for: `end` refuses what nobody knows."""
+    """The JSON object of a request. Every member has to be read: `end` refuses unknown ones."""
 
     def __init__(self, request: HttpRequest) -> None:
         try:
-            # Numbers that are none (NaN, Infinity) are not JSON's, though Python reads them.
+            # NaN and Infinity are not JSON, though Python reads them.
             found = json.loads(request.body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             raise bad_request("the body is not JSON; send an object") from None
@@ -68,7 +68,7 @@ class JsonBody:
         self._known: list[str] = []
 
     def integer(self, name: str, lowest: int, *, default: object = _REQUIRED) -> Any:
-        """A number; None or left out is the default, if there is one."""
+        """A number; null or missing is the default, if there is one."""
         value = self._take(name)
         if value is None and default is not _REQUIRED:
             return default
@@ -91,7 +91,7 @@ class JsonBody:
         return value
 
     def data(self, name: str) -> Bytes:
-        """Bytes: see `bytes_of`; left out is null."""
+        """Bytes: see `bytes_of`; missing is null."""
         return bytes_of(self._take(name), name)
 
     def headers(self, name: str) -> list[tuple[str, Bytes]]:
@@ -109,7 +109,7 @@ class JsonBody:
         return found
 
     def end(self) -> None:
-        """400 if there is a member that nobody asked for: a misspelt one would be passed over in silence."""
+        """Raises 400 if a member was not read: a misspelt one would otherwise be ignored silently."""
         for name in self._found:
             if name not in self._known:
                 raise bad_request(f"the body has {brief_repr(name)}; it takes {', '.join(self._known)}")

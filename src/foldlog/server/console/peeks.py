@@ -1,7 +1,7 @@
-"""Looks into views, each in a process of its own that can be killed: `foldlog.views.peek.child` is what runs there.
+"""Looks into views, each in a separate process that can be killed and runs `foldlog.views.peek.child`.
 
-A process is kept for the next question, and those with secrets apart from those without: only views in places that the
-operator has named are looked into by a process that has this one's passwords.
+A process is kept for the next question, separately for those with and without secrets: only views in places that the
+operator has named are opened by a process that has this one's passwords.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Child:
         )
 
     def ask(self, question: bytes) -> bytes | None:
-        """Its answer; None if it ended without one. TimeoutError at the deadline."""
+        """Its answer; None if it ended without one. Raises TimeoutError at the deadline."""
         process = self._process
         if process.stdin is None or process.stdout is None:
             return None
@@ -51,7 +51,7 @@ class _Child:
             process.stdin.flush()
         except OSError:
             return None
-        waiting = select.poll()  # unlike select, for every descriptor of a broker with many connections
+        waiting = select.poll()  # unlike select, for any descriptor number, also with many connections
         waiting.register(process.stdout, select.POLLIN)
         parts: list[bytes] = []
         size = 0
@@ -74,13 +74,13 @@ class _Child:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        # One that hangs in the kernel goes when it can; nobody waits for it.
+        # One that hangs in the kernel ends when it can; it is not waited for.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
 
 
 class PeekProcesses:
-    """Any thread; a look waits for nobody else's."""
+    """Any thread; a look waits for no other."""
 
     def __init__(self, deadline_ms: int = PEEK_DEADLINE_MS) -> None:
         self._deadline_ms = deadline_ms
@@ -90,14 +90,14 @@ class PeekProcesses:
         self._is_closed = False
 
     def look(self, question: dict[str, Any], place: str, *, with_secrets: bool) -> dict[str, Any]:
-        """The page that a process answers with. InvalidArgument for the question; FoldError for the view, and at the
+        """The page that a process answers. Raises InvalidArgument for the question; FoldError for the view, and at the
         deadline."""
         line = json.dumps(question).encode() + b"\n"
         child, is_kept = self._taken(with_secrets)
         answer: bytes | None = None
         try:
             answer = child.ask(line)
-            if answer is None and is_kept:  # it ended before it was asked: nobody had asked it for a while
+            if answer is None and is_kept:  # it had ended before, after being idle for a while
                 child = self._replaced(child, with_secrets)
                 answer = child.ask(line)
         except TimeoutError:
@@ -110,7 +110,7 @@ class PeekProcesses:
         return _page(json.loads(answer))
 
     def close(self) -> None:
-        """End them all, also those that are asked just now."""
+        """End all processes, also those that are busy."""
         with self._lock:
             self._is_closed = True
             children = [*self._idle.values(), *self._busy]
@@ -148,7 +148,7 @@ class PeekProcesses:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what libpq reads passwords, keys and tickets from."""
+    """The environment without the variables from which libpq reads passwords, keys and tickets."""
     kept = {name: text for name, text in environment.items() if not name.startswith("PG")}
     return kept | {
         "PGPASSFILE": _NOWHERE,

@@ -1,7 +1,7 @@
-"""How fast topics grow: records and bytes a second, by how far their ends and their segments moved.
+"""How fast topics grow: records and bytes per second, from the growth of their ends and segments.
 
-Sampled each second while somebody listens, and when an overview is asked for; what nobody has watched for a while has
-no rate until it was looked at twice.
+Sampled each second while there are listeners, and for an overview; without recent samples a topic has no rate until it
+was sampled twice.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 SAMPLE_MS: Final = 1000
 _EARLIER: Final = 2
-"""A sample is compared with the one so many before: two seconds are steady enough to read, and short enough to act."""
+"""How many samples back to compare with: two seconds are steady enough to read, and short enough to react."""
 
 _STALE_MS: Final = 10_000
-"""A sample that is older says nothing about now."""
+"""Older samples are not used."""
 
 Rate = dict[str, float]
 
 
 class _End(NamedTuple):
-    """Where a partition ended: its end offset, and the active segment with its size. A partition that nobody has opened
-    has no known segment: -1."""
+    """Where a partition ended: its end offset, and the active segment with its size. If the partition is not open, the
+    segment is not known: -1."""
 
     end: int = 0
     base_offset: int = 0
@@ -54,7 +54,7 @@ class Rates:
         self._lock = threading.Lock()
 
     def sample(self, broker: Broker, now_ms: float) -> dict[str, Rate]:
-        """Look at all partitions, if it is time to; the rates of topics that have others now than before."""
+        """Sample all partitions, if it is time to; returns the topics whose rates have changed."""
         with self._lock:
             if self._samples and now_ms - self._samples[-1].at_ms < SAMPLE_MS:
                 return {}
@@ -68,7 +68,7 @@ class Rates:
         moved: dict[str, list[int]] = {}
         for seen in broker.overview():
             label = (seen.topic, seen.number)
-            # What was not there a moment ago has begun since then.
+            # A partition that did not exist at the last sample has begun since then.
             known = _End() if before is None else before.places.get(label, _End())
             partition = broker.opened_partition(*label)
             try:
@@ -95,25 +95,25 @@ class Rates:
         return self._rates.get(topic) or {"records_per_s": 0.0, "bytes_per_s": 0.0}
 
     def all(self) -> dict[str, Rate]:
-        """Those that are not nought."""
+        """The rates that are not 0."""
         return {topic: rate for topic, rate in self._rates.items() if any(rate.values())}
 
 
 def _look(seen: PartitionOverview, partition: object, known: _End) -> tuple[_End, int]:
-    """Where a partition stands, and the bytes that were written to it since it stood at `known`."""
+    """The end of a partition now, and the bytes that were written to it since `known`."""
     if not isinstance(partition, Partition):
         return _End(seen.high_watermark, -1), 0
     base_offset, size_bytes, grown_bytes = partition.look(partial(_tail, known=known))
     if known.base_offset < 0:
-        # It was opened meanwhile, and what it held then is not known: by what its records are on average.
+        # It was opened meanwhile, and its earlier size is not known: estimate by the average record.
         mean_bytes = (seen.size_bytes or 0) / max(1, seen.high_watermark - seen.log_start_offset)
         grown_bytes = round(mean_bytes * max(0, seen.high_watermark - known.end))
     return _End(seen.high_watermark, base_offset, size_bytes), grown_bytes
 
 
 def _tail(view: LogView, known: _End) -> tuple[int, int, int]:
-    """Base offset and size of the active segment, and the bytes that were written since `known`: to the segment that
-    was active then, and to those that came after it. What retention and compaction remove does not count."""
+    """Base offset and size of the active segment, and the bytes written since `known`: to the segment that was active
+    then, and to later ones. Removals by retention and compaction do not count."""
     active = view.segments[-1]
     grown_bytes = -known.size_bytes
     for segment in reversed(view.segments):

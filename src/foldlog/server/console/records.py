@@ -1,5 +1,5 @@
 """Records as the console shows them: a strip of cells, one record, the time at an offset, the place that a text names;
-and one record that somebody types and appends.
+and appending one record.
 
 On a worker thread. Every look begins with a search in the index and ends at a number of records or bytes, so it costs
 the same at offset 10 and at offset 10 million.
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from foldlog.server.fold_guard import FoldGuard
 
 LAST: Final = -1
-"""In place of an offset to begin at: so that the strip ends where the log does."""
+"""In place of a first offset: the strip ends with the log."""
 
 _CHUNK_BYTES: Final = 256 << 10
 _WIDER: Final = 4
 _WIDER_TRIES: Final = 4
-"""Where compaction left few of the last offsets, the strip that ends with the log begins further back: by so many
-times as much, so often."""
+"""If compaction left few of the last offsets, the strip at the end begins further back: by this factor, this many
+times."""
 
 
 def strip(partition: Partition, from_offset: int, count: int) -> dict[str, Any]:
@@ -60,15 +60,15 @@ def strip(partition: Partition, from_offset: int, count: int) -> dict[str, Any]:
 
 
 def bounds(partition: Partition) -> tuple[int, int]:
-    """The log start, and the end, with all that was acknowledged: what can be read is between them."""
+    """The log start, and the end of all acknowledged records: those between them can be read."""
     end = partition.acknowledged_end()
     return min(partition.log_start_offset, end), end
 
 
 class _Window:
-    """Records in order, each with the base offset of its batch, and the offsets between them that have none.
+    """Records in order, each with the base offset of its batch, and the gaps between them.
 
-    With `keep`, only the last so many: `first` then is the first of those.
+    With `keep`, only that many of the last ones: `first` is then the first of these.
     """
 
     def __init__(self, first: int, keep: int | None = None) -> None:
@@ -85,7 +85,7 @@ class _Window:
         self.next_offset = record.offset + 1
 
     def skip_to(self, offset: int) -> None:
-        """Nothing stands from here to there. Gaps that touch are one: a read ended between them."""
+        """Note a gap up to `offset`. Adjacent gaps are joined: a read ended between them."""
         if offset > self.next_offset:
             if self._gaps and self._gaps[-1][1] == self.next_offset:
                 self._gaps[-1][1] = offset
@@ -99,7 +99,7 @@ class _Window:
 
 
 def _last_window(partition: Partition, count: int) -> _Window:
-    """The records that the log ends with: further back, where compaction left few of the last offsets."""
+    """The last records of the log, from further back if compaction left few of the last offsets."""
     start, end = bounds(partition)
     width = count
     found = _window(partition, end - width, keep=count)
@@ -109,7 +109,7 @@ def _last_window(partition: Partition, count: int) -> _Window:
         width *= _WIDER
         wider = _window(partition, end - width, keep=count)
         if wider.next_offset < end:
-            break  # that is more than one look may read
+            break  # more than one look may read
         found = wider
     return found
 
@@ -124,7 +124,7 @@ def _window(partition: Partition, from_offset: int, stop_after: int = MAX_INT64,
         except OffsetOutOfRange:
             if window.next_offset != window.first or partition.log_start_offset <= window.first:
                 raise
-            # Retention was faster: the strip begins at the new edge.
+            # Retention was faster: the strip begins at the new log start.
             window = _Window(partition.log_start_offset, keep)
             continue
         if not piece.data:
@@ -164,21 +164,21 @@ def _cell(record: Record, batch: int) -> dict[str, Any]:
 
 
 def edge(partition: Partition) -> dict[str, Any]:
-    """Where the log begins, how old that is, and when retention.ms takes its oldest segment; null if it does not."""
+    """The log start, its age, and when retention.ms removes the oldest segment; null if it does not."""
     start, _ = bounds(partition)
     oldest = next_record(partition, start)
     config = partition.config
     expires_ms = None
     if oldest is not None and config.delete and config.retention_ms >= 0:
         largest_ms = partition.look(lambda view: view.segments[view.segment_at(start)].largest_timestamp())
-        # Retention waits until it is older than that, and so goes at the next millisecond.
+        # Retention removes it once it is older than that: from the next millisecond on.
         expires_ms = largest_ms + config.retention_ms + 1 if largest_ms >= 0 else None
     oldest_ms = oldest.timestamp_ms if oldest is not None else None
     return {"start": start, "oldest_ms": oldest_ms, "expires_ms": expires_ms}
 
 
 def next_record(partition: Partition, offset: int) -> Record | None:
-    """The record at an offset, or the first after it; None if none follows within what one look may read."""
+    """The record at an offset, or the first after it; None if there is none within what one look may read."""
     left_bytes = CONSOLE_READ_BYTES_MAX
     while offset < partition.high_watermark and left_bytes > 0:
         piece = partition.read(offset, 1)
@@ -198,7 +198,7 @@ def next_record(partition: Partition, offset: int) -> Record | None:
 
 
 def time_at(partition: Partition, offset: int) -> dict[str, Any]:
-    """Offset and time of the record there, or of the next after it; no time where there is none yet."""
+    """Offset and time of the record there, or of the next one; no time if there is none yet."""
     start, end = bounds(partition)
     found = next_record(partition, min(max(offset, start), end))
     if found is None:
@@ -213,7 +213,7 @@ def offset_at(partition: Partition, time_ms: int) -> int:
 
 
 def record_at(partition: Partition, offset: int) -> dict[str, Any]:
-    """One record, and where it stands. 404 if it is not there, with what became of it."""
+    """One record, and where it is stored. Raises 404 if it does not exist, with the reason."""
     topic, number = partition.label
     end = partition.acknowledged_end()
     if offset == end:
@@ -280,14 +280,14 @@ def _fields(record: Record) -> dict[str, Any]:
 # --- bytes as JSON shows them -----------------------------------------------------------------------------------------
 
 KEY_CHARS_MAX: Final = 40
-"""Of a key in a cell: as much as fits a label."""
+"""For a key in a cell: as much as fits a label."""
 
 _KEY_BYTES: Final = 4 * KEY_CHARS_MAX
 _UTF8_BYTES_MAX: Final = 4
 
 
 def shown(data: bytes | None) -> dict[str, Any] | None:
-    """The text if it is UTF-8, else base64; `size` is in bytes, and `is_cut` where not all of it is shown.
+    """The text if it is UTF-8, else base64; `size` is in bytes, and `is_cut` is set if not all of it is shown.
 
     >>> shown(b"paid"), shown(b"\\xff"), shown(None)
     ({'text': 'paid', 'size': 4}, {'base64': '/w==', 'size': 1}, None)
@@ -321,7 +321,7 @@ def short_key(key: bytes | None) -> str | None:
 
 
 def _text_of(piece: bytes, is_cut: bool) -> str | None:
-    """The text, without the character that the cut may have gone through; None if it is not UTF-8."""
+    """The text, without a last character that was cut; None if it is not UTF-8."""
     try:
         return piece.decode()
     except UnicodeDecodeError as error:
@@ -330,11 +330,11 @@ def _text_of(piece: bytes, is_cut: bool) -> str | None:
         return None
 
 
-# --- places that somebody typed ---------------------------------------------------------------------------------------
+# --- places as typed by a user ----------------------------------------------------------------------------------------
 
 
 def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_ms: int) -> dict[str, Any]:
-    """Where it is now. InvalidArgument if the text is no place; UnknownTopic."""
+    """The offsets of a place in a topic. Raises InvalidArgument if the text is no place; UnknownTopic."""
     spec = parse_points(text, zone=zone or None, now_ms=now_ms)
     opened = _Opened(broker, topic)
     bounds = opened.offsets(topic)
@@ -348,8 +348,8 @@ def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_
 
 
 class _Opened:
-    """What `resolve` asks of a log, asked of the partitions of a topic. One that is damaged has no places, and keeps
-    nobody from those of the others."""
+    """The interface that `resolve` needs, for the partitions of a topic. A damaged one is left out, and does not affect
+    the others."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._partitions: dict[int, Partition] = {}
@@ -364,11 +364,11 @@ class _Opened:
         return {number: offset_at(partition, timestamp_ms) for number, partition in self._partitions.items()}
 
 
-# --- a record that somebody typed: appended, and durable on return ----------------------------------------------------
+# --- a record as typed by a user: appended, and durable on return -----------------------------------------------------
 
 
 class NewRecord:
-    """What somebody wants to have appended, as the body of the request says. ApiError if it says something else."""
+    """A record to append, from the body of a request. Raises ApiError if the body is invalid."""
 
     def __init__(self, body: JsonBody) -> None:
         self.key = body.data("key")
@@ -379,12 +379,12 @@ class NewRecord:
 
 
 def is_writable(name: str, guard: FoldGuard) -> bool:
-    """Whether a record that somebody types in the page could be appended there."""
+    """Whether a record typed in the page could be appended to the topic."""
     return name not in KAFKA_OWN_TOPICS and guard.change_refusal(name) is None
 
 
 def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, clock: Clock) -> dict[str, Any]:
-    """Append it, and say where it went. Returns once it is acknowledged, as a producer with acks=all is told."""
+    """Append it, and return where it went, once it is acknowledged as with acks=all."""
     topic = broker.topic(name)
     if name in KAFKA_OWN_TOPICS:
         raise ApiError(HTTPStatus.FORBIDDEN, f"topic {name!r} is written by the log itself")
@@ -395,7 +395,7 @@ def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, cloc
     builder = BatchBuilder(partition.config.max_message_bytes)
     now_ms = clock.now_ms()
     if builder.append(now_ms, record.key, record.value, record.headers) < 0:
-        # Too large for one batch: built all the same, so that the log says it in its own words.
+        # Too large for one batch: build it all the same, so that the log's own error is raised.
         builder = BatchBuilder(1 << 30)
         builder.append(now_ms, record.key, record.value, record.headers)
     batch = builder.build()
@@ -409,7 +409,7 @@ def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, cloc
 
 
 def _partition_for(broker: Broker, topic: Topic, record: NewRecord) -> int:
-    """The one that is named, else by the key as all clients do, else the one with the fewest records."""
+    """The given one, else by the key as in all clients, else the one with the fewest records."""
     if record.partition is not None:
         return checked_partition(topic.name, record.partition, topic.partition_count)
     if record.key is not None:

@@ -1,6 +1,6 @@
 """The scene "Log or queue?": the same records through a log and through a queue, read by the same two readers.
 
-One scene for a console, whoever looks at it. The log's half is in the log, and stays there until a reset; the queue and
+One scene per console, for all its pages. The log's half is in the log, and stays there until a reset; the queue and
 what its readers took are in memory, and end with the broker. See docs/console_api.md.
 """
 
@@ -51,9 +51,9 @@ def group_of(reader: str) -> str:
 class SceneLog:
     """The log's half: a real topic of this broker, read by real groups, with the offsets that they have committed.
 
-    The topic is `__log_or_queue`, of one partition; the groups are `__log_or_queue.billing` and so on. Everything so
-    named is the scene's: two underscores keep it out of listings, and a reset deletes it. On a worker thread: it waits
-    for syncs. Nothing is remembered here.
+    The topic is `__log_or_queue`, with one partition; the groups are `__log_or_queue.billing` and so on. Everything
+    under these names belongs to the scene: two underscores keep it out of listings, and a reset deletes it. On a worker
+    thread: it waits for syncs. Stores nothing here.
     """
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
@@ -83,7 +83,7 @@ class SceneLog:
         self._broker.create_topic(SCENE_TOPIC)
 
     def remove(self, groups: list[str]) -> None:
-        """The topic, its records and its groups; GroupNotEmpty if somebody has joined one of them from elsewhere."""
+        """Delete the topic, its records and its groups; GroupNotEmpty if another client has joined one of them."""
         for group in groups:
             with suppress(UnknownGroup):
                 self._broker.delete_group(group)
@@ -91,24 +91,24 @@ class SceneLog:
             self._broker.delete_topic(SCENE_TOPIC)
 
     def bounds(self) -> tuple[int, int]:
-        """Where it starts and ends; of a topic that is not there, 0 and 0."""
+        """Start and end of the log; 0 and 0 if the topic does not exist."""
         return bounds(self._partition()) if self.is_made else (0, 0)
 
     def bookmark(self, group: str) -> int:
-        """The offset that a group reads next: what it has committed, or where the log starts."""
+        """The next offset of a group: its commit, or the log start."""
         start, end = self.bounds()
         committed = self._broker.committed(group).get((SCENE_TOPIC, 0))
         return start if committed is None else min(max(committed.offset, start), end)
 
     def record_at(self, offset: int) -> Record | None:
-        """The record there, or the next after it; None at the end."""
+        """The record there, or the next one; None at the end."""
         return next_record(self._partition(), offset) if self.is_made else None
 
     def _partition(self) -> Partition:
         return open_partition(self._broker, SCENE_TOPIC, 0)
 
     def _write(self, value: str) -> int:
-        # As its own key: the log room shows keys.
+        # The value is its own key: the console shows keys.
         data = value.encode()
         return self._partition().append(pack([(self._clock.now_ms(), data, data, ())])).base_offset
 
@@ -124,10 +124,10 @@ Item = TypeVar("Item")
 
 
 class Queue(Generic[Item]):
-    """The queue's half: reading takes the item out, for everybody. Not thread-safe: whoever shares it holds a lock.
+    """The queue's half: reading takes the item out, for all readers. Not thread-safe: users share a lock.
 
-    It does what a queue does that acknowledges on delivery. Brokers that wait for an acknowledgement give the item to
-    somebody else after a crash, but what one reader has had is gone for every other reader all the same.
+    Behaves like a queue that acknowledges on delivery. Brokers that wait for an acknowledgement give the item to
+    another reader after a crash, but what one reader has had is gone for every other reader all the same.
 
     >>> queue = Queue[str]()
     >>> queue.enqueue("tea")
@@ -151,7 +151,7 @@ class Queue(Generic[Item]):
         return self._items.pop(0)  # out of the queue, for everybody
 
     def waiting(self) -> tuple[Item, ...]:
-        """What nobody has taken yet, head first."""
+        """The items that were not taken yet, head first."""
         return tuple(self._items)
 
 
@@ -163,15 +163,15 @@ _SHOWN: Final[Mapping[str, Callable[..., object]]] = {
     "read": SceneLog.read,
     "dequeue": Queue.dequeue,
 }
-"""What the page shows beside the scene is what runs in it."""
+"""The code that the page shows beside the scene is the code that runs."""
 
 
 class ReaderCrashed(Exception):
-    """A reader dies with a record in its hands, before it has done anything with it."""
+    """A reader crashes with a record in its hands, before it has done anything with it."""
 
 
 class SceneRecord(NamedTuple):
-    """A value, and the offset that the same value has in the log: so that one can tell which it is on both sides."""
+    """A value, and its offset in the log, so that it can be recognized on both sides."""
 
     offset: int
     value: str
@@ -182,7 +182,7 @@ class SceneRecord(NamedTuple):
 
 @dataclass
 class _LogReader:
-    """What a reader of the log has been through. Where it stands is not here: the log keeps its bookmark."""
+    """The history of a reader of the log. Its position is not here: the log keeps its bookmark."""
 
     is_down: bool = False
     had: set[int] = field(default_factory=set)
@@ -191,7 +191,7 @@ class _LogReader:
 
 @dataclass
 class _QueueReader:
-    """What a reader of the queue has taken out of it, and what became of that."""
+    """The items that a reader of the queue took, handled or lost."""
 
     is_down: bool = False
     handled: list[int] = field(default_factory=list)
@@ -199,7 +199,7 @@ class _QueueReader:
 
 
 class Scene:
-    """Both halves. On a worker thread, one step at a time; each step answers what it did and how things stand then."""
+    """Both halves. On a worker thread, one step at a time; each step returns what it did and the state after it."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._lock = threading.Lock()
@@ -217,7 +217,7 @@ class Scene:
             return self._state()
 
     def append(self, value: str) -> dict[str, Any]:
-        """To both. 409 when the scene is full."""
+        """Append to both. Raises 409 when the scene is full."""
         with self._lock:
             if not self._log.is_made:
                 self._forget()
@@ -234,7 +234,7 @@ class Scene:
             return self._did("append", record)
 
     def read(self, reader: str, *, crash: bool = False) -> dict[str, Any]:
-        """The next record of the log for a reader's group, which commits it unless it crashes."""
+        """Read the next record of the log for a reader's group, which commits it unless it crashes."""
         with self._lock:
             tale = self._log_readers[reader]
             tale.is_down = False
@@ -257,7 +257,7 @@ class Scene:
             )
 
     def dequeue(self, reader: str, *, crash: bool = False) -> dict[str, Any]:
-        """The head of the queue for a reader; nobody has it any more if that one crashes."""
+        """Take the head of the queue for a reader; it is lost if the reader crashes."""
         with self._lock:
             tale = self._queue_readers[reader]
             record = self._queue.dequeue()
@@ -267,7 +267,7 @@ class Scene:
             return self._did("crash" if tale.is_down else "dequeue", record, "queue", reader)
 
     def reset(self) -> dict[str, Any]:
-        """Remove the topic and its groups, and begin anew."""
+        """Delete the topic and its groups, and begin anew."""
         with self._lock:
             self._log.remove([group_of(reader) for reader in READERS])
             self._forget()
@@ -301,7 +301,7 @@ class Scene:
         }
 
     def _last_records(self, start: int, end: int) -> list[SceneRecord]:
-        """Few: others may write to the topic, too, as to any."""
+        """Only a few: other clients may write to the topic, too."""
         offset = max(start, end - CONSOLE_SCENE_RECORDS_MAX)
         found: list[SceneRecord] = []
         while offset < end and (record := self._log.record_at(offset)) is not None:
@@ -327,7 +327,7 @@ def _scene_record(record: Record) -> SceneRecord:
 
 
 class ScenePages:
-    """The scene's routes. The event loop's; the scene itself is played on the console's threads."""
+    """The scene's routes. Event loop only; the scene itself runs on the console's threads."""
 
     def __init__(self, node: BrokerNode, workers: Executor) -> None:
         self._node = node
@@ -383,7 +383,7 @@ class ScenePages:
 
 
 def _source(method: Callable[..., object]) -> str:
-    """As it stands in its file; "" where only the compiled file is installed."""
+    """The source code of a method; "" if only compiled files are installed."""
     try:
         return textwrap.dedent(inspect.getsource(method)).rstrip()
     except OSError:
@@ -405,5 +405,5 @@ def _one_of(body: JsonBody, name: str, allowed: tuple[str, ...]) -> str:
 
 
 def _is_utf8(value: str) -> bool:
-    """A lone half of a surrogate pair can be written in JSON, and is no text."""
+    """Whether it is valid text: JSON can hold half of a surrogate pair."""
     return not any("\ud800" <= each <= "\udfff" for each in value)

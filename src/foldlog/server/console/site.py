@@ -1,5 +1,5 @@
-"""The console on its listener: which handler answers what, behind which guard, and how it starts and ends; and the page
-itself with its files, from memory.
+"""The console on its listener: routes, access checks, starting and stopping; and the page itself with its files, from
+memory.
 
 Reading path of a request: `http.HttpServer`, `ConsoleRoutes.find`, `access`, then a method of `api.Api`.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.console")
 
 _WORKERS: Final = 2
-"""Threads of the console's own, for what reads the log: however much it is asked, the broker keeps its threads."""
+"""The console's own threads, for reading the log: however busy it is, the broker keeps its threads."""
 
 _TOKEN_BYTES: Final = 24
 
@@ -55,7 +55,7 @@ _NOT_KEPT: Final = ("cache-control", "no-store")
 
 
 class ConsoleRoutes:
-    """Handlers behind the guard: whatever is asked is checked first, and whatever fails is one sentence of JSON."""
+    """Handlers behind the access check: every request is checked first, and every failure is one sentence of JSON."""
 
     def __init__(self, routes: Sequence[HttpRoute], access: Access) -> None:
         self._routes = HttpRoutes(routes)
@@ -82,7 +82,7 @@ class ConsoleRoutes:
     async def _respond(self, request: HttpRequest) -> HttpResponse:
         cookie = self._access.cookie_for(request)
         if cookie and request.path == "/":
-            # Out of the address bar, and of the history.
+            # Removes the token from the address bar, and from the history.
             if is_link_from_elsewhere(request):
                 return same_site_refresh(cookie)
             return HttpResponse(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), *cookie))
@@ -96,7 +96,7 @@ class ConsoleRoutes:
 
 
 def _refusal(request: HttpRequest, error: ApiError) -> HttpResponse:
-    """One sentence of JSON; for somebody who opens the page without its token, a page that asks for it."""
+    """One sentence of JSON; if a person opens the page without its token, the page that asks for it."""
     if error.status != HTTPStatus.UNAUTHORIZED or not is_for_people(request):
         return error.response()
     if is_link_from_elsewhere(request) and "token" not in request.query:
@@ -109,7 +109,7 @@ def _text(response: HttpResponse) -> str:
 
 
 class Console:
-    """A console that is served. The event loop's."""
+    """A console that is served. Event loop only."""
 
     def __init__(
         self, http: HttpServer, feed: EventFeed, folds: FoldPages, workers: ThreadPoolExecutor, token: str
@@ -122,7 +122,7 @@ class Console:
         self.host, self.port = http.host, http.port
 
     async def close(self) -> None:
-        """Listen no more, cut off who is connected, and end its threads."""
+        """Stop listening, cut off all clients, and end its threads."""
         await self._http.close()
         await self.feed.close()
         self._folds.close()
@@ -139,9 +139,9 @@ async def start_console(
     static: StaticFiles | None = None,
     limits: HttpLimits | None = None,
 ) -> Console:
-    """Serve the console there; AddressUnavailable if that is taken. `bootstrap` is what Kafka clients connect to.
+    """Serve the console there; raises AddressUnavailable if that is taken. `bootstrap` is for Kafka clients.
 
-    Where other machines reach it and no token is given, one is made up: `Console.token`.
+    If other machines can reach it and no token is given, one is generated: `Console.token`.
     """
     if not token and not listener.is_loopback:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -171,7 +171,7 @@ _TYPES: Final = {
 
 
 class _StaticFile(NamedTuple):
-    """One form of a file: as it is, or packed with gzip. Forms differ in their tags, as HTTP wants it."""
+    """One form of a file: plain, or packed with gzip. Forms have different tags, as HTTP requires."""
 
     content_type: str
     body: bytes
@@ -188,14 +188,14 @@ def _forms(name: str, body: bytes) -> tuple[_StaticFile, _StaticFile]:
 
 
 class StaticFiles:
-    """What a browser is given. It asks each time whether it has the newest, which costs no body: no file is old."""
+    """The files for a browser, which asks each time whether it has the newest, without a body: no file is ever old."""
 
     def __init__(self, found: Mapping[str, bytes]) -> None:
         self._files = {name: _forms(name, body) for name, body in found.items()}
 
     @classmethod
     def load(cls, folder: Traversable | None = None) -> StaticFiles:
-        """All files of the kinds that a page has; of the package's own folder, if no other is given."""
+        """All files of the types that a page has; from the package's own folder, if no other is given."""
         folder = files("foldlog") / "console" if folder is None else folder
         if not folder.is_dir():
             return cls({})

@@ -1,6 +1,6 @@
-"""Topics as the console shows them: where each partition begins and ends, its size, its segments, its settings.
+"""Topics as the console shows them: start and end of each partition, size, segments, settings.
 
-On a worker thread: it may open partitions, which takes the disk.
+On a worker thread: it may open partitions, which accesses the disk.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from foldlog.server.console.rates import Rates
 
 _OPENING_MS: Final = 100
-"""What one overview spends on opening partitions that nobody has used yet, so that it can say how large they are."""
+"""How long one overview may spend on opening partitions that are not open yet, to show their sizes."""
 
 _OPENING_MAX: Final = 256
-"""With more of them than this they are left as they are: an open partition takes memory, and somebody only looks."""
+"""Above this number they are not opened: an open partition takes memory, and this is only a look."""
 
 
 def overview_topics(broker: Broker, rates: Rates, clock: Clock) -> list[dict[str, Any]]:
-    """Every topic with its partitions. Of partitions that are not open yet it opens some, for their sizes."""
+    """Every topic with its partitions. Opens some of those that are not open yet, for their sizes."""
     found = broker.overview()
     resting = [at for at, seen in enumerate(found) if not seen.is_open and seen.refusal is None]
     deadline_ms = clock.monotonic_ms() + _OPENING_MS
@@ -69,7 +69,7 @@ def topic_details(broker: Broker, name: str, rates: Rates) -> dict[str, Any]:
 
 
 def open_partition(broker: Broker, topic: str, number: int) -> Partition:
-    """UnknownTopic, UnknownPartition; 503 for one that is damaged."""
+    """The partition. Raises UnknownTopic, UnknownPartition; 503 for a damaged one."""
     try:
         partition = broker.partition(topic, number)
     except CorruptLog as error:
@@ -106,12 +106,12 @@ def _opened(broker: Broker, seen: PartitionOverview) -> PartitionOverview:
     except CorruptLog as error:
         return seen._replace(refusal=error)
     except FoldlogError:
-        return seen  # deleted meanwhile, or too many files are open: the rest can be told
+        return seen  # deleted meanwhile, or too many open files: the rest is shown
 
 
 def _partition(broker: Broker, seen: PartitionOverview) -> dict[str, Any]:
     partition = broker.opened_partition(seen.topic, seen.number)
-    # One that nobody has opened was closed cleanly, or what is above is for the recovery to judge.
+    # One that is not open was closed cleanly, or recovery will decide about the bytes above.
     durable = partition.durable_offset if isinstance(partition, Partition) else seen.high_watermark
     problem = str(seen.refusal) if seen.refusal is not None else None
     if seen.is_poisoned:
@@ -155,7 +155,7 @@ def _topic(topic: Topic, partitions: list[dict[str, Any]], rates: Rates) -> dict
 
 
 def _segments(view: LogView, most: int) -> list[dict[str, Any]]:
-    """The newest `most`, oldest first."""
+    """The newest `most` segments, oldest first."""
     segments = view.segments[max(0, len(view.segments) - most) :] if most > 0 else ()
     ends = [segment.base_offset for segment in segments[1:]] + [view.end_offset]
     return [
@@ -172,7 +172,7 @@ def _segments(view: LogView, most: int) -> list[dict[str, Any]]:
 
 
 def _first_ms(segment: Segment) -> int | None:
-    """When its first batch began, by the header: a compacted one has another date in that place, so it is its end."""
+    """The time of its first batch, by the header; if compaction replaced the base timestamp, the largest one."""
     found = segment.find(segment.base_offset, MAX_INT64) if segment.size else None
     if found is None:
         return None

@@ -1,1 +1,1 @@
-"""One module for each API, named as its messages are; `foldlog.server.call` loads one at its first request."""
+"""One module for each API, named like its messages; `foldlog.server.call` imports one at its first request."""

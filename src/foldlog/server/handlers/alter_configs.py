@@ -1,6 +1,6 @@
-"""AlterConfigs: a topic gets exactly the settings of the request; what it does not name is the default again.
+"""AlterConfigs: a topic gets exactly the settings of the request; all others go back to their defaults.
 
-Versions 0 to 2, which differ in nothing but encoding. IncrementalAlterConfigs is what newer clients use.
+Versions 0 to 2, which differ only in encoding. Newer clients use IncrementalAlterConfigs.
 """
 
 from __future__ import annotations

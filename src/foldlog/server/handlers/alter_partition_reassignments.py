@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments: a partition may be moved to the one broker there is, where it is. Versions 0 and 1.
+"""AlterPartitionReassignments: a partition may only be moved to the one broker, where it is already. Versions 0 and 1.
 
-1 can forbid that the number of replicas changes, which it cannot here. Without replicas a reassignment is to be given
-up, and there is none.
+1 can forbid a change of the number of replicas, which never happens here. Without replicas, a reassignment is
+cancelled, and there is never one.
 """
 
 from __future__ import annotations

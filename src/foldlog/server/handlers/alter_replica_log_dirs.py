@@ -1,5 +1,5 @@
-"""AlterReplicaLogDirs: a partition may be moved to the one data directory, where it is. Versions 1 and 2, which differ
-only in encoding."""
+"""AlterReplicaLogDirs: a partition may only be moved to the one data directory, where it is already. Versions 1 and 2,
+which differ only in encoding."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""ApiVersions: what is served, so that a client can choose. Versions 0 to 4.
+"""ApiVersions: the served APIs and versions, for a client to choose from. Versions 0 to 4.
 
 - 1 adds the throttle time, 2 nothing.
-- 3 says which client asks (KIP-511) and has the features of a cluster (KIP-584); there are none here.
+- 3 names the client software (KIP-511) and has the features of a cluster (KIP-584); there are none here.
 - 4 may have features that begin at version 0.
 
 The header of the answer is always that of version 0: the client does not know yet what the broker speaks.
 
-Here is also what is answered to requests of a version that is not served (`unserved_answer`).
+Also has the answers to requests of versions that are not served (`unserved_answer`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from foldlog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, A
 _PRODUCE_KEY: Final = 0
 _SOFTWARE_FROM: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""Kafka's rule for a client's name and version, which end up in metrics there."""
+"""Kafka's rule for a client's name and version, which appear in its metrics."""
 
 
 @cache
 def served_versions() -> tuple[ApiVersion, ...]:
-    """Every API with the versions that are answered. Shared by all answers: nobody changes it.
+    """Every API with the versions that are answered. Shared by all answers: it must not be changed.
 
     Produce begins at 0, although 0 to 2 are answered with UNSUPPORTED_VERSION: librdkafka up to 2.0 does not compress
     for a broker that begins later, and Kafka itself lists them for that reason.
@@ -44,7 +44,7 @@ def served_versions() -> tuple[ApiVersion, ...]:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """For a version that is too new: sent in version 0, which every client reads, and it asks again in one of these."""
+    """The answer to a version that is too new, in version 0, which every client reads; it then asks in a served one."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())
 
 
@@ -66,17 +66,17 @@ _PARTITION_MIN_BYTES: Final = 8
 
 
 def unserved_answer(header: RequestHeader, body: memoryview) -> list[Chunk] | None:
-    """The whole frame to send, or None if the connection has to be closed.
+    """The frame to send, or None if the connection has to be closed.
 
-    ApiVersions is answered in version 0 with the versions there are, so that the client asks again with one of them.
-    Produce 0 to 2 carried message sets that no log keeps any more; some clients look whether a broker lists them to
+    ApiVersions is answered in version 0 with the served versions, so that the client asks again with one of them.
+    Produce 0 to 2 carried message sets that no log keeps any more; some clients check whether a broker lists them to
     decide what it can do, so they are listed, and refused when used.
     """
     if header.api_key == API_VERSIONS_KEY:
         return encode_response(unsupported_version(), 0, header.correlation_id)
     if header.api_key == _PRODUCE_KEY and 0 <= header.api_version <= _OLD_PRODUCE_LAST:
         request = _OldProduce(body)
-        if request.int16() == 0:  # acks: nobody waits for an answer, so the end of the connection is it
+        if request.int16() == 0:  # acks: the client waits for no answer, so the connection is closed instead
             return None
         answer = _old_produce_answer(header.api_version, request)
         return [_INT32.pack(4 + len(answer)) + _INT32.pack(header.correlation_id) + answer]
@@ -84,7 +84,7 @@ def unserved_answer(header: RequestHeader, body: memoryview) -> list[Chunk] | No
 
 
 class _OldProduce:
-    """Reads the names and numbers out of a Produce request of version 0 to 2; what it carries is passed over."""
+    """Reads the names and numbers of a Produce request of version 0 to 2; its message sets are skipped."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body

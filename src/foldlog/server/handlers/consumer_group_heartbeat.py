@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat, versions 0 and 1: the consumer protocol of KIP-848 is not there, and whoever asks is told.
+"""ConsumerGroupHeartbeat, versions 0 and 1: answers that the consumer protocol of KIP-848 is not supported.
 
-It is served for that: a client which does not find it looks for another coordinator, librdkafka without end and without
-a word. The code ends the consumers of librdkafka and Java at once, with the sentence where they show one.
+It is served for that reason: a client that does not find it looks for another coordinator, librdkafka for ever and
+silently. The error code stops the consumers of librdkafka and Java at once, with the sentence if they show one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""CreatePartitions: topics grow; each of the request is answered, in its order. Versions 0 to 3, which differ in
-nothing but encoding and throttling.
+"""CreatePartitions: adds partitions to topics; each topic of the request is answered, in order. Versions 0 to 3, which
+differ only in encoding and throttling.
 
-Keys move to other partitions when the number changes, as in Kafka. The new partitions have their leader at once, so
-the timeout has no part in it.
+Keys move to other partitions when the number changes, as in Kafka. The new partitions have their leader at once, so the
+timeout is not used.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _refuse(result: CreatePartitionsTopicResult, error: FoldlogError) -> None:
 
 
 def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
-    """How many partitions are added."""
+    """How many partitions are to be added; raises if the request is invalid."""
     now = known.partition_count
     if wanted.count <= now:
         sentence = (
@@ -91,14 +91,14 @@ def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
 
 
 def _grow_all(node: BrokerNode, counts: dict[str, int]) -> dict[str, FoldlogError]:
-    """On a thread. Those that could not be grown, and why."""
+    """On a thread. The topics that could not be grown, with their errors."""
     failed: dict[str, FoldlogError] = {}
     for name, count in counts.items():
         try:
             refuse_if_leaving(node)
             node.broker.grow_topic(name, count)
         except InvalidArgument as error:
-            # Somebody else made it grow since it was looked at.
+            # Another request has added partitions since the check.
             failed[name] = RefusedByBroker(ErrorCode.INVALID_PARTITIONS, str(error))
         except FoldlogError as error:
             failed[name] = error

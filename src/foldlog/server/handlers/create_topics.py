@@ -1,10 +1,10 @@
 """CreateTopics: several topics in a request, each made or refused by itself. Versions 2 to 7.
 
 - 4 allows -1 for partitions and replicas (KIP-464); it is taken in older versions too.
-- 5 answers with what was made: partitions, replicas and all settings. 6 may be throttled, 7 adds the topic id.
+- 5 answers with the new topic's partitions, replicas and all settings. 6 may be throttled, 7 adds the topic id.
 
-Nothing is waited for after a topic is made: it has its leader at once, so the timeout has no part in it. All topics of
-a request are one change of the catalog. A broker that leaves makes no more of them.
+A new topic has its leader at once, so the timeout is not used. All topics of a request are one change of the catalog. A
+stopping broker creates no more of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _plan(settings: ServerSettings, topic: CreatableTopic) -> NewTopic:
 
 
 def _create_all(node: BrokerNode, plans: list[NewTopic], validate_only: bool) -> list[bytes | FoldlogError]:
-    """On a thread: for each the id of the topic that was made, or why there is none."""
+    """On a thread: for each the id of the new topic, or the error."""
     if validate_only:
         return [refusal or ZERO_UUID for refusal in node.broker.check_new_topics(plans)]
     outcomes = node.broker.create_topics(plans, stopped=lambda: node.is_leaving)

@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0 to 2: groups without members, and what they committed, go. Answered when that is durable."""
+"""DeleteGroups, versions 0 to 2: deletes groups without members, and their commits. Answered when that is durable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
 
 
 def _delete(broker: Broker, groups: list[str]) -> dict[str, ErrorCode]:
-    """For a thread: each is synced."""
+    """On a thread: each deletion syncs."""
     errors = {}
     for group in groups:
         try:

@@ -1,7 +1,7 @@
-"""DeleteRecords: the log start of a partition moves up, for good. Versions 0 to 2, which differ only in encoding.
+"""DeleteRecords: moves the log start of a partition up, for good. Versions 0 to 2, which differ only in encoding.
 
-Offset -1 is the end of the log: what was acknowledged and is not durable yet is waited for. An offset below the log
-start changes nothing. The answer has where the log starts now.
+Offset -1 is the end of the log: acknowledged records that are not durable yet are waited for. An offset below the log
+start changes nothing. The answer has the new log start.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
             done = _all_refused(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         else:
             try:
-                # What groups committed is deleted with the group, or by committing something else.
+                # Commits are deleted with their group, or replaced by other commits.
                 refuse_own(call.node, topic.name, OwnTopicChange.DELETE_RECORDS)
                 done = await call.node.run(_delete_all, call.node, topic.name, topic.partitions)
             except FoldlogError as error:
@@ -65,10 +65,10 @@ def _delete(node: BrokerNode, topic: str, number: int, offset: int) -> DeleteRec
     try:
         partition = node.partition(topic, number)
         if not partition.config.delete:
-            # Compaction alone decides what goes there, as in Kafka: a reader may count on the newest of each key.
+            # Only compaction removes records there, as in Kafka: readers may rely on the newest record of each key.
             return _result(number, _NO_OFFSET, ErrorCode.POLICY_VIOLATION)
         if offset == _LOG_END:
-            offset = partition.acknowledged_offset  # all of it is to go, so it becomes durable first
+            offset = partition.acknowledged_offset  # all of it is to be deleted, so it becomes durable first
         return _result(number, partition.delete_records(offset), ErrorCode.NONE)
     except FoldlogError as error:
         return _result(number, _NO_OFFSET, code_of(error))

@@ -1,9 +1,9 @@
 """DeleteTopics: by name, from version 6 on also by id. Versions 1 to 6.
 
-- 3 answers TOPIC_DELETION_DISABLED where deleting is switched off, older ones INVALID_REQUEST.
+- 3 answers TOPIC_DELETION_DISABLED if deleting is switched off, older ones INVALID_REQUEST.
 - 5 adds a sentence to an error, 6 topic ids.
 
-A topic is gone when the answer is sent: nothing is left to wait for, so the timeout has no part in it.
+A topic is gone when the answer is sent, so the timeout is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOPIC_IDS_FROM: Final = 6
 
 
 class _Wanted(NamedTuple):
-    """A topic of the request, by what it calls it; `name` and `topic_id` are both known where there is one."""
+    """A topic of the request; if it exists, `name` and `topic_id` are both known."""
 
     name: str | None
     topic_id: bytes
@@ -52,7 +52,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     twice = repeated(one.name for one in wanted if one.name is not None)
     chosen: dict[str | bytes, _Wanted] = {}
     for one in wanted:
-        # A topic that is named by name and by id is one topic, once both are known.
+        # A topic that is given by name and by id is one topic, once both are known.
         key = one.topic_id if one.name is None else one.name
         chosen[key] = one.refused(ErrorCode.INVALID_REQUEST, DUPLICATE) if one.name in twice else one
     wanted = list(chosen.values())
@@ -80,7 +80,7 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
     if name is None:
         return wanted.refused(unknown)
     if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-        # Who asks by id and may not know of the topic does not learn its name.
+        # A caller that asks by id and may not see the topic does not learn its name.
         return wanted.refused(unknown if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = call.node.broker.find_topic(name)
     found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))

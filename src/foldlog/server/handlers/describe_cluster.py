@@ -1,6 +1,6 @@
 """DescribeCluster: the one broker there is, which is its own controller. Versions 0 to 2.
 
-- 1 says whether brokers or controllers are asked for (KIP-919); clients reach controllers elsewhere, and here nowhere.
+- 1 says whether brokers or controllers are asked for (KIP-919); there is no endpoint for controllers here.
 - 2 can ask for fenced brokers (KIP-1073); there are none.
 """
 
@@ -19,7 +19,7 @@ from foldlog.wire.messages.describe_cluster import (
 
 
 class _EndpointType(IntEnum):
-    """What a client means to talk to: Kafka's numbers."""
+    """The kind of node that a client wants: Kafka's numbers."""
 
     BROKER = 1
     CONTROLLER = 2

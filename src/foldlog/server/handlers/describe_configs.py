@@ -1,9 +1,9 @@
-"""DescribeConfigs: every setting with its value and where that is from. Versions 1 to 4.
+"""DescribeConfigs: every setting with its value and its source. Versions 1 to 4.
 
-- 1 has the source of a value and its synonyms, 3 its type and what it is for.
+- 1 has the source of a value and its synonyms, 3 its type and documentation.
 
-Topics and this broker have settings; so have its loggers (KIP-412). The settings of all brokers together, which Kafka
-keeps under the empty name, are none: a broker reads its own when it starts.
+Topics, this broker and its loggers (KIP-412) have settings. The settings of all brokers together, which Kafka keeps
+under the empty name, are none but one: a broker reads its own when it starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from foldlog.wire.messages.describe_configs import (
 
 
 def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+    # Each once: a small request that repeats a resource many times would otherwise be answered with gigabytes.
     asked = {
         (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
         for resource in request.resources
@@ -44,7 +44,7 @@ def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsRespon
 
 
 def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
-    # Without an error its message is empty and not null, as Kafka's is.
+    # Without an error the message is empty, not null, as in Kafka.
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
     )
@@ -68,14 +68,14 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
         check_topic_name(name)
         topic = node.broker.topic(name)
         rows = topic_rows(node.settings, topic.config)
-        # For who asks for it by its name: it is none of Kafka's, and tools print every row they get.
+        # Only if asked for by name: it is not Kafka's, and tools print every row they get.
         return [*rows, growths_row(topic)] if GROWTHS_SETTING in (resource.configuration_keys or ()) else rows
     if resource.resource_type == ConfigResource.GROUP:
         if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
             refuse(
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
-        return []  # those that Kafka keeps here are for protocols in which members do not bring their own
+        return []  # Kafka's settings of groups are for protocols in which members do not bring their own
     if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):

@@ -1,6 +1,6 @@
 """DescribeGroups, versions 0 to 6: state, protocol and members of groups.
 
-3: what the caller may do with them, if asked. 4: static members. 6: a group that is not there is an error, in words;
+3: what the caller may do with them, if asked. 4: static members. 6: an unknown group is an error with a message;
 before, it is Dead.
 """
 
@@ -25,7 +25,7 @@ _NOT_FOUND_FROM: Final = 6
 
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+    # Each once: a small request that repeats a group many times would otherwise be answered with gigabytes.
     groups = [await _describe(call, group) for group in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for group in groups:

@@ -1,8 +1,8 @@
-"""DescribeLogDirs: the data directory, the size of each partition in it, and what is left on its disk. Versions 1 to 5.
+"""DescribeLogDirs: the data directory, the size of each partition in it, and the free space. Versions 1 to 5.
 
 - 3 adds an error for the whole, 4 the size of the disk (KIP-827), 5 whether the directory takes no new partitions.
 
-A partition that cannot be opened, or is still being recovered, is left out, as Kafka leaves out what it has not loaded.
+A partition that cannot be opened, or is still being recovered, is left out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirs
 
 
 def _wanted(broker: Broker, request: DescribeLogDirsRequest) -> dict[str, list[int]]:
-    """The partitions that were asked for and exist, by topic."""
+    """The requested partitions that exist, by topic."""
     wanted: dict[str, set[int]] = {}
     if request.topics is None:
         wanted = {name: set(_numbers(broker, name)) for name in broker.topics(include_internal=True)}

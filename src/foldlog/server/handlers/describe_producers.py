@@ -1,4 +1,4 @@
-"""DescribeProducers, version 0: who writes idempotently to a partition, and how far each has got."""
+"""DescribeProducers, version 0: the idempotent producers of a partition, with their last sequence numbers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProdu
 def _describe(
     call: Call, request: DescribeProducersRequest, errors: dict[TopicPartition, ErrorCode]
 ) -> DescribeProducersResponse:
-    """For a thread: a partition's producers may have to be read from its log."""
-    # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+    """On a thread: a partition's producers may have to be read from its log."""
+    # Each once: a small request that repeats a partition many times would otherwise be answered with gigabytes.
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -1,7 +1,7 @@
 """DescribeQuorum: the one broker is the one voter, and leads. Versions 0 to 2.
 
-1 adds times, 2 directory ids, errors in words and the voters' listeners. There is no log of metadata here (topics stand
-in a catalog), so its offsets are 0: nobody is behind.
+1 adds times, 2 directory ids, error messages and the voters' listeners. There is no metadata log here (topics are in a
+catalog), so its offsets are 0, and no replica lags.
 """
 
 from __future__ import annotations

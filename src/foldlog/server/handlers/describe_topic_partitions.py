@@ -1,8 +1,7 @@
-"""DescribeTopicPartitions: as Metadata, but page by page, for topics with very many partitions. Version 0 (KIP-966).
+"""DescribeTopicPartitions: like Metadata, but page by page, for topics with very many partitions. Version 0 (KIP-966).
 
-Topics come in the order of their names. An answer ends after `response_partition_limit` partitions, and its cursor
-says where the next request goes on. A topic's eligible leader replicas are lists without items, and never null, which
-Java's client does not survive.
+Topics come in the order of their names. An answer ends after `response_partition_limit` partitions, and its cursor says
+where the next request continues. Eligible leader replicas are empty lists, never null, which breaks Java's client.
 """
 
 from __future__ import annotations

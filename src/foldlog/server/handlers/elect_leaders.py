@@ -1,7 +1,7 @@
-"""ElectLeaders: every partition has the one leader that it can have, so no election is needed. Versions 0 to 2.
+"""ElectLeaders: every partition has its one possible leader, so no election is needed. Versions 0 to 2.
 
-1 says which kind of election, preferred (0) or unclean (1). Who asks for all partitions is told only of those for which
-something was done or went wrong, as in Kafka: of none.
+1 names the kind of election, preferred (0) or unclean (1). A request for all partitions is answered only with those
+that changed or failed, as in Kafka: with none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Fetch: slices of segments, at once if there is enough, else when enough has come or the time is up.
+"""Fetch: returns slices of segments, at once if there is enough, else when enough has come or the time is up.
 
-What is wanted is the fetch session's to say (`fetch_sessions`). `Fetching.begin` reads what is there. If that is not
-enough it waits: for a partition to move (`moved`), or for the time to be up. It also waits for the sync of what was
-acknowledged before it came: clients take the high watermark of an answer for the end of the log. Where a partition has
-to be opened or pages come from the disk, the reading goes on in a thread.
+The fetch session determines the wanted partitions (`fetch_sessions`). `Fetching.begin` reads what is there. If that is
+not enough it waits: for a partition to move (`moved`), or for the time to be up. It also waits for the sync of records
+that were acknowledged before it came: clients take the high watermark of an answer for the end of the log. If a
+partition has to be opened or pages come from the disk, the read moves to a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 _INDEX_INTERVAL_BYTES: Final = 8 << 10
-"""A read brings a little more than it returns: it begins at an index entry."""
+"""A read loads a little more than it returns: it begins at an index entry."""
 
 
 def handle(call: Call, request: FetchRequest) -> Reply:
@@ -42,7 +42,7 @@ class FetchRead:
     def __init__(
         self, node: BrokerNode, principal: str, limit_bytes: int, buffers: ReadBuffers, *, nowait: bool, is_last: bool
     ) -> None:
-        """`is_last`: the answer is given now, so what will never come is an error in it."""
+        """`is_last`: the answer is sent now, so records that will never come are an error in it."""
         self._node = node
         self._principal = principal
         self._buffers = buffers
@@ -50,12 +50,12 @@ class FetchRead:
         self._is_last = is_last
         self._room_bytes = limit_bytes
         self.size_bytes = 0
-        self.records = 0  # by their offsets: where a topic is compacted, fewer are left of them
-        self.is_final = False  # an error, which nobody wants to wait for
-        self.is_full = False  # there is more than an answer carries, so waiting brings nothing
+        self.records = 0  # by their offsets: a compacted topic has fewer records
+        self.is_final = False  # has an error: no need to wait
+        self.is_full = False  # there is more than an answer carries, so waiting is pointless
         self.answers: list[PartitionData] = []
-        self.waits: list[tuple[Partition, int]] = []  # with the high watermark that was seen
-        self.behind: list[tuple[Partition, int]] = []  # with the offset below which all was acknowledged
+        self.waits: list[tuple[Partition, int]] = []  # with the high watermark seen
+        self.behind: list[tuple[Partition, int]] = []  # with the offset below which everything is acknowledged
 
     def read(self, wanted: Sequence[WantedPartition]) -> None:
         self._buffers.begin()
@@ -87,9 +87,9 @@ class FetchRead:
         if partition is not None:
             return partition
         if not self._node.has_partition(name, number):
-            raise UnknownTopic(name)  # not by looking for it, which lists all topics for its sentence
+            raise UnknownTopic(name)  # not by looking it up, which lists all topics for the error
         if self._nowait:
-            raise BlockingIOError  # it is there and not open: that takes the disk
+            raise BlockingIOError  # it exists and is not open: that needs the disk
         return self._node.partition(name, number)
 
     def _slice(self, partition: Partition, wanted: WantedPartition) -> PartitionData:
@@ -119,7 +119,7 @@ class FetchRead:
         if high_watermark <= offset <= partition.log_end_offset:
             if high_watermark < acknowledged and partition.is_poisoned and self._is_last:
                 return _error(wanted, ErrorCode.KAFKA_STORAGE_ERROR, partition.log_start_offset)
-            return answer  # it comes, and at the latest when what is written is durable
+            return answer  # the record comes, at the latest when what is written is durable
         wanted_bytes = min(wanted.max_bytes, self._room_bytes)
         if wanted_bytes <= 0 and self.size_bytes:
             self.is_full |= self._room_bytes <= 0
@@ -128,7 +128,7 @@ class FetchRead:
         data = found.data
         self.is_full |= self._room_bytes < wanted.max_bytes and found.next_offset < high_watermark
         if len(data) > wanted_bytes and self.size_bytes:
-            return answer  # a batch over the limit is sent only where nothing else is: there must be progress
+            return answer  # a batch over the limit is sent only if it is the first: there must be progress
         self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
         answer.records = data
         self.size_bytes += len(data)
@@ -138,9 +138,9 @@ class FetchRead:
 
 
 def _divergence(partition: Partition, wanted: WantedPartition) -> EpochEndOffset | None:
-    """Where the log and what the client has read part, if they do: the log was cut there after a crash.
+    """Where the log diverges from what the client has read, if it does: the log was cut there after a crash.
 
-    Compared with what is written: a client may begin behind a record that was acknowledged and is not durable yet.
+    Compared with what is written: a client may begin behind a record that is acknowledged and not durable yet.
     """
     epoch, end_offset = partition.epoch_end_offset(wanted.last_fetched_epoch, written=True)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
@@ -159,7 +159,7 @@ def _error(wanted: WantedPartition, code: ErrorCode, log_start_offset: int = -1)
 
 
 class Fetching:
-    """A Fetch under way. The event loop's; a thread has it while `_read_on_thread` is awaited."""
+    """A Fetch under way. Event loop only, except while `_read_on_thread` is awaited."""
 
     def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
         self._node = call.node
@@ -190,7 +190,7 @@ class Fetching:
         return self._later
 
     def _read(self, *, nowait: bool) -> FetchRead | None:
-        """None if it would have to wait for the disk."""
+        """One pass; None if it would have to wait for the disk."""
         limit_bytes = min(self._max_bytes, self._node.memory.answer_bytes())
         is_last = self._is_time_up()
         reading = FetchRead(self._node, self._principal, limit_bytes, self._buffers, nowait=nowait, is_last=is_last)
@@ -210,10 +210,10 @@ class Fetching:
         return not self._is_behind(reading)
 
     def _is_behind(self, reading: FetchRead) -> bool:
-        """Whether the answer would deny records that were acknowledged: they are there after the next sync.
+        """Whether the answer would deny acknowledged records, which are visible after the next sync.
 
-        Where it brings records, only those count that were acknowledged before the first look: a writer that never
-        rests would keep it for ever.
+        If the answer has records, only those count that were acknowledged before the first look: with a writer that
+        never pauses, it would wait for ever.
         """
         behind = (self._behind_at_first or ()) if reading.size_bytes else reading.behind
         return self._waits_for_syncs and any(
@@ -261,12 +261,12 @@ class Fetching:
             if partition.log_end_offset > partition.high_watermark:
                 is_all_durable = False
                 self._node.syncs.sync_now(partition)
-        # What comes is told from the sizes: reading again for each record would read all of it each time. But what is
-        # written and not durable has its size already, so the next move is looked at whatever the size.
+        # Whether enough has come is judged by file sizes: reading after each record would read everything each time.
+        # But sizes include records that are written and not durable yet, so then the next move is always looked at.
         missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0
         self._enough_bytes = self._waited_bytes() + missing_bytes
         if any(partition.high_watermark != seen for partition, seen in self._waits):
-            self._node.loop.call_soon(self._look_again)  # it came between the reading and the waiting
+            self._node.loop.call_soon(self._look_again)  # it came between the read and the wait
 
     def _waited_bytes(self) -> int:
         return sum(partition.size_bytes for partition, _ in self._waits)
@@ -276,12 +276,12 @@ class Fetching:
             self._look_again()
 
     def _time_is_up(self) -> None:
-        self._until = 0.0  # uvloop's timers are up to a millisecond early: the clock must not be asked again
+        self._until = 0.0  # uvloop's timers are up to a millisecond early: do not compare with the clock again
         self._timer = self._node.loop.call_later(SYNC_WAIT_MS / 1000, self._give_up)
         self._look_again()
 
     def _give_up(self) -> None:
-        """A sync takes so long that the client would rather hear nothing new than nothing."""
+        """A sync takes too long: an answer without news is better for the client than none."""
         self._waits_for_syncs = False
         self._look_again()
 

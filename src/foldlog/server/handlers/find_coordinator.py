@@ -1,6 +1,6 @@
-"""FindCoordinator, versions 0 to 6: which broker answers for a group. There is one broker, so it is this one.
+"""FindCoordinator, versions 0 to 6: the broker that coordinates a group. There is one broker, so it is this one.
 
-1: the kind of key, and an error in words. 4: many keys at once. 5: no change here. 6: share groups.
+1: the kind of key, and an error message. 4: many keys at once. 5: no change here. 6: share groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _MANY_KEYS_FROM: Final = 4
 _NOBODY: Final = -1
-"""Node id and port where there is no coordinator."""
+"""Node id and port if there is no coordinator."""
 
 
 def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -53,8 +53,8 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
         if not call.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
         if call.version < _MANY_KEYS_FROM:
-            # librdkafka, which asks so, looks for another coordinator without a word, unless the id is forbidden, which
-            # it is not. So it finds this one, and hears from InitProducerId that there are no transactions.
+            # librdkafka, which uses these versions, silently keeps looking for another coordinator, unless the id is
+            # forbidden. So it finds this one, and learns from InitProducerId that there are no transactions.
             return ErrorCode.NONE, None
         return (
             ErrorCode.UNSUPPORTED_VERSION,

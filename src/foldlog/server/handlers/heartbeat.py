@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0 to 4: a member lives, and hears whether its group is rebalancing. 3: static members."""
+"""Heartbeat, versions 0 to 4: renews a session, and tells the member if its group is rebalancing. 3: static members."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs: single settings are set, put back to their default, or get items added to their list.
+"""IncrementalAlterConfigs: single settings are set, reset to their default, or get items added to or taken from a list.
 
-Versions 0 and 1, which differ in nothing but encoding (KIP-339).
+Versions 0 and 1, which differ only in encoding (KIP-339).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from foldlog.wire.messages.incremental_alter_configs import (
 
 
 class _Operation(IntEnum):
-    """What to do with a setting: Kafka's numbers."""
+    """The change of a setting: Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -59,12 +59,12 @@ def _changing(resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicCo
 
 
 def _is_done(given: AlterableConfig) -> bool:
-    """A setting that no topic has need not be put back. Kafka does not mind either: scripts outlive settings."""
+    """Whether nothing is to be done: an unknown setting may be reset, as in Kafka, since scripts outlive settings."""
     return given.config_operation == _Operation.DELETE and given.name not in TOPIC_SETTINGS
 
 
 def _new_value(given: AlterableConfig, in_force: dict[str, str]) -> str | None:
-    """The value that the setting gets; None to put it back to its default."""
+    """The new value of the setting; None to reset it to its default."""
     if given.config_operation == _Operation.DELETE:
         return None
     if given.value is None:

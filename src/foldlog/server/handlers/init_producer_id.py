@@ -1,7 +1,7 @@
 """InitProducerId, versions 0 to 6: an id for an idempotent producer, never given out before.
 
-3: a producer that lost track names the id it had (KIP-360); without transactions it just gets another. 4: no change
-here. 5: no change here. 6: two-phase commit, which goes with transactions.
+3: a producer that lost its state names its former id (KIP-360); without transactions it just gets a new one. 4 and 5:
+no change here. 6: two-phase commit, which needs transactions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
             return InitProducerIdResponse(producer_id=await _new_id(call), producer_epoch=0)
         except FoldlogError as failed:
             logger.warning("there is no producer id for now: %s", failed)
-            # What Kafka has for what passes: producers ask again. A lost lock does not pass, so it is told with the
-            # code that every write gets then; Java clients before 3.5 end on it, later ones and librdkafka ask again.
+            # Kafka's code for temporary failures: producers ask again. A lost lock is not temporary, so it gets the
+            # code that every write then gets; Java clients before 3.5 end on it, later ones and librdkafka ask again.
             passes = not isinstance(failed, LockLost)
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if passes else code_of(failed)
     return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
@@ -47,7 +47,7 @@ def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
     if request.transactional_id is not None:
         if not call.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        # All that an answer can say is a code; the sentence is in FindCoordinator's, where clients show it, and here.
+        # The answer has only a code; FindCoordinator's answer, which clients show, has the sentence, as has this line.
         call.node.lines.warn(
             ("transactions",),
             f"a producer has transactional.id={brief_repr(request.transactional_id)}, and this broker has no"
@@ -62,7 +62,7 @@ def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
 
 
 def _may_write(call: Call) -> bool:
-    """Who may write to any topic at all may do so idempotently."""
+    """Whether the caller may write to any topic at all: then it may do so idempotently."""
     return call.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or any(
         call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic) for topic in call.node.broker.topics()
     )

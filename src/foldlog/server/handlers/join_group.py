@@ -1,8 +1,8 @@
-"""JoinGroup, versions 0 to 9: a member wants into a group's next generation.
+"""JoinGroup, versions 0 to 9: a member joins a group's next generation.
 
-1: the rebalance timeout is apart from the session timeout. 4: a member learns its id first, then joins with it
-(KIP-394). 5: static members. 7: the protocol type in the answer; no protocol is null. 8: the reason, for people. 9: a
-leader may be told not to assign anew.
+1: a rebalance timeout besides the session timeout. 4: a member gets its id first, then joins with it (KIP-394). 5:
+static members. 7: the protocol type in the answer; no protocol is null. 8: the reason, for people. 9: a leader may be
+asked not to reassign partitions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
-        # Kafka takes 0 and less: the group waits for nobody then.
+        # Kafka accepts 0 and less: the group then waits for no member.
         rebalance_timeout_ms=max(1, request.rebalance_timeout_ms) if has_timeout else request.session_timeout_ms,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -92,7 +92,7 @@ def _protocol_name(call: Call, name: str | None) -> str | None:
 
 
 def as_java_prints(host: str) -> str:
-    """An address as Kafka shows it in group descriptions; tools compare and cut it.
+    """An address as Kafka shows it in group descriptions; tools compare and parse it.
 
     >>> as_java_prints("127.0.0.1"), as_java_prints("::1")
     ('/127.0.0.1', '/0:0:0:0:0:0:0:1')

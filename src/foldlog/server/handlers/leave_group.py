@@ -1,6 +1,6 @@
-"""LeaveGroup, versions 0 to 5: members go, and need not be waited for.
+"""LeaveGroup, versions 0 to 5: members leave, and need not be waited for.
 
-3: many at once, static members by their instance id, each with its own answer. 5: the reason, for people.
+3: many at once, static members by instance id, each with its own answer. 5: the reason, for people.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ListConfigResources: what has settings. Versions 0 and 1.
+"""ListConfigResources: the resources that have settings. Versions 0 and 1.
 
-0 lists client metrics only, of which there are none. 1 lists the kinds that are asked for, or all of them: topics, the
-broker and its loggers. Groups have no settings here.
+0 lists client metrics only, and there are none. 1 lists the requested kinds, or all of them: topics, the broker and its
+loggers. Groups have no settings here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from foldlog.server.groups import group_error_code
 from foldlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 _CLASSIC: Final = "classic"
-"""The type of every group here, as Kafka names the protocol in which members assign partitions themselves."""
+"""The type of every group here: Kafka's name for the protocol in which members assign partitions themselves."""
 
 
 async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:

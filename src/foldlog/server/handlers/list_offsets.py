@@ -1,9 +1,9 @@
-"""ListOffsets, versions 1 to 11: an offset by time, or one of the ends of a partition.
+"""ListOffsets, versions 1 to 11: an offset by time, or the start or end of a partition.
 
-2: isolation levels, which without transactions are the same. 4: leader epochs. 7: the largest timestamp. 8: the
+2: isolation levels, which are all the same without transactions. 4: leader epochs. 7: the largest timestamp. 8: the
 earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits for upload.
 
-What depends on where the log ends waits until all that was acknowledged is durable: see `catch_up`.
+Answers that depend on the end of the log wait until everything acknowledged is durable: see `catch_up`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _FIRST_VERSIONS: Final = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Times that are not times, and the first version that may ask for each."""
+"""Special timestamps, and the first version that may use each."""
 
 
 class _Found(NamedTuple):
-    """No offset, no time and no epoch where there is none to tell."""
+    """Offset, time and epoch; -1 for those that do not exist."""
 
     offset: int = -1
     timestamp_ms: int = -1
@@ -145,7 +145,7 @@ _IN_MEMORY: Final[dict[int, Callable[[Partition], _Found]]] = {
 
 
 _NO_END: Final = frozenset(_IN_MEMORY) - {_LATEST}
-"""What does not depend on where the log ends."""
+"""Special timestamps whose answers do not depend on the end of the log."""
 
 
 def epoch_of(partition: Partition, offset: int) -> int:

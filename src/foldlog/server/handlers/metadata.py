@@ -1,9 +1,9 @@
-"""Metadata: which topics there are, and whom to ask for their partitions. Versions 0 to 13.
+"""Metadata: the topics, and the leaders of their partitions. Versions 0 to 13.
 
 - 0 asks for all topics with an empty list, 1 and later with null; 1 adds racks, the controller and internal topics.
 - 2 adds the cluster id, 3 the throttle time, 5 offline replicas, 7 leader epochs.
-- 4 lets a client say whether a topic that does not exist may be made; before, it always may.
-- 8 to 10 have what the client may do with the cluster, 8 and later with each topic.
+- 4 lets a client say whether a missing topic may be created; before, it always may.
+- 8 to 10 have the operations that the client may do with the cluster, 8 and later with each topic.
 - 10 adds topic ids to the answer, 12 lets a client ask by them; 13 adds an error for the whole.
 """
 
@@ -34,7 +34,7 @@ from foldlog.wire.schema import ZERO_UUID
 _TOPIC_IDS_FROM: Final = 12
 
 Found = Topic | MetadataResponseTopic
-"""A topic to tell of, or the answer that there is none to tell of."""
+"""A topic to describe, or the answer for one that is missing or hidden."""
 
 
 async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -57,7 +57,7 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 
 def cluster_operations(call: Call) -> int:
-    """What the caller may do with the cluster, as a bit field; nothing, if it may not even know."""
+    """The operations that the caller may do with the cluster, as a bit field; 0 if it may not see it."""
     if not call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return authorized_operations(call.node.authorizer, call.caller.principal, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -86,7 +86,7 @@ async def _find(call: Call, request: MetadataRequest) -> list[Found]:
 
 
 def _needs_topic_ids(topic: MetadataRequestTopic) -> bool:
-    """Versions 10 and 11 have the field, and Kafka refuses them to use it."""
+    """Versions 10 and 11 have the field, but Kafka refuses requests that use it."""
     return topic.name is None or topic.topic_id != ZERO_UUID
 
 
@@ -94,7 +94,7 @@ async def _find_one(call: Call, creating: _Creating, wanted: MetadataRequestTopi
     name = wanted.name or ""
     if wanted.topic_id != ZERO_UUID:
         known = call.node.topic_ids.name_of(wanted.topic_id)
-        # Who may not know of a topic does not learn that it is there.
+        # A caller that may not see a topic does not learn that it exists.
         if known is None or not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, known):
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
         name = known
@@ -107,7 +107,7 @@ async def _find_one(call: Call, creating: _Creating, wanted: MetadataRequestTopi
 
 
 class _Creating:
-    """Makes the topics that one request asks about and that are not there. The event loop's."""
+    """Creates missing topics that one request asks for. Event loop only."""
 
     def __init__(self, call: Call, request: MetadataRequest) -> None:
         self._call = call
@@ -115,7 +115,7 @@ class _Creating:
         self._left = AUTO_CREATED_TOPICS_MAX
 
     async def create(self, name: str) -> Found:
-        """Make the topic that was asked about; the log's own and its runners' have settings that only those know."""
+        """Create the topic, except the log's own and the folds', which need particular settings."""
         call, broker = self._call, self._call.node.broker
         if not self._is_allowed or name in KAFKA_OWN_TOPICS or name == FOLDS_TOPIC:
             return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -123,19 +123,19 @@ class _Creating:
         if not may_create and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
             return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not self._left:
-            # What Kafka says of a topic that is being made: the client asks again, and the next ones are.
+            # Kafka's code for a topic that is being created: the client asks again, and the next ones are created.
             return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE)
         self._left -= 1
         try:
             return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
         except TopicExists:
-            # Somebody else asked at the same time; or it is gone again already.
+            # Another request created it at the same time; or it is deleted again already.
             return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except FoldlogError as error:
             return _unknown(name, code_of(error))
 
 
-# --- what is said of them -------------------------------------------------------------------------------------------
+# --- their descriptions ---------------------------------------------------------------------------------------------
 
 
 def _unknown(name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:

@@ -1,7 +1,7 @@
-"""OffsetCommit, versions 2 to 10: where a group has got to. Answered when it is durable.
+"""OffsetCommit, versions 2 to 10: commits the offsets of a group. Answered when it is durable.
 
-2 to 4 carry a retention time, which is passed over: offsets.retention.minutes holds for all. 6: leader epochs. 7:
-static members. 9: only member epochs of another protocol. 10: topics by their ids.
+2 to 4 carry a retention time, which is ignored: offsets.retention.minutes holds for all. 6: leader epochs. 7: static
+members. 9: only member epochs of another protocol. 10: topics by id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOPIC_IDS_FROM: Final = 10
 
 
 class _Asked(NamedTuple):
-    """One partition of a request; the name of its topic is known unless it is refused for that."""
+    """One partition of a request; the topic's name is known unless the partition is refused for that."""
 
     key: TopicPartition
     offset: OffsetAndMetadata
@@ -55,7 +55,7 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
 
 
 def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetCommitResponse, list[_Asked]]:
-    """The answer as far as it is known now, and every partition of it."""
+    """The answer as far as it is known now, and all its partitions."""
     topics, asked = [], []
     for topic in request.topics:
         partitions = list(_partitions(call, topic))
@@ -93,7 +93,7 @@ def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, off
 def _begin(
     call: Call, request: OffsetCommitRequest, asked: list[_Asked], later: Later, response: OffsetCommitResponse
 ) -> None:
-    """Append the commit, with the lock of the groups."""
+    """Append the commit, under the lock of the groups."""
     node = call.node
     while True:
         try:
@@ -107,7 +107,7 @@ def _begin(
             )
             return
         except (UnknownTopic, UnknownPartition) as gone:
-            # Deleted since it was looked up. All its partitions are taken out, so this ends.
+            # Deleted since it was looked up. All its partitions are removed from the list, so the loop ends.
             _fill([partition for partition in asked if partition.key[0] == gone.topic], _unknown(call))
         asked = _accepted(asked)
 

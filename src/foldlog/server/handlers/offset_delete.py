@@ -1,4 +1,4 @@
-"""OffsetDelete, version 0: a group forgets where it had got to in some partitions. Answered when that is durable."""
+"""OffsetDelete, version 0: deletes the commits of a group in some partitions. Answered when that is durable."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
 
 
 def _delete(broker: Broker, group: str, errors: _Errors) -> ErrorCode:
-    """Delete those that have no error yet, and set the errors of those that members read. For a thread: it syncs."""
+    """Delete those without an error, and set errors for those that members read. On a thread: it syncs."""
     if broker.describe_group(group).state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     with broker.coordinator() as coordinator:
         subscribed = coordinator.subscribed_topics(group)
     if subscribed is None:
-        return ErrorCode.NON_EMPTY_GROUP  # members of a protocol that is not a consumer's: what they read is unknown
+        return ErrorCode.NON_EMPTY_GROUP  # members of another protocol: what they read is unknown
     for topic, number in errors:
         if topic in subscribed and errors[topic, number] is ErrorCode.NONE:
             errors[topic, number] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     wanted = [key for key, error in errors.items() if error is ErrorCode.NONE]
     try:
         broker.delete_offsets(group, wanted)
-    except GroupNotEmpty:  # somebody joined meanwhile
+    except GroupNotEmpty:  # a member joined meanwhile
         errors.update(dict.fromkeys(wanted, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
     return ErrorCode.NONE

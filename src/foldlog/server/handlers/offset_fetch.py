@@ -1,7 +1,7 @@
-"""OffsetFetch, versions 1 to 10: where a group has got to. A partition without a commit is at -1, which is no error.
+"""OffsetFetch, versions 1 to 10: the committed offsets of a group. A partition without a commit is at -1, not an error.
 
-2: no topics mean all, and an error of the group as a whole. 5: leader epochs. 7: the client wants stable offsets, which
-without transactions all are. 8: many groups. 9: a member's id and epoch, for another protocol. 10: topics by their ids.
+2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client wants stable offsets, which all
+are without transactions. 8: many groups. 9: a member's id and epoch, for another protocol. 10: topics by id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_COMMITTED: Final = OffsetAndMetadata(-1)
 
 
 class _Topic(NamedTuple):
-    """A topic to look up, by name; `error` if there is nothing to look up."""
+    """A topic to look up, by name; `error` if it cannot be looked up."""
 
     name: str
     topic_id: bytes
@@ -46,7 +46,7 @@ class _Topic(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is answered of one group. With an `error` the topics are those that were asked for, all without offsets."""
+    """The answer for one group. With an `error` the topics are the requested ones, all without offsets."""
 
     topics: list[OffsetFetchResponseTopics]
     error: ErrorCode = ErrorCode.NONE
@@ -54,14 +54,14 @@ class _Found(NamedTuple):
 
 async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _MANY_GROUPS_FROM:
-        # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+        # Each once: a small request that repeats a group many times would otherwise be answered with gigabytes.
         asked = {group.group_id: group for group in reversed(request.groups)}
         return OffsetFetchResponse(groups=[await _answer(call, group) for group in reversed(asked.values())])
     found = await _find(call, request.group_id, _by_name(call, request.topics))
     has_group_error = call.version >= _GROUP_ERROR_FROM
     return OffsetFetchResponse(
         error_code=found.error if has_group_error else ErrorCode.NONE,
-        # A client of version 1 looks for an error at the partitions only.
+        # A client of version 1 looks for errors in the partitions only.
         topics=[]
         if has_group_error and found.error
         else [_one_group_topic(topic, found.error) for topic in found.topics],
@@ -122,7 +122,7 @@ def _keys(topics: list[_Topic] | None) -> list[TopicPartition] | None:
 
 
 def _committed_topics(call: Call, offsets: Iterable[TopicPartition]) -> list[_Topic]:
-    """The topics of all a group committed, as far as the caller may know of them and they can be named."""
+    """The topics of all commits of a group that the caller may see and the version can name."""
     partitions: dict[str, list[int]] = {}
     for name, number in sorted(offsets):
         partitions.setdefault(name, []).append(number)

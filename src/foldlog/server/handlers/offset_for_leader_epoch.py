@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that a reader sees whether its log was cut."""
+"""OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that a reader notices if the log was cut."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _partition(call: Call, topic: str, asked: OffsetForLeaderPartition, error: E
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
-    """(the latest epoch not after `epoch`, where it ended), with Kafka's answers for epochs that never were.
+    """(the latest epoch not after `epoch`, where it ended), with Kafka's answers for epochs that never existed.
 
-    The current one ends where reading does, also before its first record. Later ones end nowhere. One before all that
-    are known ended where the log begins.
+    The current one ends at the high watermark, even before its first record. Later ones have no end. One before all
+    known epochs ended at the log start.
     """
     if epoch < 0 or epoch > partition.leader_epoch:
         return NO_EPOCH, -1

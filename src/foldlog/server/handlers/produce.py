@@ -1,7 +1,7 @@
-"""Produce: batches go to their partitions as they are, and are acknowledged when they are as safe as was asked for.
+"""Produce: appends batches to their partitions, and acknowledges them when they are as safe as `acks` asks for.
 
 To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`. The
-batches of a connection are appended in the order they came: on the loop, or on its queue while something is there.
+batches of a connection are appended in the order in which they came: on the loop, or on its queue while that is busy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOPIC_IDS_FROM: Final = 13
 
 
 class _Batch(NamedTuple):
-    """What one partition gets, or why it gets nothing."""
+    """The batch for one partition, or the error if it is refused."""
 
     topic: str
     topic_at: int
@@ -55,7 +55,7 @@ class _Batch(NamedTuple):
 
 
 def handle(call: Call, request: ProduceRequest) -> Reply:
-    """Small batches are appended here, on the loop: that is a copy into the page cache. Large ones by a thread."""
+    """Append small batches here, on the loop: that is a copy into the page cache. Large ones go to a thread."""
     batches = [
         _placed(call, at, topic, data.index, data.records or b"")
         for at, topic in enumerate(request.topic_data)
@@ -69,12 +69,12 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
         return _open_and_append(call, request, _owned(call, batches))
     if call.caller.append_queue.is_busy or sum(map(_weight, batches)) > INLINE_WEIGHT:
         return _QueuedAppend(call, request, _owned(call, batches)).later
-    found = call.found  # of the only batch, if anything
+    found = call.found  # about the only batch, if any
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
             outcomes.append(_append(call.node, batch, nowait=True, found=found))
-        except BlockingIOError as error:  # a segment is full, a thread appends to the partition, or it expands further
+        except BlockingIOError as error:  # segment full, partition locked, or batch expands further
             call.caller.append_queue.is_steep |= isinstance(error, ExpandsFurther) and error.is_steep
             return _QueuedAppend(call, request, _owned(call, batches[at:]), outcomes).later
     return _acknowledge(call.node, request, outcomes)
@@ -111,7 +111,7 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
 
 
 def _owned(call: Call, batches: Sequence[_Batch]) -> list[_Batch]:
-    """In memory of the queue: the views end with this call, as their buffer receives the next frame."""
+    """Move them into memory of the queue: the views end with this call, as their buffer receives the next frame."""
     views = call.caller.append_queue.own([batch.records for batch in batches])
     return [batch._replace(records=view) for batch, view in zip(batches, views, strict=True)]
 
@@ -125,7 +125,7 @@ def _weight(batch: _Batch) -> int:
 
 
 def _expanded_bytes(batch: _Batch) -> int:
-    """What has to be held while the batch is looked at, as far as one sees from outside."""
+    """How much memory checking the batch may take, as far as its header shows."""
     if batch.partition is None:
         return 0
     config = batch.partition.config
@@ -135,7 +135,7 @@ def _expanded_bytes(batch: _Batch) -> int:
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
-    """Opening takes a thread of its own, since it may be long; then it goes to the queue, where earlier ones are.
+    """Opening uses a worker thread, since it may take long; then the batches go to the queue, behind earlier ones.
 
     If the connection is lost meanwhile nothing is appended; from then on, what is appended is synced.
     """
@@ -156,8 +156,8 @@ def _opened(node: BrokerNode, batch: _Batch) -> _Batch:
 
 
 class _QueuedAppend:
-    """Appends on the connection's queue, which owns the batches, while the loop goes on. `before` is what was done
-    already of the request."""
+    """Appends on the connection's queue, which owns the batches, while the loop goes on. `before`: outcomes of batches
+    of the request that are done already."""
 
     def __init__(
         self, call: Call, request: ProduceRequest, batches: Sequence[_Batch], before: Sequence[_Outcome] = ()
@@ -166,7 +166,7 @@ class _QueuedAppend:
         self._request = request
         for topic in request.topic_data:
             for data in topic.partition_data:
-                data.records = None  # what waits for the sync later needs no records, and must not keep them
+                data.records = None  # the wait for the sync needs no records, and must not keep them
         self._queue = call.caller.append_queue
         self._before = before
         self._batches = batches
@@ -176,7 +176,7 @@ class _QueuedAppend:
     def _append(self) -> None:
         try:
             outcomes = [*self._before, *(_append(self._node, batch) for batch in self._batches)]
-        except Exception as error:  # noqa: BLE001  told to the connection, which logs it
+        except Exception as error:  # noqa: BLE001  passed to the connection, which logs it
             self._node.soon(self._failed, error)
         else:
             self._node.soon(self._appended, outcomes)
@@ -206,7 +206,7 @@ class _QueuedAppend:
 
 
 class _Outcome(NamedTuple):
-    """What became of a batch; nothing is durable yet."""
+    """The result for a batch; nothing is durable yet."""
 
     batch: _Batch
     partition: Partition | None
@@ -256,10 +256,10 @@ def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
 def _acknowledge(
     node: BrokerNode, request: ProduceRequest, outcomes: list[_Outcome], later: Later | None = None
 ) -> ProduceResponse | Later | None:
-    """The answer, or `later` (or a new one) if it has to wait for syncs."""
+    """The answer, or `later` (or a new future) if it has to wait for syncs."""
     written = [outcome for outcome in outcomes if outcome.partition is not None]
     for outcome in written:
-        if outcome.new_records:  # counted here, on the loop: threads that count at once lose some
+        if outcome.new_records:  # counted here, on the loop: concurrent threads would lose counts
             node.metrics.produced(outcome.new_records, outcome.new_bytes)
     if request.acks == _ALL and written:
         return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
@@ -270,7 +270,7 @@ def _acknowledge(
         return _response(request, outcomes)
     for outcome in outcomes:
         if outcome.answer.error_code:
-            # There is no answer to put the error in: the end of the connection makes the client look again.
+            # There is no answer to carry the error: closing the connection makes the client look again.
             raise Disconnect(
                 f"a batch for {outcome.batch.topic}-{outcome.batch.number} sent with acks=0 is refused:"
                 f" {ErrorCode(outcome.answer.error_code).name}"
@@ -279,7 +279,7 @@ def _acknowledge(
 
 
 class _Acknowledgements:
-    """Answers once every batch of the request is acknowledged by its partition."""
+    """Answers once the partitions have acknowledged every batch of the request."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class _Acknowledgements:
             self._finish()
 
     def _timed_out(self) -> None:
-        """The disk takes longer than the client waits. The batches are written, and may yet become durable."""
+        """The disk takes longer than the client waits. The batches are written, and may still become durable."""
         for outcome in self._outcomes:
             partition = outcome.partition
             if (

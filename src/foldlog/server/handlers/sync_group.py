@@ -1,6 +1,6 @@
-"""SyncGroup, versions 0 to 5: the leader brings the assignments of a generation, the others fetch theirs.
+"""SyncGroup, versions 0 to 5: the leader sends the assignments of a generation, the others fetch theirs.
 
-3: static members. 5: the member says which protocol it follows, and has to.
+3: static members. 5: the member has to name its protocol.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP that the console, `/metrics` and `/healthz` share."""
+"""The HTTP server of the console, `/metrics` and `/healthz`."""

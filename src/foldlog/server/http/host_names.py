@@ -1,7 +1,7 @@
-"""The names that an HTTP listener answers to: `Host` has to be an address or one of them.
+"""The names that an HTTP listener accepts: `Host` has to be an address or one of them.
 
 A page of another site can make its own name point to this machine (DNS rebinding). To the browser that is the same
-site, so it lets the page read the answer; only `Host` still says which name was asked for.
+site, so it lets the page read the answer; only `Host` still shows the requested name.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from foldlog.server.http.routes import HttpRequest
 
 
 class OwnNames:
-    """`localhost`, this machine's name, and what the operator named. Every address is one's own: it cannot be bent."""
+    """`localhost`, this machine's name, and names given by the operator. All addresses are accepted, too."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
 
     def foreign_name(self, request: HttpRequest) -> str | None:
-        """The name that was asked for, if it is none of ours."""
+        """The requested name, if it is not one of ours."""
         name = _host_name(request.headers.get("host", ""))
         return None if name in self._names or _is_address(name) else name
 

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server on the broker's event loop: for metrics, health and the console. h11 knows the protocol.
+"""A small HTTP/1.1 server on the broker's event loop, for metrics, health and the console. h11 implements the protocol.
 
 Reading path of a request: `HttpServer._accept`, `_Exchanges.run`, then the handler that `routes.py` finds.
-Not here: TLS, compression, HTTP/2; a proxy has them. Not meant for much traffic: one scraper and a few people.
+Not here: TLS, compression, HTTP/2; a proxy has them. Not meant for much traffic: one scraper and a few users.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger("foldlog.http")
 
 _READ_BYTES: Final = 64 << 10
 _WRITE_BYTES: Final = 64 << 10
-"""One piece of a large answer: what a slow client has to read within the time limit."""
+"""One piece of a large answer: a slow client has to read it within the time limit."""
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -50,13 +50,13 @@ _LENGTHS: Final = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:([^
 
 _LINGER_S: Final = 1.0
 _LINGER_READS: Final = 64
-"""How long, and how often, to go on reading from who was turned away: closing at once would make the system throw
-away the answer that says why."""
+"""How long, and how often, to go on reading from a refused client: closing at once would make the system discard the
+answer with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one connection may take, and how many there may be."""
+    """Limits for one connection, and for their number."""
 
     connections_max: int = HTTP_CONNECTIONS_MAX
     header_bytes_max: int = HTTP_HEADER_BYTES_MAX
@@ -67,8 +67,8 @@ class HttpLimits:
 async def start_http(
     node: BrokerNode, host: str, port: int, *, routes: Sequence[HttpRoute] = (), limits: HttpLimits | None = None
 ) -> HttpServer:
-    """Serve the status pages and `routes` on `host`; port 0 picks one. InvalidConfig for an address that other
-    machines reach, unless foldlog.insecure says so; AddressUnavailable if it is taken."""
+    """Serve the status pages and `routes` on `host`; port 0 picks one. Raises InvalidConfig for an address that other
+    machines can reach, unless foldlog.insecure is set; AddressUnavailable if it is taken."""
     listener = Listener("HTTP", host, port)
     if not node.settings.insecure:
         refuse_exposed(listener, "the HTTP listener")
@@ -81,7 +81,7 @@ async def start_http(
 
 
 class _Guarded:
-    """Routes that answer only to the listener's own names."""
+    """Routes that answer only requests for the listener's own names."""
 
     def __init__(self, routes: HttpRoutes, names: OwnNames) -> None:
         self._routes = routes
@@ -99,11 +99,11 @@ class _Guarded:
 
 
 Refusal = Callable[[str, int], HttpResponse]
-"""How a sentence and a status are told to who is turned away before any handler is asked."""
+"""Makes the answer, from a sentence and a status, for a client that is refused before any handler is called."""
 
 
 class HttpServer:
-    """The listener and its connections. The event loop's."""
+    """The listener and its connections. Event loop only."""
 
     def __init__(
         self, routes: FindsHandlers, clock: Clock, limits: HttpLimits, refusal: Refusal = HttpResponse.text
@@ -113,7 +113,7 @@ class HttpServer:
         self._clock = clock
         self._limits = limits
         self._server: asyncio.Server | None = None
-        self.host, self.port = "", 0  # where processes of this machine reach it
+        self.host, self.port = "", 0  # where processes of this machine can reach it
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, listener: Listener) -> None:
@@ -123,7 +123,7 @@ class HttpServer:
         self._server = await asyncio.start_server(self._accept, sock=bound)
 
     async def close(self) -> None:
-        """Listen no more and cut off who is connected: a scrape comes again, and a stream has no end to wait for."""
+        """Stop listening and cut off all clients: a scrape is repeated, and a stream has no end to wait for."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -136,7 +136,7 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= 2 * self._limits.connections_max:
-            writer.transport.abort()  # too many to even tell them
+            writer.transport.abort()  # too many even for an answer
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
@@ -144,7 +144,7 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if writer.transport.is_closing():
-            return  # it left before its turn came
+            return  # it left before its turn
         exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits, self._refusal)
         try:
             if len(self._tasks) > self._limits.connections_max:
@@ -158,12 +158,12 @@ class HttpServer:
         except Exception:
             logger.exception("%s: connection closed: its answer failed half-way", exchanges.peer)
         finally:
-            # Every write was waited for. What is left is what a client did not read in time: its memory is wanted back.
+            # Every write was waited for. What is left was not read in time: release its memory.
             writer.transport.abort()
 
 
 class _Refused(Exception):
-    """A request that is well-formed and still not taken."""
+    """A request that is well-formed and still refused."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -171,7 +171,7 @@ class _Refused(Exception):
 
 
 class _Exchanges:
-    """The requests of one connection, one after the other; the next is read when the last is answered."""
+    """The requests of one connection, one after the other; the next is read once the last is answered."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Exchanges:
         self._received = bytearray()  # not given to h11 yet
         self._protocol = self._new_protocol()
         self.peer = address_text(*(writer.get_extra_info("peername") or ("?", 0))[:2])
-        # Nothing stays behind in the transport: a write is done when the system has all of it.
+        # Nothing stays in the transport's buffer: a write is done when the system has taken all of it.
         writer.transport.set_write_buffer_limits(high=0)
         _bound(writer.get_extra_info("socket"), int(limits.stall_ms))
 
@@ -200,7 +200,7 @@ class _Exchanges:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.header_bytes_max)
 
     async def run(self) -> None:
-        """Until the client leaves. TimeoutError and ConnectionError if it has to."""
+        """Serve until the client leaves. Raises TimeoutError and ConnectionError if it stalls or disconnects."""
         while True:
             try:
                 request = await self._receive()
@@ -213,12 +213,12 @@ class _Exchanges:
             await self._send(request.method, await self._respond(request))
             if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
                 return
-            # What came behind this request goes back, so that the next one's head is checked as the first one's was.
+            # Bytes behind this request go back, so that the head of the next one is checked like the first one's.
             self._received[:0] = self._protocol.trailing_data[0]
             self._protocol = self._new_protocol()
 
     async def turn_away(self, status: int, sentence: str) -> None:
-        """Answer with an error, and listen no more."""
+        """Answer with an error, and read no more requests."""
         if self._protocol.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
         await self._send("GET", self._refusal(sentence, status), is_last=True)
@@ -249,7 +249,7 @@ class _Exchanges:
         return HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
 
     async def _receive_head(self) -> bool:
-        """Give h11 the next request's line and headers, checked; False if the client is done."""
+        """Pass the checked line and headers of the next request to h11; False if the client is done."""
         while (end := self._received.find(_HEAD_END)) < 0 and len(self._received) <= self._limits.header_bytes_max:
             _refuse_early(self._received)
             piece = await self._reader.read(_READ_BYTES)
@@ -317,7 +317,7 @@ class _Exchanges:
             await self._write(h11.EndOfMessage())
 
     async def _write(self, event: h11.Event) -> None:
-        """Hand it to the system; TimeoutError if the client does not read."""
+        """Pass it to the system; raises TimeoutError if the client does not read."""
         data = self._protocol.send(event)
         if data:
             if self._writer.transport.is_closing():
@@ -328,7 +328,7 @@ class _Exchanges:
 
 
 def _refuse_early(received: bytearray) -> None:
-    """What no further byte makes a request: the first byte of another protocol, or lines that end without a CR."""
+    """Refuse what cannot become a request: the first byte of another protocol, or lines that end without a CR."""
     if received and received[0] <= ord(" "):
         raise _Refused(HTTPStatus.BAD_REQUEST, "it does not begin with a method")
     if _BARE_LF.search(received):
@@ -336,7 +336,7 @@ def _refuse_early(received: bytearray) -> None:
 
 
 def _refuse_ambiguous(head: bytearray) -> None:
-    """What h11 takes and a proxy in front may read differently: who hides a second request in one counts on it."""
+    """Refuse what h11 accepts and a proxy in front may read differently: request smuggling relies on that."""
     _refuse_early(head)
     if _BARE_CR.search(head):
         raise _Refused(HTTPStatus.BAD_REQUEST, "its headers hold a CR that ends no line")
@@ -349,15 +349,15 @@ def _refuse_ambiguous(head: bytearray) -> None:
     if len(lengths) > 1 or any(b"," in value for _, value in lengths):
         raise _Refused(HTTPStatus.BAD_REQUEST, "it says twice how long its body is; send one Content-Length")
     if any(name.lower() == b"transfer-encoding" for name, _ in lengths):
-        # A body in chunks has lengths, extensions and trailers of its own to be read differently; no browser sends one.
+        # Chunks have lengths, extensions and trailers of their own to be read differently; no browser sends them.
         raise _Refused(HTTPStatus.LENGTH_REQUIRED, "its body comes in chunks; send a Content-Length")
 
 
 def _refuse_line(head: bytearray) -> None:
-    """A version that h11 takes for 1.1; and a target with another host than `Host`, by which access is decided."""
+    """Refuse versions that h11 takes for 1.1, and a target with another host than `Host`, which access depends on."""
     line = _REQUEST_LINE.match(head)
     if line is None:
-        return  # h11 says what is wrong with it
+        return  # h11 reports what is wrong
     if line["version"] not in _VERSIONS:
         version = line["version"].decode()
         raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, f"it is of HTTP/{version}; send version 1.1")
@@ -367,7 +367,7 @@ def _refuse_line(head: bytearray) -> None:
 
 
 def _bound(connected: socket.socket, stall_ms: int) -> None:
-    """Let the system hold little for a client that does not read, and notice soon that one is gone without a word."""
+    """Let the system buffer little for a client that does not read, and detect soon that one has vanished."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITE_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall_ms)

@@ -1,7 +1,7 @@
-"""An HTTP request and its answer as values, and which handler answers which path. No I/O.
+"""HTTP requests and answers as values, and the handlers for paths. No I/O.
 
-A handler is a function from a `HttpRequest` to a `HttpResponse`, plain or async. It runs on the event loop and must
-not block it. To add pages, make `HttpRoute`s of them and give them to `start_http`.
+A handler is a function from a `HttpRequest` to a `HttpResponse`, plain or async. It runs on the event loop and must not
+block it. To add pages, pass `HttpRoute`s to `start_http`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What was asked for. Names of headers are in lower case; of a repeated header or parameter, the last counts.
+    """An HTTP request. Header names are in lower case; of a repeated header or parameter, the last counts.
 
-    `parts` are the path's, each without its percent signs: a name in it may hold a slash. `named` are those that stand
-    where the route has a name in braces.
+    `parts` are the path's, each percent-decoded: a name in it may hold a slash. `named` are the parts for which the
+    route has a name in braces.
     """
 
     method: str
@@ -41,7 +41,7 @@ class HttpRequest:
 
     @classmethod
     def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpRequest:
-        """MalformedBytes if the target is no address.
+        """Raises MalformedBytes if the target is invalid.
 
         >>> HttpRequest.parse("GET", "/topics/a%20b?tail=1", {}).path
         '/topics/a b'
@@ -57,9 +57,9 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What is answered. A `body` that is a generator is sent piece by piece, as the pieces come and are read; it is
-    closed when it ends or when the connection does. One that can be silent for long should send something every now
-    and then: only a write finds out that nobody reads any more."""
+    """An answer. A `body` that is a generator is sent piece by piece, as the pieces come and are read; it is closed
+    when it ends or when the connection does. One that can be silent for long should send something now and then: only a
+    write detects that the client is gone."""
 
     status: int = HTTPStatus.OK
     body: bytes | AsyncGenerator[bytes, None] = b""
@@ -84,8 +84,8 @@ Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute:
-    """`path` is a whole path, one with names in braces for some of its parts, as in `/api/topics/{topic}`, or one that
-    ends in `/*` for all paths below it. A route for GET answers HEAD, too."""
+    """`path` is a whole path, one with names in braces for some parts, as in `/api/topics/{topic}`, or one that ends in
+    `/*` for all paths below it. A route for GET answers HEAD, too."""
 
     method: str
     path: str
@@ -93,16 +93,16 @@ class HttpRoute:
 
 
 class FindsHandlers(Protocol):
-    """What a server asks for the handler of a request."""
+    """Finds the handler of a request, for a server."""
 
     def find(self, request: HttpRequest) -> Handler | HttpResponse:
-        """The handler, or the answer where there is none."""
+        """The handler, or the answer if there is none."""
         ...
 
 
 class HttpRoutes:
-    """Which handler answers what. A whole path goes before one with names, that before `/*`, and a longer `/*` before a
-    shorter one."""
+    """The handlers by path. A whole path wins over one with names, that over `/*`, and a longer `/*` over a shorter
+    one."""
 
     def __init__(self, routes: Iterable[HttpRoute]) -> None:
         self._exact: dict[str, dict[str, Handler]] = {}
@@ -120,7 +120,7 @@ class HttpRoutes:
         return self._exact.setdefault(path, {})
 
     def find(self, request: HttpRequest) -> Handler | HttpResponse:
-        """The handler, or the answer where there is none: 404, or 405 with the methods that there are."""
+        """The handler, or the answer if there is none: 404, or 405 with the allowed methods."""
         handlers = self._exact.get(request.path)
         names: Mapping[str, str] = _NOTHING
         if not handlers:

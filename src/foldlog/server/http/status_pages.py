@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and the page that names them; and whether the broker can do its work, in one sentence."""
+"""`/metrics`, `/healthz` and their index page; and a check of whether the broker can do its work."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def problem_of(broker: Broker) -> str | None:
-    """What is wrong that a restart would mend; None if nothing is.
+    """A problem that a restart would solve, in a sentence; None if there is none.
 
-    A poisoned partition takes no records until the log is opened again. A refused one is not told here: its damage is
-    on the disk, a restart does not help, and the other partitions are served. It is in the metrics and the warnings.
+    A poisoned partition takes no records until the log is opened again. A refused one is not reported here: its damage
+    is on the disk, a restart does not help, and the other partitions are served. It is in the metrics and the warnings.
     """
     try:
         broker.check_open()
@@ -49,7 +49,7 @@ _FALSE: Final = frozenset({"false", "0", "no"})
 
 
 class StatusPages:
-    """What a person or a scraper asks a broker for. The event loop's."""
+    """The pages for people and scrapers. Event loop only."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -65,7 +65,7 @@ class StatusPages:
         ]
 
     def health(self, _: HttpRequest) -> HttpResponse:
-        """From memory, without a thread: it answers also when the disk does not."""
+        """From memory, without a thread: it answers even if the disk does not."""
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(self._node.broker)
         if problem is None:
             return HttpResponse.text("ok")
@@ -100,7 +100,7 @@ class StatusPages:
 
 
 def _page(counted: list[Family], node: BrokerNode, per_partition: bool) -> bytes:
-    """On a worker thread: it may wait for the groups' lock, and with many partitions it is long."""
+    """On a worker thread: it may wait for the groups' lock, and takes long with many partitions."""
     return render(
         [*counted, *process_families(), *log_families(node.broker, node.fold_runs, per_partition=per_partition)]
     )

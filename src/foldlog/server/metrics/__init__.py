@@ -1,1 +1,1 @@
-"""What is counted, and how it is told to Prometheus."""
+"""Metrics, and their exposition for Prometheus."""

@@ -1,8 +1,8 @@
-"""What a scrape looks up: of the log its offsets, sizes, groups and their lag; of the process what every client of
-Prometheus gives, under the names that they give it. Counted things are in `metrics`.
+"""Metrics that are looked up for a scrape: offsets, sizes, groups and lags of the log, and the usual metrics of a
+process under their usual names. Counters are in `metrics`.
 
-It may wait for the groups' lock, so it runs on a worker thread; it opens no partition but that of
-`__folds`, where there is a group of a fold.
+May wait for the groups' lock, so it runs on a worker thread; opens no partition except that of `__folds`, if there is a
+group of a fold.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTITION_STATES: Final = ("open", "resting", "poisoned", "refused")
 
 
 class GroupOverview(NamedTuple):
-    """A group, the offsets that it wants next, and the partitions that its members have."""
+    """A group, its committed offsets, and the partitions of its members."""
 
     name: str
     state: str
@@ -47,7 +47,7 @@ class GroupOverview(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """Where a group stands in a partition, and how far behind; what it committed, None if nothing."""
+    """A group's committed offset in a partition, None if there is none, and its lag."""
 
     group: str
     topic: str
@@ -57,13 +57,13 @@ class GroupPosition(NamedTuple):
 
 
 def log_families(broker: Broker, fold_runs: ServedFoldRuns, *, per_partition: bool = True) -> list[Family]:
-    """All of them. `per_partition` false leaves out what has a time series for each partition: with very many of
-    them, sums by topic may be enough."""
+    """All families. `per_partition` false leaves out time series of single partitions: with very many of them, sums by
+    topic may be enough."""
     try:
         groups = group_overviews(broker, fold_runs)
     except StorageError:
-        groups = []  # the topic of committed offsets is refused, and counted as such; the rest can be told
-    partitions = broker.overview()  # after the groups, whose commits it must not be older than
+        groups = []  # the topic of committed offsets is refused, and counted as such; the rest is available
+    partitions = broker.overview()  # after the groups: it must not be older than their commits
     positions = _positions(groups, partitions)
     families = [*_sums(broker, partitions), *_group_sums(groups, positions), *_disk(broker.path)]
     if per_partition:
@@ -72,7 +72,7 @@ def log_families(broker: Broker, fold_runs: ServedFoldRuns, *, per_partition: bo
 
 
 def group_overviews(broker: Broker, fold_runs: ServedFoldRuns) -> list[GroupOverview]:
-    """Every group. With a lock for each, not one for all: members wait for it."""
+    """Every group. The lock is taken for each, not once for all: members wait for it."""
     return [
         GroupOverview(name, *_standing(broker, name, fold_runs), broker.committed(name), broker.members_begin(name))
         for name in broker.group_names()
@@ -82,7 +82,7 @@ def group_overviews(broker: Broker, fold_runs: ServedFoldRuns) -> list[GroupOver
 def _standing(broker: Broker, group: str, fold_runs: ServedFoldRuns) -> tuple[str, int, Set[tuple[str, int]]]:
     with broker.group_lock:
         description = broker.groups.describe(group)
-    # The coordinator does not know a group that only ever committed: for everybody else it is an empty one.
+    # The coordinator does not know a group that only ever committed: shown as an empty one.
     state = GroupState.EMPTY if description.state is GroupState.DEAD else description.state
     return *standing_of(state.value, len(description.members), fold_runs.of(group)), assigned_places(description)
 
@@ -125,13 +125,13 @@ def _sums(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[Famil
 
 
 def _positions(groups: Sequence[GroupOverview], partitions: Sequence[PartitionOverview]) -> list[GroupPosition]:
-    """What groups committed in topics that are gone is left out. Lag counts to the end of what is written: what is
-    not durable yet is lag, too, and a scrape waits for no sync."""
+    """Commits in deleted topics are left out. Lag counts to the log end: records that are not durable yet are lag, too,
+    and a scrape waits for no sync."""
     bounds = {(one.topic, one.number): (one.log_start_offset, one.log_end_offset) for one in partitions}
     found: list[GroupPosition] = []
     for group in groups:
         if group.name in OWN_GROUPS:
-            continue  # the notes of a copy: nobody reads on from there, and no alert should ring
+            continue  # notes of a copy: no reader continues from there, and no alert should fire
         committed = {place: at.offset for place, at in group.committed.items()}
         found += [
             GroupPosition(group.name, one.topic, one.partition, one.committed, one.lag)
@@ -246,7 +246,7 @@ def _partition_labels(topic: str, number: int) -> Labels:
 
 
 def _disk(path: str) -> list[Family]:
-    """Of the file system that the log is on; nothing for a log in memory."""
+    """Space of the file system of the log; nothing for a log in memory."""
     if path == MEMORY_PATH:
         return []
     try:

@@ -15,13 +15,13 @@ from typing import Final, Literal, NamedTuple
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values; the names are ours, a value may be any text."""
+"""Names and values; the names are ours, values may be any text."""
 
 Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Sample(NamedTuple):
-    """One line. `suffix` is what a histogram appends to the name of its family."""
+    """One line. A histogram appends `suffix` to the name of its family."""
 
     value: float
     labels: Labels = ()
@@ -38,7 +38,7 @@ class Family(NamedTuple):
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """The families as text. One without samples is left out: a name without a value says nothing."""
+    """The families as text. One without samples is left out."""
     lines: list[str] = []
     for name, kind, text, samples in families:
         if not samples:
@@ -48,7 +48,7 @@ def render(families: Iterable[Family]) -> bytes:
         for value, labels, suffix in samples:
             lines.append(f"{name}{suffix}{_format_labels(labels)} {format_value(value)}")
     lines.append("")
-    # A name that is not text (half a surrogate pair) must not cost the whole page.
+    # A name that is not valid text (half a surrogate pair) must not break the whole page.
     return "\n".join(lines).encode("utf-8", "replace")
 
 

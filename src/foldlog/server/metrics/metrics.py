@@ -1,4 +1,4 @@
-"""What the broker counts while it serves. What can be looked up instead of counted is in `collectors`.
+"""Counters of the serving broker. Values that are looked up instead are in `collectors`.
 
 `docs/metrics.md` lists every name; a test compares it with what is exposed.
 """
@@ -16,14 +16,14 @@ from foldlog.server.metrics.exposition import Family, Kind, Labels, Sample, form
 from foldlog.wire.messages import NAMES
 
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""From an answer out of memory to a disk that hangs."""
+"""From an answer out of memory to a hanging disk."""
 
 SYNC_BYTES: Final = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 SYNC_RECORDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 class Histogram:
-    """How often a value fell between which bounds. Not synchronised: one thread observes, or all who do hold a lock.
+    """Counts of values by bounds. Not synchronised: one thread observes, or all observers hold a lock.
 
     >>> sizes = Histogram((1, 10))
     >>> for value in (1, 2, 30):
@@ -35,7 +35,7 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are inclusive and in order; what is above the last is counted too."""
+        """`bounds` are inclusive and in order; larger values are counted, too."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
@@ -45,7 +45,7 @@ class Histogram:
         self.sum += value
 
     def samples(self, labels: Labels = ()) -> list[Sample]:
-        """Its lines: every bucket counts those below it too, as the format wants it."""
+        """Its lines: every bucket includes the lower ones, as the format requires."""
         totals = list(accumulate(self.counts))
         bounds = [format_value(bound) for bound in self.bounds] + ["+Inf"]
         buckets = [
@@ -67,8 +67,8 @@ class ApiMetrics:
 class Metrics:
     """Counters since the start, plain numbers that the event loop adds to. Owned by the event loop.
 
-    Two things come from elsewhere: `synced` is for the threads that sync, and takes a lock, which costs nothing beside
-    an fsync; gauges are read when somebody asks. Not promised: that two numbers of one answer are of the same moment.
+    Two exceptions: `synced` is called by syncing threads, and takes a lock, which costs nothing compared with an fsync;
+    gauges are read on request. Not promised: that two numbers of one answer are of the same moment.
     """
 
     def __init__(self) -> None:
@@ -88,23 +88,23 @@ class Metrics:
         self._sync_bytes = Histogram(SYNC_BYTES)
         self._sync_records = Histogram(SYNC_RECORDS)
 
-    # --- what the event loop tells --------------------------------------------------------------------------------
+    # --- called by the event loop ---------------------------------------------------------------------------------
 
     def connection_opened(self) -> None:
         self.connections_open += 1
         self.connections_accepted += 1
 
     def connection_closed(self) -> None:
-        """For each that was opened, once."""
+        """Called once for each opened connection."""
         self.connections_open -= 1
 
     def connection_refused(self, reason: str) -> None:
-        """A connection was turned away, or cut off for what it sent. `reason` is a short word of ours, never a peer's:
-        each one is a time series."""
+        """A connection was refused, or closed for what it sent. `reason` is a short word of ours, never a peer's: each
+        one is a time series."""
         self._refused[reason] += 1
 
     def request_done(self, api_key: int, seconds: float, error: bool = False) -> None:
-        """A request was answered, or needs no answer. `error`: the answer, or a part of it, is an error code."""
+        """A request was answered, or needs no answer. `error`: the answer, or a part of it, has an error code."""
         api = self._apis.get(api_key)
         if api is None:
             api = self._apis[api_key] = ApiMetrics()
@@ -118,28 +118,28 @@ class Metrics:
         self.produced_bytes += size_bytes
 
     def fetched(self, size_bytes: int, records: int = 0) -> None:
-        """Batches were handed out. `records` by the headers of the batches: nobody opens them for this."""
+        """Batches were sent to clients. `records` by the headers of the batches, which are not opened for this."""
         self.fetched_bytes += size_bytes
         self.fetched_records += records
 
     def add_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A number that is looked up when somebody asks: on the event loop, so `read` must not wait. `name` without
-        the prefix `foldlog_`; a second one of that name takes the place of the first."""
+        """Add a number that is read on request, on the event loop, so `read` must not wait. `name` without the prefix
+        `foldlog_`; a second one of that name replaces the first."""
         self._gauges[name] = (text, read)
 
-    # --- what other threads tell ----------------------------------------------------------------------------------
+    # --- called by other threads ----------------------------------------------------------------------------------
 
     def synced(self, seconds: float, size_bytes: int, records: int) -> None:
-        """A partition was synced: how long that took, and how much became durable by it. Any thread."""
+        """A partition was synced: how long it took, and how much became durable. Any thread."""
         with self._sync_lock:
             self._sync_seconds.observe(seconds)
             self._sync_bytes.observe(size_bytes)
             self._sync_records.observe(records)
 
-    # --- what is exposed ------------------------------------------------------------------------------------------
+    # --- exposition -----------------------------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
-        """All of it, for the exposition. On the event loop."""
+        """All families, for the exposition. On the event loop."""
         return [*self._traffic(), *self._requests(), *self._syncs(), *self._looked_up()]
 
     def _traffic(self) -> list[Family]:

@@ -1,10 +1,10 @@
-"""Appends that the event loop does not wait for: what it would be busy with for too long, and what waits for the disk.
+"""Appends that the event loop hands to threads: those that take too long for it, and those that wait for the disk.
 
-A connection has a queue, and one job of a queue runs at a time, so its batches stay in order. Queues take turns, a job
-each: who has many jobs waiting keeps nobody from a turn. And as nobody sees from outside what a batch expands to, jobs
-that open batches never have the last thread: one that only waits for the disk does not stand behind them. Queues with
+A connection has a queue, and one job of a queue runs at a time, so its batches stay in order. Queues take turns, one
+job each, so a connection with many jobs delays no other. As a batch's expanded size is not known beforehand, jobs that
+open batches never take the last thread: a job that only waits for the disk does not wait behind them. Queues with
 batches that expand steeply wait in a line of their own, and the two lines take turns: however many connections send
-such, one with usual batches waits for one of them.
+such batches, one with usual batches waits for one of them.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from foldlog.wire.schema import Records
 _OPENING_THREADS_MAX: Final = 4
 _QUEUE_JOBS_MAX: Final = 16
 _QUEUE_BYTES_MAX: Final = 4 << 20
-"""What one connection may have waiting: enough that the thread never waits for the loop."""
+"""How much one connection may have queued: enough that the thread never waits for the loop."""
 
 _QUEUE_KEPT_BYTES_MAX: Final = _QUEUE_BYTES_MAX + (2 << 20)
-"""What is kept for the next batches, with what is on its way: fresh memory costs more than filling it."""
+"""How much is kept for the next batches, including what is queued: allocating memory costs more than filling it."""
 
 Job = Callable[[], None]
 Holding = Callable[[int], None]
-"""Told from any thread how many bytes more, or less, are held."""
+"""Called from any thread with how many bytes more, or less, are held."""
 
 
 class _Job(NamedTuple):
-    """What is run, and the memory that what it opens may take; 0: it opens nothing."""
+    """The function, and the memory that the batches it opens may take; 0: it opens none."""
 
     run: Job
     expanded_bytes: int
 
 
 class Appenders:
-    """The threads. They start with the first job, and end with `close`. All but `queue` is any thread's."""
+    """The threads. They start with the first job, and end with `close`. All but `queue` and `start`: any thread."""
 
     def __init__(self, holding: Holding = lambda _: None) -> None:
         self._opening_max = max(1, min(_OPENING_THREADS_MAX, CORES - 1))  # one core is the loop's
@@ -55,11 +55,11 @@ class Appenders:
         self._threads: list[threading.Thread] = []
 
     def queue(self, frame: FrameBuffer) -> AppendQueue:
-        """For a new connection, whose large frames are received in `frame`."""
+        """The queue of a new connection, whose large frames are received in `frame`."""
         return AppendQueue(self, frame)
 
     def start(self) -> None:
-        """Idempotent. The event loop's."""
+        """Start the threads. Idempotent; called on the event loop."""
         if not self._threads:
             for number in range(self._opening_max + 1):
                 thread = threading.Thread(target=self._run, name=f"foldlog-append-{number}", daemon=True)
@@ -67,16 +67,16 @@ class Appenders:
                 thread.start()
 
     def add(self, queue: AppendQueue, job: _Job) -> None:
-        """It runs after those before it in its queue."""
+        """Add a job; it runs after those before it in its queue."""
         with self._changed:
             queue.waiting.append(job)
-            # Only with its first job: while one of it runs or stands in line, the others follow by `_done`. So there is
-            # never a second thread in the same queue.
+            # Only with its first job: while one of its jobs runs or is in line, `_done` lines up the next. So there are
+            # never two threads in the same queue.
             if len(queue.waiting) == 1:
                 self._line_up(queue)
 
     def close(self) -> None:
-        """Finish what is queued."""
+        """Finish the queued jobs and end the threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -93,7 +93,7 @@ class Appenders:
     def _run(self) -> None:
         while (queue := self._next()) is not None:
             self._run_first(queue)
-            del queue  # whoever waits for the next one keeps nothing of the last
+            del queue  # while waiting for the next one, keep no reference to the last
 
     def _run_first(self, queue: AppendQueue) -> None:
         run, expanded_bytes = queue.waiting[0]
@@ -107,7 +107,7 @@ class Appenders:
             self._done(queue, expanded_bytes)
 
     def _next(self) -> AppendQueue | None:
-        """The queue whose turn it is, waited for; None at the end."""
+        """Wait for the queue whose turn it is; None at the end."""
         with self._changed:
             while True:
                 if self._plain:
@@ -135,15 +135,15 @@ class Appenders:
 
 
 class AppendQueue:
-    """The appends of one connection that are on their way, in order. The event loop's.
+    """The appends of one connection that are under way, in order. Used on the event loop.
 
-    Every request of the connection looks at `is_busy`, `is_full` and `capacity_bytes`, and most connections never use
-    their queue: so they are attributes, set by `_recount` whenever something comes or goes.
+    Every request of the connection reads `is_busy`, `is_full` and `capacity_bytes`, and most connections never use
+    their queue: so they are attributes, set by `_recount` after every change.
     """
 
     def __init__(self, appenders: Appenders, frame: FrameBuffer) -> None:
-        self.waiting: deque[_Job] = deque()  # the appenders', with the one that runs
-        self.is_steep = False  # a batch that is on its way expands steeply; those behind it were not looked at
+        self.waiting: deque[_Job] = deque()  # used by the appenders; includes the running one
+        self.is_steep = False  # a queued batch expands steeply; those behind it were not checked
         self._appenders = appenders
         self._frame = frame
         self._jobs = 0
@@ -151,9 +151,9 @@ class AppendQueue:
         self._free: list[Memory] = []
         self._is_closed = False
         self._when_empty: Job | None = None
-        self.is_busy = False  # something is on its way that a later batch must not overtake
+        self.is_busy = False  # a later batch must not overtake what is under way
         self.is_full = False
-        self.capacity_bytes = 0  # on its way, and kept for the next batches
+        self.capacity_bytes = 0  # under way, and kept for the next batches
 
     def _recount(self) -> None:
         self.is_busy = self._jobs > 0 or self._bytes > 0
@@ -161,12 +161,12 @@ class AppendQueue:
         self.capacity_bytes = self._bytes + sum(map(len, self._free))
 
     def own(self, records: Sequence[Records]) -> list[memoryview]:
-        """The records of one request in memory of this queue: the connection's own receives the next frame meanwhile.
+        """Move the records of one request into memory of this queue: the connection reuses its own for the next frame.
 
-        A frame that came in pieces stands alone in its memory, which is exchanged for another; others are copied. They
-        are held until they are `done`.
+        A frame that came in pieces is alone in its memory, which is exchanged for another; others are copied. Held
+        until `done`.
         """
-        # The connection is read on while the batches wait, so they cannot stay in the memory that it receives in.
+        # The connection goes on receiving while the batches wait, so they cannot stay in its receive buffer.
         views = [memoryview(one) for one in records]
         self._bytes += sum(map(len, views))
         if any(view.obj is self._frame.data for view in views):
@@ -189,15 +189,15 @@ class AppendQueue:
         return None
 
     def submit(self, job: Job, expanded_bytes: int = 0) -> None:
-        """Run it on a thread, after those before it. It ends by having `done` called on the loop. `expanded_bytes`:
-        what the batches may take that it opens."""
+        """Run a job on a thread, after those before it. It has to have `done` called on the loop at its end.
+        `expanded_bytes`: how much memory the batches that it opens may take."""
         self._appenders.start()
         self._jobs += 1
         self._recount()
         self._appenders.add(self, _Job(job, expanded_bytes))
 
     def done(self, views: list[memoryview]) -> None:
-        """A job is over, and the memory of its records free again."""
+        """A job has ended: its records' memory is free again."""
         self._jobs -= 1
         self._bytes -= sum(map(len, views))
         self._recount()
@@ -213,13 +213,13 @@ class AppendQueue:
                 self._recount()
 
     def release(self) -> None:
-        """Give back what is kept for the next batches."""
+        """Release the memory that is kept for the next batches."""
         if self._free:
             self._free = []
             self._recount()
 
     def close(self, when_empty: Job) -> None:
-        """The connection is gone: what is on its way is still written, and its memory given back with it."""
+        """The connection is closed: queued appends are still written, then `when_empty` is called."""
         self._is_closed = True
         self.release()
         if self._jobs:

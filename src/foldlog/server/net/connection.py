@@ -41,10 +41,10 @@ _LENGTH_BYTES: Final = 4
 _PRODUCE_KEY: Final = 0
 _FETCH_KEY: Final = 1
 _PARKED_KEYS: Final = frozenset({11, 14})
-"""JoinGroup and SyncGroup wait for other members; a broker that leaves does not."""
+"""JoinGroup and SyncGroup wait for other members; a stopping broker does not wait for these."""
 
 _WRITE_HIGH_BYTES: Final = 256 << 10
-"""Answers that the client has not taken, or that wait for one before them; above, none of its requests are begun."""
+"""Bytes of answers that the client has not read, or that wait for earlier ones; above, no request is begun."""
 
 _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
 
@@ -57,9 +57,9 @@ _HTTP_STARTS: Final = frozenset(
 
 
 class Exchange:
-    """A request under way, owned by its connection. `chunks` is its answer, encoded; None while it is not known.
+    """A request under way, owned by its connection. `chunks` is its encoded answer, None while it is not known.
 
-    Exchanges are sent in the order of their requests: one whose answer is known may wait for those before it.
+    Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
     __slots__ = ("began", "chunks", "has_error", "header", "later")
@@ -73,7 +73,7 @@ class Exchange:
 
 
 class CoalescedCall:
-    """Something to do in the event loop's next turn, once for all who ask for it in this one. The event loop's."""
+    """Calls functions once in the event loop's next turn, however often it is called in this one. Event loop only."""
 
     __slots__ = ("_acts", "_is_due", "_loop")
 
@@ -94,12 +94,12 @@ class CoalescedCall:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """A client's connection. The event loop's alone.
+    """A client's connection. Event loop only.
 
-    Requests start in the order they come and are answered in that order; some work while later ones start (see
+    Requests start, and are answered, in the order in which they come; some work while later ones start (see
     `call.Reply`). Memory is bounded: frames by socket.request.max.bytes, requests under way by their number, fetched
-    records by one Fetch at a time, answers by not looking at further requests while the client does not read.
-    An idle connection holds no buffers: what comes is received in memory that all connections share.
+    records by one Fetch at a time, answers by starting no further requests while the client does not read. An idle
+    connection holds no buffers: data are received in memory that all connections share.
     """
 
     def __init__(self, node: BrokerNode, endpoint: Endpoint) -> None:
@@ -107,7 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._endpoint = endpoint
         self._frame = FrameBuffer()
         self._exchanges: deque[Exchange] = deque()
-        self._unread: memoryview | None = None  # received, and not looked at while something holds
+        self._unread: memoryview | None = None  # received, and not processed while `_holds`
         self._working: asyncio.Task[Any] | None = None
         self._fetching = False
         self._is_write_paused = False
@@ -115,11 +115,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_at_end = False
         self._is_taking = False
-        # One write for what is acknowledged together: then the client's next requests come together and share a sync.
+        # One write for answers that are known together: the client's next requests then come together and share a sync.
         self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
-        self._answered_bytes = 0  # of answers that are known and wait for those before them
+        self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._last_active = node.loop.time()
 
     # --- the transport's side ---------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def eof_received(self) -> bool:
-        # Half closed: what was asked is still answered.
+        # Half closed: requests received so far are still answered.
         self._is_at_end = True
         return self._has_work
 
@@ -206,7 +206,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return None
 
     def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
-        """Every whole frame in `view` is a request; the rest of it is the beginning of one."""
+        """Dispatch every whole frame in `view`; the rest of it is the beginning of a frame."""
         position, end = 0, len(view)
         self._is_taking = True
         while not self._is_closing:
@@ -240,7 +240,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._answered_bytes >= _WRITE_HIGH_BYTES
             or self._caller.append_queue.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
-            # The records of a Fetch are read into buffers of the connection, which are free when it is answered.
+            # The records of a Fetch are read into buffers of the connection, which are free once it is answered.
             or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
             or (
                 self._throttled.is_needed
@@ -250,7 +250,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def _go_on(self) -> None:
-        """Something that held may be gone: look at what was put aside, then at what comes."""
+        """Continue after a wait may have ended: first with unread frames, then with new data."""
         while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
             unread, self._unread = self._unread, None
             self._take_frames(unread, is_owned=True)
@@ -274,9 +274,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         try:
-            # Before the header is parsed: the short way reads what it needs where it stands in the frame.
+            # Before the header is parsed: the quick path reads the fields it needs directly from the frame.
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
-                self._throttled.is_granted = False  # the turn, if it had to wait for one, is spent
+                self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
                 quick = self._node.quick_produce.append(self._caller, view, start, end)
                 if isinstance(quick, QuickAppend):
                     self._begin_quick(quick, began)
@@ -337,7 +337,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._await(exchange, reply)
         else:
             self._working = self._node.loop.create_task(self._work(exchange, reply))
-            # A task that is cancelled before its first step has not begun to await what it was given.
+            # A task that is cancelled before its first step has not started the coroutine: close it.
             self._working.add_done_callback(lambda _: reply.close())
 
     async def _work(self, exchange: Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
@@ -382,7 +382,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._send_soon()
 
     def _settle(self, exchange: Exchange, message: Message | None) -> None:
-        """The answer is known."""
+        """Encode the answer."""
         header = exchange.header
         if message is None:
             exchange.chunks = []
@@ -398,14 +398,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(describe(*header[:2]), error)
 
     def _know(self, exchange: Exchange, chunks: list[Chunk]) -> None:
-        """The frame of the answer, which is sent when it is its turn."""
+        """Store the encoded answer; it is sent when it is its turn."""
         exchange.chunks = chunks
         self._answered_bytes += sum(map(len, chunks))
 
     def _send(self) -> None:
-        """Every answer that is known and has none before it that is not."""
+        """Send every known answer up to the first unknown one."""
         if self._is_taking or self._is_closing:
-            return  # the frames that came together are answered together; and who is gone, not at all
+            return  # frames that came together are answered together; a closed connection not at all
         exchanges = self._exchanges
         out: list[Chunk] = []
         now = self._node.loop.time()
@@ -433,7 +433,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- bounds -----------------------------------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Tell the budget what this connection holds now; while memory is short, it keeps nothing for later."""
+        """Report to the budget what this connection holds; while memory is short, nothing is kept for later."""
         if self._node.memory.is_short:
             self._release()
         unread = len(self._unread) if self._unread is not None else 0
@@ -444,7 +444,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._memory.account(held, is_idle=not append_queue.is_busy)
 
     def _release(self) -> None:
-        """Give back what is kept for the next requests and answers."""
+        """Release the memory that is kept for the next requests and answers."""
         self._frame.release()
         self._caller.append_queue.release()
         if self._is_sent():
@@ -459,7 +459,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def sweep(self, now: float) -> None:
-        """About once a second: give back what an idle connection keeps, and close it when it is idle for too long."""
+        """About once a second: release what an idle connection keeps, and close it when it is idle for too long."""
         idle_ms = (now - self._last_active) * 1000
         if idle_ms >= 1000 and self._memory.held_bytes:
             self._release()
@@ -480,7 +480,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way that will be answered by itself."""
+        """Whether requests are under way that will be answered without the client doing anything."""
         if self._working is not None or self._unread is not None:
             return True
         return any(exchange.header.api_key not in _PARKED_KEYS for exchange in self._exchanges)
@@ -488,7 +488,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def refuse(self, kind: str, why: str) -> None:
-        """Close it for what the client did, with one line in the log; one in a while for all of that kind."""
+        """Close the connection for the client's behaviour, with one line in the log, repeated at intervals only."""
         if not self._is_closing:
             self._node.lines.warn((self._caller.host, kind), f"{self.peer}: connection closed: {why}")
             self._node.metrics.connection_refused("bad request")
@@ -502,28 +502,28 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_closing = True
         self._unread = None
         self._frame.finish()
-        self._frame.release()  # not only when the transport is gone: others wait for it
+        self._frame.release()  # at once, not when the transport is closed: others wait for it
         if not self._transport.is_closing():
             self._transport.abort()
 
     def stop_taking(self) -> None:
-        """The broker is leaving: what is under way is still answered, nothing more is begun."""
+        """The broker is stopping: requests under way are still answered, no more are begun."""
         self._stop_reading()
         self._unread = None
 
     @property
     def is_heard(self) -> bool:
-        """Whether all answers are with the client's system; those that are not can be lost by closing."""
+        """Whether the client's system has received all answers; others can be lost by closing."""
         return self._is_sent() and not unacknowledged_bytes(self._transport.get_extra_info("socket"))
 
     def leave(self) -> None:
-        """Send what is known and close."""
+        """Send the known answers and close."""
         self._is_closing = True
         self._transport.close()
 
 
 def size_refusal(start: bytes, limit_bytes: int) -> str:
-    """One sentence; `start` is the four bytes where the size stands.
+    """The sentence for a refused size; `start` is the four bytes of the size.
 
     >>> size_refusal(b"GET ", 1000)
     'a request of 1195725856 bytes (is it speaking TLS or HTTP?); it has 8 to socket.request.max.bytes=1000'
@@ -537,16 +537,16 @@ def size_refusal(start: bytes, limit_bytes: int) -> str:
 
 
 class HasFileno(Protocol):
-    """A socket, or what an event loop shows of one."""
+    """A socket, or an event loop's view of one."""
 
     def fileno(self) -> int: ...
 
 
 def unacknowledged_bytes(connected: HasFileno | None) -> int:
-    """Sent, and not acknowledged yet; 0 where the system does not tell, and of a socket that is closed.
+    """Bytes that were sent and are not acknowledged yet; 0 if the system does not say, or the socket is closed.
 
-    A socket that is closed while something has come that nobody read is reset, and the system throws away what it has
-    not sent. So answers that the loop has written can be lost, unless this is 0.
+    Closing a socket with unread input resets it, and the system discards what it has not sent. So answers that the loop
+    has written can be lost, unless this is 0.
     """
     if connected is None or sys.platform != "linux":
         return 0

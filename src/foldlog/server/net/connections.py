@@ -1,4 +1,4 @@
-"""All open connections: how many there may be, and the round that keeps them within their bounds."""
+"""All open connections: their limits, and the regular sweep that enforces them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWEEP_S: Final = 1.0
 
 
 class Connections:
-    """Who is connected, counted by host, and the limits on that. The event loop's."""
+    """The open connections, counted by host, and the limits on them. Event loop only."""
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class Connections:
             connection.sweep(now)
 
     def stop_taking(self) -> None:
-        """Nothing more is begun; what is under way goes on."""
+        """Begin no more requests; those under way go on."""
         self._takes_more = False
         for connection in tuple(self._open):
             connection.stop_taking()
@@ -70,7 +70,7 @@ class Connections:
         return all(connection.is_heard for connection in self._open)
 
     def leave(self) -> None:
-        """Send what is known, and close."""
+        """Send the known answers, and close."""
         for connection in tuple(self._open):
             connection.leave()
 

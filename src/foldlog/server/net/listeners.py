@@ -1,7 +1,7 @@
-"""Where a broker listens and what it tells its clients to connect to: Kafka's listener texts as values, and as sockets.
+"""The addresses a broker listens on and advertises: Kafka's listener texts as values, and as sockets.
 
 `host:port`, `:port`, `[::1]:port`, or any of them behind a name: `INTERNAL://10.0.0.5:9092`. A name stands for a
-security protocol, by itself or by listener.security.protocol.map; PLAINTEXT is the one that is served.
+security protocol, by itself or by listener.security.protocol.map; only PLAINTEXT is served.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols; a listener of any but the first is refused."""
 
 LOOPBACK: Final = "127.0.0.1"
-"""What is listened on, and told to clients, for `localhost`: that name is two addresses on many machines, and one is
-refused. Who advertises the name means it."""
+"""The address that is listened on, and advertised, for `localhost`: on many machines that name has two addresses, one
+of which refuses. An explicitly advertised `localhost` stays as it is."""
 
 METRICS_EXPOSE: Final = "see the names of topics and groups, their sizes and how much they are used"
 
@@ -36,7 +36,7 @@ _ADDRESS: Final = re.compile(
 
 
 class Listener(NamedTuple):
-    """One address to listen on, or one that clients are told. Port 0 is any free one; host "" is every interface."""
+    """An address to listen on, or one that is advertised. Port 0 is any free port; host "" is every interface."""
 
     name: str
     host: str
@@ -57,12 +57,12 @@ class Listener(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it listens on every interface: an address to listen on, and none to connect to."""
+        """Whether it listens on every interface: clients cannot connect to such an address."""
         return self.host in {"", "0.0.0.0", "::"}
 
     @property
     def local_host(self) -> str:
-        """The host at which a process of the same machine reaches it."""
+        """The host at which processes of the same machine reach it."""
         if not self.is_wildcard:
             return self.host
         return "::1" if self.host == "::" else LOOPBACK
@@ -82,9 +82,9 @@ def address_text(host: str, port: int) -> str:
 def parse_listener(
     text: str, setting: str, protocols: Mapping[str, str] | None = None, *, as_given: bool = False
 ) -> Listener:
-    """One listener; the name is "" where the text has none. InvalidConfig says what is wrong with it.
+    """Parse one listener; the name is "" if the text has none. Raises InvalidConfig with what is wrong.
 
-    `localhost` is an address to listen on; `as_given`, it is a name that clients are told.
+    `localhost` is an address to listen on; with `as_given`, a name that is advertised.
 
     >>> parse_listener("localhost:9092", "listeners")
     Listener(name='', host='127.0.0.1', port=9092, protocol='PLAINTEXT')
@@ -106,7 +106,7 @@ def parse_listener(
 
 
 def parse_listeners(texts: Sequence[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """What to listen on. One without a name is PLAINTEXT; the next such is PLAINTEXT_2, and so on."""
+    """The listeners. One without a name is PLAINTEXT; the next such is PLAINTEXT_2, and so on."""
     listeners: list[Listener] = []
     for text in texts:
         listener = parse_listener(text, "listeners", protocols)
@@ -126,7 +126,7 @@ def parse_listeners(texts: Sequence[str], protocols: Mapping[str, str]) -> tuple
 
 
 def parse_advertised(texts: Sequence[str], listeners: Sequence[Listener]) -> tuple[Listener, ...]:
-    """What clients are told, for the listener of the same name; texts without a name go to the listeners in order."""
+    """The advertised addresses by listener name; those without a name are assigned to the listeners in order."""
     named = {listener.name: listener for listener in listeners}
     advertised: dict[str, Listener] = {}
     unnamed = iter(listeners)
@@ -150,7 +150,7 @@ def parse_advertised(texts: Sequence[str], listeners: Sequence[Listener]) -> tup
 
 
 def parse_protocol_map(pairs: Iterable[str]) -> dict[str, str]:
-    """listener.security.protocol.map: NAME:PROTOCOL each."""
+    """Parse listener.security.protocol.map: NAME:PROTOCOL each."""
     protocols: dict[str, str] = {}
     for pair in pairs:
         name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
@@ -164,7 +164,7 @@ def parse_protocol_map(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. A name other than localhost is not looked up, and counts as reachable.
+    """Whether only this machine can reach it. Names other than localhost are not looked up, and count as reachable.
 
     >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("127.example.com"), is_loopback("")
     (True, True, False, False)
@@ -183,9 +183,9 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_exposed(listener: Listener, what: str, exposes: str = "read, write and delete everything") -> None:
-    """Until there is security, a listener that other machines reach has to be asked for in so many words.
+    """Refuse a listener that other machines can reach, unless it was asked for explicitly: there is no security yet.
 
-    `exposes`: what whoever reaches the port can do.
+    `exposes`: what anyone who reaches the port can do.
     """
     if not listener.is_loopback:
         raise InvalidConfig(
@@ -233,7 +233,7 @@ _BACKLOG: Final = 1024
 
 
 def bind(listener: Listener) -> socket.socket:
-    """AddressUnavailable if the address is taken or not this machine's."""
+    """A listening socket. Raises AddressUnavailable if the address is taken or not this machine's."""
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     try:
         where = socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, family, socket.SOCK_STREAM)[0][4]
@@ -253,7 +253,7 @@ def bind(listener: Listener) -> socket.socket:
 
 
 def check_free(listeners: Iterable[Listener]) -> None:
-    """AddressUnavailable if one of them could not be bound now. Nothing is kept: somebody else may still be faster."""
+    """Raises AddressUnavailable if one of them cannot be bound now. Keeps none: another process may still take it."""
     with ExitStack() as bound:
         for listener in listeners:
             bound.enter_context(bind(listener))

@@ -1,8 +1,8 @@
-"""The memory of connections: how much all of them may hold together, and the buffers that each uses again.
+"""Memory of connections: a budget for all of them together, and the buffers that each reuses.
 
-`MemoryBudget` and `HeldMemory` count; `FrameBuffer` is what a request is received in, `ReadBuffers` what is read from
-segments to be sent. Every byte that a peer can make the broker hold is in one of the two buffers, in a queue of
-`append_queues`, or in an answer that nobody has read, and a connection tells the budget of all of them.
+`MemoryBudget` and `HeldMemory` count; requests are received in a `FrameBuffer`, and records to be sent are read into
+`ReadBuffers`. Every byte that a peer can make the broker hold is in one of these buffers, in a queue of
+`append_queues`, or in an answer that was not read yet, and a connection reports all of them to the budget.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Final
 from foldlog.limits import CONNECTION_STALL_MS, FRAME_FIRST_BYTES, MEMORY_TURN_STALL_MS, MEMORY_TURN_SWEEPS
 
 ANSWER_BYTES_MAX: Final = 8 << 20
-"""Of records in one Fetch answer while memory is at hand; what a client asks for beyond it comes with the next."""
+"""The most bytes of records in one Fetch answer while there is enough memory; the client fetches the rest next."""
 
 ANSWER_BYTES_MIN: Final = 64 << 10
-"""Of records in one Fetch answer when memory is short: below this a fetch costs what the call costs, not its bytes."""
+"""The limit of records in one Fetch answer when memory is short: below this, a fetch costs the call, not its bytes."""
 
 
 class MemoryBudget:
-    """Bytes that connections hold: frames that are not complete, buffers they keep, answers nobody has read yet.
+    """Bytes that connections hold: incomplete frames, buffers that they keep, answers that were not read yet.
 
-    The event loop's. What is over the limit is not refused: who wants more waits (incoming) or gets less (outgoing).
+    Event loop only. Nothing is refused over the limit: incoming data wait, outgoing answers get smaller.
 
-    If everybody waited, and what is held were frames that are not complete, nothing would ever be given back. So there
-    are turns: above the limit one connection goes on until its frame is complete and dealt with, then the next that
-    waits. A turn that takes long passes on, and who had it keeps what has come of its frame and waits for another, as
-    long as that is no more than one request beyond the limit: then the largest such frame goes, with its connection.
-    Together they hold no more than the limit, two requests, and what each has received at once.
+    If all connections waited while they hold incomplete frames, nothing would ever be released. So there are turns:
+    above the limit one connection goes on until its frame is complete and processed, then the next waiting one. A turn
+    that takes too long passes on; its connection keeps the received part of its frame and waits for another turn, as
+    long as all of them are within one request of the limit: beyond that, the connection with the largest such frame is
+    closed. Together they hold no more than the limit, two requests, and one receive for each connection.
     """
 
     def __init__(self, limit_bytes: int, request_bytes: int) -> None:
@@ -40,7 +40,7 @@ class MemoryBudget:
         self._waiting: deque[HeldMemory] = deque()
         self._in_turn: HeldMemory | None = None
         self._unfinished: set[HeldMemory] = set()  # their turn passed on before their frame was complete
-        self._is_received = False  # of whose turn it is, the frame
+        self._is_received = False  # the frame of the connection in turn is complete
         self._turn_sweeps = 0
 
     @property
@@ -53,46 +53,46 @@ class MemoryBudget:
 
     @property
     def in_turn(self) -> HeldMemory | None:
-        """Who may exceed the limit now."""
+        """The connection that may exceed the limit now."""
         return self._in_turn
 
     def change(self, by_bytes: int) -> None:
-        """A connection holds that much more, or less."""
-        # What one receive has brought is told after the fact: it is there already. Only what makes a frame larger is
-        # asked for before (`must_wait`). So the bound is the limit, and one receive for each connection.
+        """Count that a connection holds `by_bytes` more, or less."""
+        # Received bytes are counted afterwards: they are there already. Only growing a frame is asked for before
+        # (`must_wait`). So the bound is the limit, plus one receive for each connection.
         self.used_bytes += by_bytes
         if by_bytes < 0:
             self._wake()
 
     def must_wait(self, holder: HeldMemory) -> bool:
-        """Whether the holder's frame may not become larger now by what it wants. If it may, it has to do so, and to say
-        so with `change`, before anybody else is asked: many that each find room for themselves have none together."""
+        """Whether the holder's frame may not grow by `wanted_bytes` now. If it may, it has to grow, and to report that
+        with `change`, before another is asked: many that each find room have none together."""
         if not self._lacks(holder.wanted_bytes):
             return False
         if self._in_turn is None:
-            # Somebody has to go on, or what is held by frames that are not complete would never be given back. One at
-            # a time: each may exceed the limit by a request, and two would exceed it by two.
+            # One has to go on, or what incomplete frames hold would never be released. One at a time: each may exceed
+            # the limit by a request, and two would exceed it by two.
             self._begin_turn(holder)
             return False
-        # Its turn is for one frame. With the next one it would never end, for a client that always sends.
+        # A turn is for one frame. With the next one included, it would never end for a client that always sends.
         if self._in_turn is holder and not self._is_received:
             return False
         self._waiting.append(holder)
         return True
 
     def received(self, holder: HeldMemory) -> None:
-        """The holder's frame is complete; the next one is for another turn."""
+        """The holder's frame is complete; the next one needs another turn."""
         self._unfinished.discard(holder)
         if self._in_turn is holder:
             self._is_received = True
 
     def given_back(self, holder: HeldMemory) -> None:
-        """The holder has no frame that is being dealt with."""
+        """No frame of the holder is being processed."""
         if self._in_turn is holder and self._is_received:
             self._end_turn()
 
     def forget(self, holder: HeldMemory) -> None:
-        """The connection is gone: it wants nothing any more."""
+        """The connection is closed: it needs no memory any more."""
         self._unfinished.discard(holder)
         if holder in self._waiting:
             self._waiting.remove(holder)
@@ -100,14 +100,14 @@ class MemoryBudget:
             self._end_turn()
 
     def sweep(self) -> None:
-        """About once a second: who takes long does not keep the others waiting for ever."""
+        """About once a second: end a turn that takes too long, so that others do not wait for ever."""
         self._turn_sweeps += 1
         if self._in_turn is not None and self._turn_sweeps > MEMORY_TURN_SWEEPS:
             if not self._is_received:
                 self._unfinished.add(self._in_turn)
             self._end_turn()
-        # Turns that passed on leave parts of frames behind. As long as those fit into one request beyond the limit they
-        # are worth keeping, since their senders may go on; more would be a way to fill the memory a turn at a time.
+        # Turns that passed on leave incomplete frames. As long as those fit into one request beyond the limit they are
+        # kept, since their senders may go on; more would be a way to fill the memory turn by turn.
         if self._unfinished and self.used_bytes > self.limit_bytes + self.request_bytes:
             max(self._unfinished, key=lambda holder: holder.held_bytes).give_up()
 
@@ -125,10 +125,10 @@ class MemoryBudget:
 
     def _wake(self) -> None:
         if not self.is_short:
-            self._in_turn = None  # there are no turns while there is enough
-        # In the order they came, and not who fits: a large frame would wait for ever behind many small ones.
+            self._in_turn = None  # no turns while there is enough memory
+        # In the order of arrival, not by size: a large frame would wait for ever behind many small ones.
         while self._waiting and not self._lacks(self._waiting[0].wanted_bytes):
-            self._waiting.popleft().wake()  # which takes what it wants before the next is looked at
+            self._waiting.popleft().wake()  # it takes its memory before the next is considered
         if self._in_turn is None and self._waiting:
             holder = self._waiting.popleft()
             self._begin_turn(holder)
@@ -137,16 +137,16 @@ class MemoryBudget:
     def answer_bytes(self) -> int:
         """How many bytes of records an answer may carry now.
 
-        A quarter of what is left, so that many who fetch at once each get something: none of it is taken before the
-        records are read, and so several that are asked in one turn of the loop all see it. Never below the minimum,
-        which may exceed the limit by as much for each connection: no answer at all would be no progress.
+        A quarter of what is left, so that many concurrent fetches each get something: it is not reserved before the
+        records are read, so several fetches in one turn of the loop see the same number. Never below the minimum, which
+        may exceed the limit by as much for each connection: without an answer there would be no progress.
         """
         return min(ANSWER_BYTES_MAX, max(ANSWER_BYTES_MIN, (self.limit_bytes - self.used_bytes) // 4))
 
 
 class HeldMemory:
-    """What one connection holds of the budget. The event loop's. `go_on` is called when its frame may become larger,
-    `give_up` when it has to go with its connection."""
+    """What one connection holds of the budget. Event loop only. `go_on` is called when its frame may grow, `give_up`
+    when it has to be dropped with its connection."""
 
     def __init__(self, budget: MemoryBudget, go_on: Callable[[], None], give_up: Callable[[], None]) -> None:
         self._budget = budget
@@ -157,8 +157,8 @@ class HeldMemory:
         self.is_waiting = False
 
     def account(self, held_bytes: int, *, is_idle: bool) -> None:
-        """It holds that much now; idle, if no frame of it is being dealt with."""
-        # The whole, not a difference: whoever forgets to tell of a release is put right by the next one who tells.
+        """Report how much it holds now; idle: no frame of it is being processed."""
+        # The total, not a difference: a release that was not reported is corrected by the next report.
         if held_bytes != self.held_bytes:
             change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
             self._budget.change(change)
@@ -166,7 +166,7 @@ class HeldMemory:
             self._budget.given_back(self)
 
     def must_wait(self, more_bytes: int = 0) -> bool:
-        """Whether its frame may not become larger now, by so much; see `MemoryBudget.must_wait`."""
+        """Whether its frame may not grow by `more_bytes` now; see `MemoryBudget.must_wait`."""
         self.wanted_bytes = more_bytes
         self.is_waiting = self.is_waiting or self._budget.must_wait(self)
         return self.is_waiting
@@ -180,38 +180,38 @@ class HeldMemory:
         self._budget.received(self)
 
     def is_in_the_way(self, idle_ms: float, *, is_sent: bool) -> bool:
-        """Whether others wait for what it holds, and it is the client who does not go on."""
+        """Whether others wait for its memory, and its client does not go on."""
         if not self.held_bytes or not self._budget.is_waited_for or (self.is_waiting and is_sent):
             return False
         return idle_ms > (MEMORY_TURN_STALL_MS if self._budget.in_turn is self else CONNECTION_STALL_MS)
 
     def leave(self, held_bytes: int) -> None:
-        """The connection is gone, but for that much which is still being worked on."""
+        """The connection is closed, except for `held_bytes` that are still being processed."""
         self.account(held_bytes, is_idle=False)
         self._budget.forget(self)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Release everything: the connection holds nothing any more."""
         self.leave(0)
 
 
 # --- buffers: memory that is used again -------------------------------------------------------------------------------
 
 RECEIVE_BYTES: Final = 1 << 20
-"""One receive, in memory that all connections share. What comes together is answered together: with 64 KB frames 1 MiB
-gives a third more than 256 KiB."""
+"""Size of one receive, in memory that all connections share. Requests that come together are answered together: with 64
+KB frames 1 MiB gives a third more throughput than 256 KiB."""
 
 _KEPT_READ_BYTES: Final = 128 << 10
-"""Below this, fresh memory costs less than keeping it for a connection that may be idle from now on."""
+"""Below this, allocating memory costs less than keeping it for a connection that may now be idle."""
 
 
 _KEPT_BYTES_MAX: Final = ANSWER_BYTES_MAX + (1 << 20)
-"""For the next answer of one connection: as much as an answer has, and what a read brings besides."""
+"""Kept for the next answer of one connection: as much as an answer has, and what a read returns besides."""
 
 
 _MAPPED_BYTES_MIN: Final = 256 << 10
-"""From here on memory is mapped: it is the system's until bytes come, needs no copy to become larger, and goes back at
-once. The heap has none of this: 32 frames of 100 MB took twice what they held."""
+"""From this size on memory is mapped: it stays with the system until bytes come, grows without a copy, and is returned
+at once. The heap does none of this: 32 frames of 100 MB took twice their size."""
 
 Memory = bytearray | mmap
 
@@ -221,11 +221,11 @@ def fresh_memory(size: int) -> Memory:
 
 
 class FrameBuffer:
-    """The one frame of a connection that did not come in one piece. The event loop's.
+    """The one frame of a connection that did not come in one piece. Event loop only.
 
-    Grows with what has come, not with what was declared: a length costs its sender as many bytes as it costs us. A
-    large one gets its addresses at once, and `capacity_bytes` says how many of them it may fill.
-    The memory is kept for the next frame: a producer of large batches fills the same one again and again.
+    Grows with what was received, not with the declared length: a length costs its sender as many bytes as it costs us.
+    A large one gets its address range at once, and `capacity_bytes` is how much of it may be filled. The memory is kept
+    for the next frame: a producer of large batches fills it again and again.
     """
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class FrameBuffer:
         return self.have_bytes == self.capacity_bytes
 
     def begin(self, start: memoryview, need_bytes: int) -> None:
-        """A frame of which `start` has come. `need_bytes` is 4 while the length itself is not complete."""
+        """Begin a frame whose first bytes are `start`. `need_bytes` is 4 while the length itself is incomplete."""
         self.need_bytes = need_bytes
         self.have_bytes = 0
         if need_bytes > len(self.data) >= _MAPPED_BYTES_MIN:
@@ -259,11 +259,11 @@ class FrameBuffer:
 
     @property
     def growth_bytes(self) -> int:
-        """How much more memory the frame takes before its next bytes come."""
+        """How much memory has to be added before the next bytes of the frame can be received."""
         return max(0, self._next_capacity() - self.capacity_bytes) if self.must_grow else 0
 
     def grow(self) -> None:
-        """Take it, if there is no room for the next byte."""
+        """Add it, if there is no room for the next byte."""
         if self.must_grow:
             self._reserve(self._next_capacity())
 
@@ -277,12 +277,12 @@ class FrameBuffer:
         self.have_bytes = self.need_bytes = 0
 
     def exchange(self, memory: Memory) -> None:
-        """Whoever reads the last frame keeps its memory; the next one is received in other. No frame is under way."""
+        """Leave the memory to the reader of the last frame; the next one comes into `memory`. No frame is under way."""
         self.data = memory
         self.capacity_bytes = len(memory)
 
     def release(self) -> None:
-        """Give the memory back, if no frame is under way."""
+        """Release the memory, if no frame is under way."""
         if not self.need_bytes:
             self._let_go()
 
@@ -292,7 +292,7 @@ class FrameBuffer:
 
     def _reserve(self, capacity_bytes: int) -> None:
         if capacity_bytes > len(self.data):
-            # Replaced, not resized: a view of it may still be held by who reads from it.
+            # Replaced, not resized: a reader may still hold a view of it.
             is_large = capacity_bytes >= _MAPPED_BYTES_MIN
             larger = fresh_memory(max(capacity_bytes, self.need_bytes) if is_large else capacity_bytes)
             larger[: self.have_bytes] = self.data[: self.have_bytes]
@@ -301,10 +301,10 @@ class FrameBuffer:
 
 
 class ReadBuffers:
-    """What a connection's fetches are read into. Fresh memory costs more than filling it, so large ones are kept.
+    """Memory that a connection's fetches are read into. Allocating costs more than filling, so large buffers are kept.
 
-    `is_sent` tells whether everything handed to the socket so far has left this process. One fetch at a time reads, on
-    the event loop or on a thread; `release` may come from the loop meanwhile, so the list is looked up once in a call.
+    `is_sent`: whether all data given to the socket so far have left this process. One fetch at a time reads, on the
+    event loop or on a thread; the loop may call `release` meanwhile, so each call looks the list up once.
     """
 
     def __init__(self, is_sent: Callable[[], bool]) -> None:
@@ -317,18 +317,18 @@ class ReadBuffers:
         return sum(map(len, self._kept))
 
     def begin(self) -> None:
-        """Before the reads of one answer."""
+        """Called before the reads of one answer."""
         self._next = 0
         if self._kept and not self._is_sent():
             self._kept = []
 
     def take(self) -> bytearray | None:
-        """Memory of the last answer to read the next partition into, if there is any."""
+        """Memory of the last answer for reading the next partition, if there is any."""
         kept = self._kept
         return kept[self._next] if self._next < len(kept) else None
 
     def used(self, data: memoryview, limit_bytes: int) -> None:
-        """What a read of at most `limit_bytes` has returned. If that was a lot, memory for the next one is kept."""
+        """Note the result of a read of at most `limit_bytes`. If it was large, memory is kept for the next one."""
         kept, number = self._kept, self._next
         have_bytes = len(kept[number]) if number < len(kept) else 0
         is_worth_it = len(data) >= max(_KEPT_READ_BYTES, limit_bytes // 2)

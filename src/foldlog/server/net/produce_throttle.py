@@ -1,9 +1,9 @@
-"""Whose batches were refused takes turns with the others of its kind, so that refusing takes little of anybody's time.
+"""Connections whose batches were refused are served in turn, so that invalid batches cost the event loop little.
 
-A batch that is refused costs its sender nothing and the event loop a fraction of a millisecond; two hundred connections
-that send nothing else would keep everybody else waiting for two hundred refusals. So the next Produce of a connection
-whose last one was refused waits in a line, and the line moves by one at a time. (Kafka mutes a connection that is over
-its quota.) Whoever is refused now and then does not notice: alone in the line it waits for a millisecond.
+A refused batch costs its sender nothing and the event loop a fraction of a millisecond; two hundred connections that
+send nothing else would make all others wait for two hundred refusals. So after a refusal, the next Produce of that
+connection waits in a line, which moves by one at a time. (Kafka mutes a connection that is over its quota.) An
+occasional refusal is not noticed: alone in the line, a connection waits for a millisecond.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AT_FAULT: Final = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""What a batch is refused with for what it is; not for where it goes, or for what the disk does."""
+"""Error codes for the batch itself; not for its topic, or for the disk."""
 
 
 def is_at_fault(answer: ProduceResponse) -> bool:
-    """Whether a batch of the request was refused for what it is."""
+    """Whether a batch of the request was refused because of its content."""
     return any(one.error_code in _AT_FAULT for topic in answer.responses for one in topic.partition_responses)
 
 
 class ProduceThrottle:
-    """Connections that wait for their turn, in the order they came. The event loop's."""
+    """Connections that wait for their turn, in the order in which they came. Event loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -43,7 +43,7 @@ class ProduceThrottle:
         self._is_moving = False
 
     def join(self, turn: ThrottledProducer) -> None:
-        """Wait for the turn behind all who are there."""
+        """Wait for a turn behind all others."""
         self._waiting.append(turn)
         self._move_later()
 
@@ -59,12 +59,12 @@ class ProduceThrottle:
 
 
 class ThrottledProducer:
-    """Whether the next Produce of one connection has to wait in the line. The event loop's. `go_on` is called when it
-    has its turn.
+    """Whether the next Produce of one connection has to wait in the line. Event loop only. `go_on` is called when it is
+    its turn.
 
-    The connection sets two of its attributes, at every Produce and so without a call: `is_granted` to False when one
-    begins (the next one is for another turn), and `is_needed` when one is answered, to whether it was refused for what
-    its batches are.
+    The connection sets two attributes at every Produce, without the cost of a call: `is_granted` to False when one
+    begins (the next one needs another turn), and `is_needed` when one is answered, to whether its batches were refused
+    for their content.
     """
 
     __slots__ = ("_go_on", "_is_waiting", "_throttle", "is_granted", "is_needed")
@@ -86,7 +86,7 @@ class ThrottledProducer:
         return True
 
     def grant(self) -> None:
-        """It is this one's turn."""
+        """Begin the turn of this connection."""
         self._is_waiting = False
         self.is_granted = True
         self._go_on()

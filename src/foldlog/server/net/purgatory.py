@@ -1,11 +1,11 @@
 """Requests that wait for a partition, as in Kafka's purgatory: a Produce for its sync, a Fetch for the next record.
 
-`Syncs` decides when what is written is synced: as soon as everything that came together is written, or later if nobody
-waits. A sync for the first batch of many would keep the others waiting for the next one. So those who wait are gathered
-until the loop has looked at every connection, and then one sync serves them all: group commit across connections. What
-was sent with acks=1 or acks=0 has to be synced too, since readers see only what is durable, but in no hurry unless
-somebody reads, or asks where the log ends: an answer never denies what was acknowledged, so whoever gives one waits for
-the sync (`catch_up`).
+`Syncs` decides when records are synced: as soon as everything that came together is written, or later if no client
+waits. A sync for the first batch of many would make the others wait for the next one. So waiting requests are gathered
+until the loop has processed every connection, and then one sync serves them all: group commit across connections.
+Records sent with acks=1 or acks=0 have to be synced too, since readers see only what is durable, but in no hurry unless
+a client reads, or asks where the log ends: an answer never denies what was acknowledged, so it waits for the sync
+(`catch_up`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from foldlog.log.partition import Partition
 
 _DEFERRED_SYNC_S: Final = 0.01
-"""How long a record may wait for its sync while nobody waits for it; reading processes look every 20 ms at most."""
+"""How long a record may stay unsynced while no client waits for it; reading processes look every 20 ms at most."""
 
 
 class DelayedFetch(Protocol):
-    """A Fetch that waits for more to come. Woken on the event loop, perhaps for nothing; it waits no longer then."""
+    """A Fetch that waits for more records. Woken on the event loop, perhaps for nothing; it no longer waits then."""
 
     def moved(self) -> None: ...
 
 
 class _Watch:
-    """Of one partition. Called by whoever moves its high watermark, on any thread: it only tells the loop, once."""
+    """Watches one partition. Called on any thread that moves its high watermark: it only wakes the loop, once."""
 
     def __init__(self, partition: Partition, soon: Callable[..., None], wake: Callable[[_Watch], None]) -> None:
         self.partition = partition
@@ -42,15 +42,15 @@ class _Watch:
         self.is_told = False
 
     def __call__(self) -> None:
-        # Without a lock: two threads that both find it unset tell the loop twice, which costs a look. It is reset on
-        # the loop before the waiters look, so a move that comes while they do is told again.
+        # Without a lock: two threads that both find it unset wake the loop twice, which costs little. It is reset on
+        # the loop before the waiters look, so a move in the meantime wakes the loop again.
         if not self.is_told:
             self.is_told = True
             self._soon(self._wake, self)
 
 
 class FetchPurgatory:
-    """Who waits for which partition to move: the long polls. The event loop's, but for the watches."""
+    """Fetches that wait for a partition to move (long polls). Event loop only, except for the watches."""
 
     def __init__(self, soon: Callable[..., None]) -> None:
         self._soon = soon
@@ -62,7 +62,7 @@ class FetchPurgatory:
         if watch is None:
             watch = self._watches[partition] = _Watch(partition, self._soon, self._moved)
             partition.watch(watch)
-        # The handler looks once more after this: what came between its read and the watch would wake nobody.
+        # The handler reads once more after this: a record between its read and the watch would wake no waiter.
         watch.waiters.add(waiter)
 
     def are_awaited(self, partition: Partition) -> bool:
@@ -82,7 +82,7 @@ class FetchPurgatory:
             waiter.moved()
 
     def wake_all(self) -> None:
-        """The broker is leaving: nobody waits any longer."""
+        """The broker is stopping: wake all waiters."""
         for watch in tuple(self._watches.values()):
             self._moved(watch)
 
@@ -91,12 +91,12 @@ Waiter = Callable[[FoldlogError | None], None]
 
 
 class Syncs:
-    """Begins the syncs of all partitions. The event loop's; waiters are called there, once, with what failed or None.
+    """Begins the syncs of all partitions. Event loop only; waiters are called there, once, with the error or None.
 
-    Why there is no timer for those who wait: `call_soon` runs after the callbacks of every socket that was readable in
-    this turn of the loop, so whatever had arrived by then is written and shares the sync. What arrives during the sync
-    is gathered for the next one. It rests on the loop being the only one who appends small batches; a queued append
-    tells the loop with `soon`, and so comes into the same gathering.
+    Waiting requests need no timer: `call_soon` runs after the callbacks of every socket that was readable in this turn
+    of the loop, so all that had arrived by then is written and shares the sync. What arrives during the sync is
+    gathered for the next one. This assumes that only the loop appends small batches; a queued append reports to the
+    loop with `soon`, and so joins the same gathering.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, soon: Callable[..., None], fetches: FetchPurgatory) -> None:
@@ -109,23 +109,23 @@ class Syncs:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, partition: Partition, next_offset: int, waiter: Waiter) -> None:
-        """Call `waiter` once everything below `next_offset` is acknowledged by the partition."""
+        """Call `waiter` once the partition has acknowledged everything below `next_offset`."""
         self._add(partition, next_offset, waiter)
 
     def written(self, partition: Partition, next_offset: int) -> None:
-        """It is acknowledged as it is, and nobody waits for it: sync it in a while, or now if a fetch waits for the
-        partition. Whoever asks where the log ends waits for it from here on."""
+        """Records were acknowledged before they are durable, and no client waits: sync them in a while, or now if a
+        fetch waits for the partition. Requests for the end of the log wait for this offset from now on."""
         partition.acknowledged_early(next_offset)
         if self._fetches.are_awaited(partition):
             self._add(partition, next_offset, None)
             return
-        # Not simply the last: threads tell of their appends in any order, and a duplicate has the offset it had.
+        # The largest, not the last: threads report their appends in any order, and a duplicate has its old offset.
         self._deferred[partition] = max(next_offset, self._deferred.get(partition, 0))
         if self._timer is None:
             self._timer = self._loop.call_later(_DEFERRED_SYNC_S, self._begin_deferred)
 
     def sync_now(self, partition: Partition) -> None:
-        """Somebody wants to read it."""
+        """Begin a deferred sync now: a client wants to read."""
         next_offset = self._deferred.pop(partition, None)
         if next_offset is not None:
             self._add(partition, next_offset, None)
@@ -133,8 +133,8 @@ class Syncs:
     async def catch_up(
         self, partitions: Iterable[Partition], timeout_ms: int | None = None
     ) -> dict[Partition, FoldlogError]:
-        """Returns once all that was acknowledged in these is durable: for who answers where they end. No sync where it
-        is already. Returns why some are not: what a sync failed of, or WaitTimeout if it takes too long."""
+        """Wait until everything acknowledged in these partitions is durable, for answers that say where they end.
+        Returns for each that is not the error of its sync, or WaitTimeout if it takes too long."""
         behind = {one: self._loop.create_future() for one in partitions if one.high_watermark < one.acknowledged_offset}
         if not behind:
             return {}
@@ -152,13 +152,13 @@ class Syncs:
         return failed
 
     def finish(self) -> None:
-        """The broker leaves, and nobody calls any more: begin every sync that is to come."""
+        """The broker stops, and the loop makes no more calls: begin every pending sync."""
         self._begin_deferred()
         self._begin()
 
     def _add(self, partition: Partition, next_offset: int, waiter: Waiter | None) -> None:
-        # One callback for all who wait for a partition, at the largest of their offsets: they share the sync anyway,
-        # and a list of callbacks with an offset each would be walked for each record.
+        # One callback for all waiters of a partition, at the largest of their offsets: they share the sync anyway, and
+        # a list of callbacks with an offset each would be scanned for each record.
         known_offset, waiters = self._awaited.get(partition) or (next_offset, [])
         self._awaited[partition] = (max(known_offset, next_offset), waiters)
         if waiter is not None:
@@ -174,10 +174,10 @@ class Syncs:
 
     def _begin(self) -> None:
         self._is_scheduled = False
-        # Taken away whole before the first sync: a waiter that is called at once may add the next batch.
+        # Taken whole before the first sync: a waiter that is called at once may add the next batch.
         awaited, self._awaited = self._awaited, {}
         for partition, (next_offset, waiters) in awaited.items():
-            # What is deferred and not beyond the awaited is covered by this sync; what is beyond keeps its timer.
+            # This sync covers deferred records up to the awaited offset; those beyond it keep their timer.
             if self._deferred.get(partition, next_offset) <= next_offset:
                 self._deferred.pop(partition, None)
             partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters), is_quick=True)
