@@ -460,9 +460,7 @@ class Durability:
         # First add, then check: the other way round, a sync that ends in between would miss the callback.
         self._waiting.add(next_offset, callback, is_quick)
         # Check again: a sync, a failure or a close may have come between.
-        if self._core.is_closed:
-            self.close()
-        elif self.poison is not None or self._acknowledged_offset() >= next_offset:
+        if self._core.is_closed or self.poison is not None or self._acknowledged_offset() >= next_offset:
             self._answer()
         else:
             self._syncer.request(self)
@@ -470,7 +468,8 @@ class Durability:
     def sync(self) -> None:
         """Make everything written so far durable. A failure poisons the partition and goes to all waiting callbacks."""
         with self.lock:
-            self.sync_tail()
+            if not self._core.is_closed:  # a close has synced, and left the callbacks
+                self.sync_tail()
         self._tell()
 
     def _tell(self) -> None:
@@ -478,12 +477,14 @@ class Durability:
         self._core.watchers.tell()
 
     def _answer(self) -> None:
-        """Run the callbacks whose offset is acknowledged; if the partition is poisoned, run all with the error."""
+        """Run the callbacks whose offset is acknowledged; if the partition is poisoned or closed, the others fail."""
         # Reset before the callbacks run, not after: a request that is made meanwhile must not be erased.
         self._wants_thread = False
         self._waiting.reached(self._acknowledged_offset())
         if self.poison is not None:
             self._waiting.fail(self.poison)
+        elif self._core.is_closed:
+            self._waiting.fail(LogClosed(f"{self._core.path} was closed; open the log again"))
 
     def tell_soon(self) -> None:
         """Call the watchers, and have the syncer run the waiting callbacks: the caller synced and holds locks."""
@@ -647,5 +648,8 @@ class Durability:
         self.tell_soon()
 
     def close(self) -> None:
-        self._answer()
-        self._waiting.fail(LogClosed(f"{self._core.path} was closed; open the log again"))
+        """Have the pool run the callbacks that are left. The closing thread may hold locks that they need: a callback
+        of a user may append to the topic that is being deleted."""
+        if self._waiting:
+            self._wants_thread = True
+            self._syncer.request(self)

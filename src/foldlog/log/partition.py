@@ -12,8 +12,8 @@ Locks, in the order in which they may be taken:
 
 Cleanup comes first: a compaction takes the append lock again and again, for moments, and no append may wait for a whole
 compaction. Syncing comes after appending: a roll, which holds the append lock, syncs what it seals; a sync never
-appends. Slow callbacks (`Waiting`) run with none of the last three held, except in `close`, so they may append; quick
-ones and `Watchers` may run under the second and third. Readers take no lock: they see immutable values.
+appends. Slow callbacks (`Waiting`) run with none of the last three held, so they may append; quick ones and `Watchers`
+may run under the second and third. Readers take no lock: they see immutable values.
 """
 
 from __future__ import annotations
@@ -354,9 +354,9 @@ class Partition:
             if core.is_closed:
                 return
             if core.segments[-1].held is not None:
-                self._durability.sync()
-                if not self.is_poisoned:
-                    with self._durability.lock:
+                with self._durability.lock:
+                    self._durability.sync_tail()
+                    if not self.is_poisoned:
                         self._write_hints()
             core.is_closed = True
             if not self.is_poisoned:
