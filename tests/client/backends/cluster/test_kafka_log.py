@@ -22,7 +22,7 @@ import foldlog
 from client.log_places import WAIT_MS, handles_of, polled
 from foldlog import errors
 from foldlog.client.backends.cluster.backend import ClusterBackend
-from foldlog.client.backends.cluster.consumption import ClusterConsumption
+from foldlog.client.backends.cluster.consumption import LibraryConsumption
 from foldlog.client.backends.cluster.faults import unreachable
 from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.producer import LibrarySender
@@ -498,15 +498,15 @@ def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(
 ) -> None:
     log.create_topic("orders")
     log.append("orders", "1")
-    really = ClusterConsumption._committed
+    really = LibraryConsumption._committed
     faults: list[errors.FoldlogError] = [unreachable(parse_url("kafka://127.0.0.1:1"), "it is away for a moment")]
 
-    def failing_once(reading: ClusterConsumption, partitions: list[foldlog.TopicPartition]) -> object:
+    def failing_once(reading: LibraryConsumption, partitions: list[foldlog.TopicPartition]) -> object:
         if faults:
             raise faults.pop()
         return really(reading, partitions)
 
-    monkeypatch.setattr(ClusterConsumption, "_committed", failing_once)
+    monkeypatch.setattr(LibraryConsumption, "_committed", failing_once)
     with log.consumer(group="fraud", auto_offset_reset="earliest") as consumer:
         with pytest.raises(errors.BrokerUnreachable, match="away for a moment"):
             consumer.subscribe(["orders"])
