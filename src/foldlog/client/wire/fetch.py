@@ -56,13 +56,13 @@ class Fetched(NamedTuple):
 
 
 def fetch_request(
-    properties: ClusterProperties, topics: Sequence[FetchTopic], max_bytes: int, max_wait_ms: int | None = None
+    properties: ClusterProperties, topics: Sequence[FetchTopic], max_bytes: int, max_wait_ms: int, min_bytes: int = 1
 ) -> FetchRequest:
-    """Answered as soon as there is something; else after `max_wait_ms`, or fetch.max.wait.ms. `max_bytes` is what its
-    largest partition may take, which fetch.max.bytes does not cut short."""
+    """Answered as soon as there are `min_bytes`, else after `max_wait_ms`. `max_bytes` is what its largest partition
+    may take, which fetch.max.bytes does not cut short."""
     return FetchRequest(
-        max_wait_ms=properties.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
-        min_bytes=1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
         max_bytes=max(max_bytes, properties.fetch_max_bytes),
         isolation_level=properties.isolation_level,
         topics=topics,
@@ -260,7 +260,8 @@ class PartitionFetcher:
             partition_max_bytes=self._max_bytes,
         )
         topic = FetchTopic(topic=self._topic, topic_id=place.topic.topic_id, partitions=[wanted])
-        return fetch_request(self._links.properties, [topic], self._max_bytes)
+        properties = self._links.properties
+        return fetch_request(properties, [topic], self._max_bytes, properties.fetch_max_wait_ms)
 
     def _drop(self) -> None:
         connection, self._place, self._connection, self._asked = self._connection, None, None, None

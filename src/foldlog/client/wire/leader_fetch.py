@@ -420,7 +420,7 @@ class LeaderFetcher:
         if any(one.stands_in(leader.memory) for one in positions):
             leader.memory = FrameMemory()
         try:
-            self._send(leader, connection, wanted, max_wait_ms=0 if is_part else None)
+            self._send(leader, connection, wanted, 0 if is_part else self._links.properties.fetch_max_wait_ms)
         except (LinkLost, MalformedBytes) as error:
             return self._lose(leader, error)
         except FoldlogError as error:
@@ -433,9 +433,7 @@ class LeaderFetcher:
             raise
         return []
 
-    def _send(
-        self, leader: _Leader, connection: WireConnection, wanted: list[FetchPosition], max_wait_ms: int | None
-    ) -> None:
+    def _send(self, leader: _Leader, connection: WireConnection, wanted: list[FetchPosition], max_wait_ms: int) -> None:
         with self._links.blaming(leader.address, connection):
             is_by_name = any(one.topic_id == ZERO_UUID for one in wanted)
             version = connection.version_of(FetchRequest, BY_NAME if is_by_name else None)
@@ -457,7 +455,8 @@ class LeaderFetcher:
                 )
                 topics[one.topic] = FetchTopic(topic=one.topic, topic_id=one.topic_id, partitions=parts[one.topic])
             largest = max(one.max_bytes for one in wanted)
-            request = fetch_request(self._links.properties, list(topics.values()), largest, max_wait_ms)
+            min_bytes = self._links.properties.fetch_min_bytes
+            request = fetch_request(self._links.properties, list(topics.values()), largest, max_wait_ms, min_bytes)
             leader.asked = _Asked(connection.next_id(), version, now_s, asked)
             leader.last_asked_s = now_s
             connection.send(request, version, leader.asked.correlation_id)

@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
-from threading import Event, RLock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, reads_nothing
+from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
 from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.records import committed_in, place_of, record_of
@@ -91,7 +91,7 @@ class LibraryConsumption:
         self._lost: set[TopicPartition] = set()
         self._next_commit_s = 0.0
         self._commits = BoundedCalls()
-        self.arrivals = _Ending()
+        self.arrivals = Ending()
         self._set_aside: dict[TopicPartition, ClusterCursor] = {}
         self._counts: dict[str, int] = {}
         self._problem: FoldlogError | None = None
@@ -580,27 +580,6 @@ def _tell_if_failed(group: str, error: KafkaError | None, _places: object) -> No
     if error is not None:
         # Nothing is lost by it: whoever reads on from the older commit sees these records again.
         _log.warning("auto-commit of group %r failed in a rebalance: %s", group, error.str())
-
-
-class _Ending:
-    """What wakes a waiting poll: only its end, as librdkafka wakes it for records."""
-
-    def __init__(self) -> None:
-        self._over = Event()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it was closed meanwhile."""
-        return self._over.wait(timeout_s)
-
-    def ring(self) -> None:
-        """Resuming: librdkafka fetches again by itself."""
-
-    def close(self) -> None:
-        self._over.set()
 
 
 class BoundedCalls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 from foldlog.client.backends.cluster.topics import PartitionOffsets
@@ -110,8 +111,8 @@ class ClusterCursor:
         return max(0, self.log.high_watermark - self.position)
 
     def give(self, records: list[Record], next_offset: int) -> None:
-        """What comes next, and the offset behind it. Gaps and control records there are no lag. Behind a problem nothing
-        comes before a seek."""
+        """What comes next, and the offset behind it. Gaps and control records there are no lag. Behind a problem
+        nothing comes before a seek."""
         if self.problem is not None:
             return
         if records:
@@ -233,6 +234,32 @@ class CursorTurns:
         """A single record was dealt with, in a loop that takes one at a time."""
         if self._served is not None:
             self._served.handled = self._served.position
+
+
+class Ending:
+    """What wakes a waiting poll: only its end, as it waits for records itself. `on_close` is called then, on the thread
+    that closes."""
+
+    def __init__(self) -> None:
+        self.on_close: Callable[[], None] | None = None
+        self._over = Event()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was closed meanwhile."""
+        return self._over.wait(timeout_s)
+
+    def ring(self) -> None:
+        """Resuming: the next poll fetches again."""
+
+    def close(self) -> None:
+        self._over.set()
+        on_close = self.on_close
+        if on_close is not None:
+            on_close()
 
 
 def reads_nothing() -> InvalidArgument:

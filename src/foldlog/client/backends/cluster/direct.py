@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
-from threading import Event, RLock
+from threading import RLock
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, reads_nothing
+from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.consumer.assignments import without_group
 from foldlog.client.consumer.settings import ConsumerSettings
@@ -56,7 +56,7 @@ class DirectConsumption:
         self._next_glance_s = 0.0
         self._has_refilled = False
         self._problem: FoldlogError | None = None
-        self.arrivals = _Ending()
+        self.arrivals = Ending()
 
     def is_cut_off(self) -> bool:
         """The cluster is asked where a broker was lost and none has answered since."""
@@ -86,7 +86,7 @@ class DirectConsumption:
         self._fetcher = stack.enter_context(closing(LeaderFetcher(links)))
         self._unclosed = weakref.finalize(self, stack.close)
         self._unclosed.atexit = False
-        self.arrivals.wakes(self._fetcher)
+        self.arrivals.on_close = self._fetcher.wake
         for one in partitions:
             is_at_end = self._reset == "latest"
             self._read_from(one, bounds[one].high_watermark if is_at_end else bounds[one].log_start_offset)
@@ -104,6 +104,7 @@ class DirectConsumption:
                 self._growth.abandon()
             if self._unclosed is not None:
                 self._unclosed()
+            self.arrivals.on_close = None
             self._fetcher = self._unclosed = self._growth = self._problem = None
             self._positions.clear()
             self._turns.clear()
@@ -285,31 +286,3 @@ def _gained(cluster: ClusterBackend, counts: Mapping[str, int]) -> dict[TopicPar
     except (UnknownTopic, BrokerUnreachable):
         return {}
     return {one: bounds[one].log_start_offset for one in gained}
-
-
-class _Ending:
-    """What wakes a waiting poll: only its end, as it waits for records itself."""
-
-    def __init__(self) -> None:
-        self._over = Event()
-        self._fetcher: weakref.ref[LeaderFetcher] | None = None
-
-    def wakes(self, fetcher: LeaderFetcher) -> None:
-        self._fetcher = weakref.ref(fetcher)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it was closed meanwhile."""
-        return self._over.wait(timeout_s)
-
-    def ring(self) -> None:
-        """Resuming: the next poll asks for what is resumed."""
-
-    def close(self) -> None:
-        self._over.set()
-        fetcher = None if self._fetcher is None else self._fetcher()
-        if fetcher is not None:
-            fetcher.wake()
