@@ -25,8 +25,8 @@ from foldlog.cli.main import main
 from foldlog.client.wire import links as cluster_links
 from foldlog.client.wire.cluster import Cluster
 from foldlog.client.wire.connection import WireConnection
+from foldlog.client.wire.login.sasl import Credentials, authenticate
 from foldlog.client.wire.properties import ClusterProperties
-from foldlog.client.wire.sasl import Credentials, authenticate
 from foldlog.clock import SystemClock
 from foldlog.errors import AuthenticationFailed, BrokerUnreachable, GroupNotEmpty
 from foldlog.records.loops import pack

@@ -18,7 +18,7 @@ from client.wire.login_door import VERSIONS, Login
 from client.wire.simulated_cluster import SimulatedCluster
 from client.wire.test_cluster_reads import read
 from foldlog.client.wire.cluster import Cluster
-from foldlog.client.wire.oauthbearer import TOKENS, TokenSource, unsecured_token
+from foldlog.client.wire.login.oauthbearer import TOKENS, TokenSource, unsecured_token
 from foldlog.client.wire.properties import ClusterProperties
 from foldlog.errors import AuthenticationFailed, BrokerUnreachable, InvalidConfig
 from foldlog.records.loops import pack

@@ -18,8 +18,8 @@ from client.wire.login_door import MECHANISMS, VERSIONS, Login
 from client.wire.simulated_cluster import SimulatedCluster
 from client.wire.test_cluster_reads import read
 from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.login.sasl import Credentials, with_jaas_read
 from foldlog.client.wire.properties import ClusterProperties
-from foldlog.client.wire.sasl import Credentials, with_jaas_read
 from foldlog.errors import AuthenticationFailed, BrokerUnreachable, FoldlogError, InvalidConfig
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.wire.jaas import JaasLogin, parse_jaas
+from foldlog.client.wire.login.jaas import JaasLogin, parse_jaas
 from foldlog.errors import InvalidConfig
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

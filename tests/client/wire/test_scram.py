@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.wire.login_door import HASHES, ScramServer
-from foldlog.client.wire.scram import ScramClient, ScramRefused
+from foldlog.client.wire.login.scram import ScramClient, ScramRefused
 from foldlog.errors import MalformedBytes
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"

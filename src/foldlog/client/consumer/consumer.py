@@ -1,7 +1,7 @@
 """The Consumer: reads topics forward, alone or as a member of a group, and keeps its place there.
 
-What it promises stands here; how it is done, in `consumption.py` for a directory and in
-`backends/cluster/consumption.py` for a cluster.
+What it promises stands here; how it is done, in `consumption.py` for a directory, and for a cluster in
+`backends/cluster/consumption.py` with a group, in `backends/cluster/direct.py` without one.
 """
 
 from __future__ import annotations

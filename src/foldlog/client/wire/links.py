@@ -17,11 +17,11 @@ from typing import NamedTuple, TypeVar, cast
 
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
+from foldlog.client.wire.login.sasl import authenticate
 from foldlog.client.wire.properties import Address, ClusterProperties
 from foldlog.client.wire.questions import Coordinator, Question, Whom, find_coordinator
 from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.retries import Backoff, LinkLost
-from foldlog.client.wire.sasl import authenticate
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS, KAFKA_CONNECT_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from foldlog.client.wire import sasl
 from foldlog.client.wire.connection import CLIENT_ID
+from foldlog.client.wire.login import sasl
+from foldlog.client.wire.login.sasl import Credentials
 from foldlog.client.wire.property_names import OnlyLibrdkafka, refuse_unknown, with_one_name
-from foldlog.client.wire.sasl import Credentials
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 from foldlog.files.paths import exists
 from foldlog.limits import CLUSTER_FETCH_BYTES

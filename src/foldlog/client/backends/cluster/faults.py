@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.client.wire.login.sasl import CHECK, NO_LOGIN
 from foldlog.client.wire.refusals import group_error, topic_error
-from foldlog.client.wire.sasl import CHECK, NO_LOGIN
 from foldlog.errors import (
     AuthenticationFailed,
     BrokerUnreachable,

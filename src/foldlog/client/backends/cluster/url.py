@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from foldlog.client.wire.login.sasl import MECHANISMS, with_jaas_read
 from foldlog.client.wire.properties import Address, parse_addresses
 from foldlog.client.wire.property_names import refuse_unknown, with_one_name
-from foldlog.client.wire.sasl import MECHANISMS, with_jaas_read
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 
 SCHEME: Final = "kafka://"

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldlog.client.wire import jaas, oauthbearer
 from foldlog.client.wire.connection import WireConnection
-from foldlog.client.wire.oauthbearer import TokenSource
+from foldlog.client.wire.login import jaas, oauthbearer
+from foldlog.client.wire.login.oauthbearer import TokenSource
+from foldlog.client.wire.login.scram import HASHES, ScramClient, ScramRefused
 from foldlog.client.wire.property_names import OnlyLibrdkafka
-from foldlog.client.wire.scram import HASHES, ScramClient, ScramRefused
 from foldlog.errors import AuthenticationFailed, InvalidConfig, RefusedByBroker, brief_repr
 from foldlog.wire.error_codes import ErrorCode, known_code
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
