@@ -7,6 +7,7 @@ brokers are simulated; Apache Kafka's are in tests/clusters/test_lost_brokers.py
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -260,6 +261,19 @@ def test_a_leader_that_has_nothing_and_does_not_wait_is_not_asked_without_end(si
         read.add(1)
         read.until_read(1)
     assert simulated.count("FetchRequest", 1) == 1
+
+
+def test_a_leader_that_was_left_alone_is_asked_again_when_that_is_over(simulated: SimulatedCluster) -> None:
+    """And not when a fetch would have been over that waits at the broker."""
+    with reading(simulated, NEVER_SOON) as read:
+        read.add(0, offset=RECORDS)
+        read.until(lambda: any(one.due_s > 0 for one in read.fetcher._leaders.values()))
+        (leader,) = read.fetcher._leaders.values()
+        next_s = read.fetcher._next_due_s()
+        assert next_s == leader.due_s or leader.due_s <= time.monotonic()
+        simulated.topics["orders"].partitions[0].append(pack([(1, None, b"one more", ())]))
+        read.until(lambda: 0 in read.values)
+        assert read.values == {0: [b"one more"]}
 
 
 # --- leaders ----------------------------------------------------------------------------------------------------------

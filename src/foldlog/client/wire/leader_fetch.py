@@ -304,7 +304,7 @@ class LeaderFetcher:
             if leader.asked is not None:
                 due_s.append(leader.asked.at_s + self._patience_s)
             elif leader.connecting is None and leader.positions:
-                due_s.append(max(leader.due_s, leader.last_asked_s + self._wait_s))
+                due_s += [leader.due_s, leader.last_asked_s + self._wait_s]
         now_s = time.monotonic()
         return min((one for one in due_s if one > now_s), default=math.inf)
 
