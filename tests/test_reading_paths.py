@@ -1,8 +1,9 @@
 """ARCHITECTURE.md's reading paths of an append, a produce request and a woken fetch are the ways that they take.
 
 Each is walked in this process under a profiler, which sees the file of every Python function that is called, and the
-files entered are compared with those that the path names: one that is entered and not named hides a part of the way,
-one that is named and not entered leads astray. Compiled modules do not show, so the path may name them as it likes.
+files entered are compared with those that the path names, in the order of the first visit: one that is entered and not
+named hides a part of the way, one that is named and not entered leads astray. Compiled modules do not show, so the path
+may name them as it likes.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def differences(named: list[str], entered: list[str]) -> str:
     astray = [file for file in dict.fromkeys(named) if file not in entered]
     told = [f"{file} is entered, and no step begins with it: add one" for file in missing]
     told += [f"{file} is not entered, and a step begins with it: take it out" for file in astray]
+    if not told and list(dict.fromkeys(named)) != entered:
+        told = ["the steps are in another order than the first visits"]
     return "".join(f"\n  {sentence}" for sentence in told)
 
 
@@ -62,8 +65,9 @@ def test_every_traced_path_is_in_the_map() -> None:
     assert named_files().keys() == PATHS.keys()
 
 
-def test_a_step_that_is_missing_and_one_too_many_are_told() -> None:
+def test_a_step_that_is_missing_one_too_many_and_one_in_another_place_are_told() -> None:
     told = differences(["log/partition.py", "log/gone.py"], ["log/partition.py", "log/hidden.py"])
     assert "log/hidden.py is entered, and no step begins with it" in told
     assert "log/gone.py is not entered, and a step begins with it" in told
-    assert not differences(["log/partition.py", "log/partition.py"], ["log/partition.py"])
+    assert "in another order" in differences(["log/a.py", "log/b.py"], ["log/b.py", "log/a.py"])
+    assert not differences(["log/a.py", "log/b.py", "log/a.py"], ["log/a.py", "log/b.py"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -260,6 +261,36 @@ def test_every_docstring_can_be_read_alone() -> None:
     assert not leaning, f"say what it is: {leaning}"
 
 
+FILE_NAME = re.compile(r"(?<![\w/.*-])[\w/]+\.pyx?\b")
+
+USERS_FILES = {"folds.py", "pipeline.py", "conftest.py", "f.py"}
+"""Named in texts as what a user writes."""
+
+
+def lost_files(path: Path, text: str) -> list[str]:
+    """The files that a text names and that are neither beside it, nor a folder up, nor in the source or the project."""
+    places = (path.parent, path.parent.parent, SOURCE, ROOT)
+    named = {name for name in FILE_NAME.findall(text) if name not in USERS_FILES}
+    return sorted(name for name in named if not any((place / name).exists() for place in places))
+
+
+def test_files_that_texts_name_exist() -> None:
+    lost = {
+        f"{relative(path)}:{line}": names
+        for path in sources("src", "bench", "clusters", "demo", "scripts")
+        for line, text in (*docstrings(tree_of(path)), *comments(path))
+        if (names := lost_files(path, text))
+    }
+    assert not lost, f"renamed, moved or gone: {lost}"
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    with tokenize.open(path) as source:
+        for token in tokenize.generate_tokens(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
 def test_the_code_is_formatted_without_exception() -> None:
     """Lines that are squeezed by hand save a screen and cost a reader."""
     skips = [
@@ -431,6 +462,11 @@ def planted(code: str) -> ast.Module:
             lambda tree: [line for line, text in docstrings(tree) if leans_on_another(text)],
             'A = 1\n"""The same in bytes."""\n',
             'A = 1\n"""In bytes, the same."""\n',
+        ),
+        (
+            lambda tree: [name for _, text in docstrings(tree) for name in lost_files(SOURCE / "errors/x.py", text)],
+            '"""See no_such_module.py."""\n',
+            '"""See log/partition.py, files/base.py."""\n',
         ),
     ],
 )

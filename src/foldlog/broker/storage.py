@@ -384,9 +384,6 @@ class OpenPartitions:
                 if partition is not None:
                     yield partition
 
-    def open_count(self) -> int:
-        return len(self._partitions)
-
     def opened(self) -> list[AnyPartition]:
         """All that are open now. Takes no lock."""
         return list(self._partitions.values())

@@ -464,7 +464,12 @@ def _in_turns(keys: Iterable[Key]) -> tuple[list[Key], list[Key], list[Key]]:
     internal: list[Key] = []
     others: list[Key] = []
     for key in keys:
-        (own if key[0] in KAFKA_OWN_TOPICS else internal if is_internal(key[0]) else others).append(key)
+        if key[0] in KAFKA_OWN_TOPICS:
+            own.append(key)
+        elif is_internal(key[0]):
+            internal.append(key)
+        else:
+            others.append(key)
     return own, internal, others
 
 

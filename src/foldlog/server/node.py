@@ -186,7 +186,3 @@ class TopicIds:
         """The topic's name, or None if there is no topic with that id (any more)."""
         topic = self._broker.topic_with_id(topic_id.hex())
         return None if topic is None else topic.name
-
-    def id_of(self, name: str) -> bytes:
-        """UnknownTopic if there is none of that name."""
-        return bytes.fromhex(self._broker.topic(name).topic_id)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation
-from foldlog.views.counters.measures import Aggregation, Measure, window_start_us
+from foldlog.views.counters.measures import Aggregation, Measure
 from views.view_contract import COLUMNS, Event, ViewCase
 
 Rows = Sequence[dict[str, Any]]
@@ -61,8 +61,7 @@ def _group(aggregation: Aggregation, row: dict[str, Any]) -> tuple[Any, ...]:
         moment = row[aggregation.window.column]
         epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         if moment is not None:
-            at_us = (moment - epoch) // dt.timedelta(microseconds=1)
-            moment = epoch + dt.timedelta(microseconds=window_start_us(at_us, aggregation.window.width_ms))
+            moment -= (moment - epoch) % dt.timedelta(milliseconds=aggregation.window.width_ms)
         group.append(moment)
     return tuple(group)
 

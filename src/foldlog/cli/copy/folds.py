@@ -26,7 +26,7 @@ _MAY_MOVE: Final = (
 )
 
 _BELOW_ANY: Final = -2
-"""-1 says that there is none, in a view that keeps its bookmark as numbers (delta_bookmark.py)."""
+"""-1 says that there is none, in a view that keeps its bookmark as numbers (views/lake/delta_bookmark.py)."""
 
 
 _READS_COPY: Final = "it reads the copy already"

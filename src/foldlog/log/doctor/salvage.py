@@ -258,7 +258,8 @@ class Salvage:
         while self._times and self._times[-1][0] <= header.last_offset:
             offset, timestamp_ms = self._times.pop()
             begins_at = header.last_offset if self._exact else header.base_offset
-            self.confirmed_times += offset >= begins_at and timestamp_ms == header.max_timestamp
+            if offset >= begins_at and timestamp_ms == header.max_timestamp:
+                self.confirmed_times += 1
 
     def _keep(self, piece: Piece) -> None:
         if self.pieces and not self.pieces[-1].reason and self.pieces[-1].end == piece.position:

@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server on the broker's event loop: for metrics, health and the console. h11 knows the protocol.
 
-Reading path of a request: `HttpServer._accept`, `_Exchanges.run`, then the handler that `http_routes` finds.
+Reading path of a request: `HttpServer._accept`, `_Exchanges.run`, then the handler that `routes.py` finds.
 Not here: TLS, compression, HTTP/2; a proxy has them. Not meant for much traffic: one scraper and a few people.
 """
 

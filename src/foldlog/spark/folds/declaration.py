@@ -57,11 +57,6 @@ class DeclaredTopic:
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def dead_letter_free(self) -> bool:
-        """Whether every value parses: a text or raw topic has no poison."""
-        return self.format in ("text", "raw") and self.key is None
-
 
 class Fold:
     """A deterministic function from records to a change of a view. `fold()` makes one of a function of a DataFrame."""

@@ -78,11 +78,6 @@ class Commits:
         known = self.senders.get(sender) if sender is not None else None
         return known is not None and version is not None and version <= known[0]
 
-    def decided_for(self, sender: str | None, version: int | None) -> Commit | None:
-        """This write, decided before and not finished."""
-        same = [one for one in self.decided if sender is not None and (one.sender, one.version) == (sender, version)]
-        return same[0] if same else None
-
     def with_decided(self, commit: Commit) -> Commits:
         """The commit's producer is taken from the free ones, if it is one of them."""
         free = tuple(one for one in self.producers if one.producer_id != commit.numbers.producer_id)

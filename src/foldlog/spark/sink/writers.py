@@ -2,7 +2,8 @@
 
 Spark makes a writer in a process of the driver's, sends it to the tasks, and calls `commit` or `abort` in another
 process of the driver's with what the tasks returned. By `path` the tasks stage rows and the commit appends them once:
-see by_path.py and committing.py. By wire the tasks append, and there is nothing to commit: see by_wire.py.
+see by_path.py and committing.py. By wire the tasks append, and there is nothing to commit: see
+`WireBatchWriter`.
 """
 
 from __future__ import annotations

@@ -143,12 +143,3 @@ def parse_window(window: object) -> Window | None:
             f"window is a timestamp column and a width, such as ('at', '1 minute'), not {brief_repr(window)}"
         )
     return Window(window[0], parse_width_ms(window[1]))
-
-
-def window_start_us(at_us: int, width_ms: int) -> int:
-    """Where the window of an event begins; both in microseconds since 1970, before it too.
-
-    >>> window_start_us(61_000_000, 60_000), window_start_us(-1, 60_000)
-    (60000000, -60000000)
-    """
-    return at_us - at_us % (width_ms * 1000)

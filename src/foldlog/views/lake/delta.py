@@ -1,6 +1,6 @@
 """Lake tables in the Delta format, through deltalake: no Spark and no jars.
 
-A change and its bookmark are one Delta commit. The bookmark is in the commit's `txn` actions (see `delta_bookmark`),
+A change and its bookmark are one Delta commit. The bookmark is in the commit's `txn` actions (see `delta_bookmark.py`),
 and Delta refuses a commit whose `txn` names were written by another commit since the table was read: that is the
 compare-and-set. Commits of others, such as OPTIMIZE, go on beside it: what they do not conflict with is retried.
 
@@ -8,7 +8,7 @@ A killed process leaves at most files that no commit names; `vacuum` removes the
 and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit whose files
 are torn: such a table says that it cannot be read, and is rebuilt.
 
-What is kept of the rows, all of them or the newest of each key, is in `lake_delta_modes`.
+What is kept of the rows, all of them or the newest of each key, is in `delta_modes.py`.
 """
 
 from __future__ import annotations

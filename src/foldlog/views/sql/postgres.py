@@ -212,7 +212,7 @@ def bookmark_table(schema: str | None) -> BookmarkTable:
 
 
 def runner(connection: Connection) -> Run:
-    """As `sql_bookmarks.Run`. A percent sign in a statement without values is just that."""
+    """As `bookmarks.Run`. A percent sign in a statement without values is just that."""
 
     def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
         cursor = connection.execute(statement.encode(), values or None)

@@ -171,7 +171,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def runner(connection: sqlite3.Connection) -> Run:
-    """As `sql_bookmarks.Run`."""
+    """As `bookmarks.Run`."""
 
     def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
         return connection.execute(statement, values).fetchall()

@@ -1,6 +1,6 @@
 """Arrow types as columns of SQL: which ones can be kept exactly, and what each engine calls them.
 
-Arrays, structs and maps are JSON (`sql_nested`). SQLite has no exact type for decimals, dates and times: they are text
+Arrays, structs and maps are JSON (`nested.py`). SQLite has no exact type for decimals, dates and times: they are text
 that sorts in time's order, and `CAST(amount AS REAL)` calculates with a decimal.
 """
 

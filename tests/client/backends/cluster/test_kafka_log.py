@@ -87,9 +87,8 @@ def test_a_clusters_topic_is_a_topic(log: foldlog.Log) -> None:
 
 
 def test_what_only_a_directory_has_is_in_the_table_of_the_manual() -> None:
-    table = (
-        (Path(__file__).parents[4] / "docs" / "clusters.md").read_text().partition("## Where the two cannot agree")[2]
-    )
+    page = (Path(__file__).parents[4] / "docs" / "clusters.md").read_text()
+    table = page.partition("## Differences between a directory and a cluster")[2]
     assert ".growths`" in table
 
 

@@ -197,7 +197,7 @@ class RemoteBroker:
         )
         return producer_id
 
-    # --- who appends what may have been appended before: numbered.py ------------------------------------------------
+    # --- who appends what may have been appended before: resumable.py -----------------------------------------------
 
     def resumable_partition(
         self, topic: str, number: int, producer_id: int, epoch: int, next_sequence: int
