@@ -192,3 +192,31 @@ def test_a_producer_a_tail_and_a_group_go_on_while_leader_and_coordinator_die(
                 back(trio, killed)
     assert seen == expected
     assert [record.value for record in log.read(topic)] == expected
+
+
+def test_a_consumer_without_a_group_reads_all_partitions_on_while_their_leaders_die(
+    trio: ApacheKafka, log: foldlog.Log, topic: str
+) -> None:
+    """The leaders of two partitions, one after the other: each record comes once, in the order of its partition."""
+    log.create_topic(topic, partitions=6)
+    expected: dict[int, list[bytes]] = {number: [] for number in range(6)}
+    seen: dict[int, list[bytes | None]] = {number: [] for number in range(6)}
+    with log.producer() as producer, log.consumer([topic], auto_offset_reset="earliest") as consumer:
+        for partition in (0, 1):
+            killed = leader_of(trio, topic, partition)
+            sent = []
+            for number in range(120):
+                if number == 60:
+                    assert polled(consumer, 1), "it has connections to lose"
+                    consumer.seek_to_beginning()
+                    killed.kill()
+                value = b"%d %d" % (partition, number)
+                expected[number % 6].append(value)
+                sent.append(producer.send(topic, value, partition=number % 6))
+            for one in sent:
+                one.result(WAIT_MS / 1000)
+            for record in polled(consumer, sum(map(len, expected.values()))):
+                seen[record.partition].append(record.value)
+            assert seen == expected
+            seen = {number: [] for number in range(6)}
+            back(trio, killed)

@@ -302,15 +302,32 @@ class SimulatedCluster:
         return (ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > partition.epoch else ErrorCode.NONE), partition
 
     def _fetch(self, node: int, request: fe.FetchRequest) -> Response:
-        (topic,) = request.topics
-        (wanted,) = topic.partitions
+        left = request.max_bytes
+        responses = []
+        for topic in request.topics:
+            parts = []
+            for wanted in topic.partitions:
+                part = self._fetched(node, request.isolation_level, topic, wanted, left)
+                left -= len(part.records or b"")
+                parts.append(part)
+            responses.append(fe.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts))
+        return fe.FetchResponse(responses=responses)
+
+    def _fetched(
+        self, node: int, isolation_level: int, topic: fe.FetchTopic, wanted: fe.FetchPartition, left: int
+    ) -> fe.PartitionData:
+        """At least one batch, as long as something is left of what the answer may take."""
         code, partition = self._led(node, topic.topic, topic.topic_id, wanted.partition, wanted.current_leader_epoch)
         if not code and not partition.start <= wanted.fetch_offset <= partition.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         stable_end = partition.end if partition.stable_end is None else partition.stable_end
-        limit = stable_end if request.isolation_level else partition.end
-        found = [] if code else _from(partition.batches, wanted.fetch_offset, limit, wanted.partition_max_bytes)
-        data = fe.PartitionData(
+        limit = stable_end if isolation_level else partition.end
+        found = (
+            []
+            if code or left <= 0
+            else _from(partition.batches, wanted.fetch_offset, limit, wanted.partition_max_bytes)
+        )
+        return fe.PartitionData(
             partition_index=wanted.partition,
             error_code=code,
             high_watermark=partition.end,
@@ -322,9 +339,6 @@ class SimulatedCluster:
                 if marker >= wanted.fetch_offset
             ],
             records=b"".join(found),
-        )
-        return fe.FetchResponse(
-            responses=[fe.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])]
         )
 
     def _list_offsets(self, node: int, request: lo.ListOffsetsRequest) -> Response:

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from client.wire.simulated_cluster import Mishap, SimulatedCluster
 from foldlog.client.wire import ranges as cluster_ranges
+from foldlog.client.wire.background import THREAD_NAME
 from foldlog.client.wire.cluster import Cluster
 from foldlog.client.wire.fetch import Fetched
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
-from foldlog.client.wire.ranges import THREAD_NAME, TailReader, WantedRange
+from foldlog.client.wire.ranges import TailReader, WantedRange
 from foldlog.errors import BrokerUnreachable, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.fetch import FetchRequest

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from client.wire.simulated_cluster import SimulatedCluster
 from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.fetch import Fetched
 from foldlog.errors import (
     InvalidTopicName,
     OffsetOutOfRange,
@@ -115,7 +116,7 @@ def test_one_fetch_gives_about_as_much_as_was_asked_for(cluster: Cluster) -> Non
     first = cluster.fetch("wide", 0, 0, max_bytes=1)
     assert (first.next_offset, first.end, first.log_start_offset) == (1, 4, 0)
     assert cluster.fetch("wide", 0, first.next_offset).next_offset == 3
-    assert cluster.fetch("wide", 0, 4) == ((), 4, 4, 0, 0)
+    assert cluster.fetch("wide", 0, 4) == Fetched((), 4, 4, 0)
 
 
 def test_a_range_that_is_left_early_leaves_the_cluster_usable(cluster: Cluster) -> None:

@@ -385,7 +385,8 @@ class Waker(Protocol):
 
 
 class Reading(Protocol):
-    """How a consumer reads: `Consumption` from a directory, `ClusterConsumption` from a cluster."""
+    """How a consumer reads: `Consumption` from a directory; from a cluster `LibraryConsumption` with a group, and
+    `DirectConsumption` without one."""
 
     @property
     def arrivals(self) -> Waker: ...

@@ -28,6 +28,7 @@ from foldlog.errors import (
     CorruptLog,
     FoldlogError,
     IllegalGeneration,
+    InvalidArgument,
     MalformedBytes,
     NotAssigned,
     RebalanceInProgress,
@@ -197,6 +198,10 @@ def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigne
         f"{names} is not assigned to this member of group {group!r} (any more), so nothing can be committed there;"
         " whoever reads it now goes on from the last commit"
     )
+
+
+def without_group() -> InvalidArgument:
+    return InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
 
 
 def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:

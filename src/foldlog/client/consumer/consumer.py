@@ -1,7 +1,7 @@
 """The Consumer: reads topics forward, alone or as a member of a group, and keeps its position there.
 
-This module has what it promises; `consumption.py` implements it for a directory, `backends/cluster/consumption.py` for
-a cluster.
+This module has what it promises; `consumption.py` implements it for a directory. For a cluster,
+`backends/cluster/consumption.py` does with a group, and `backends/cluster/direct.py` without one.
 """
 
 from __future__ import annotations

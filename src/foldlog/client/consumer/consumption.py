@@ -13,7 +13,15 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import Topic
 from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
 from foldlog.client.consumer.arrivals import Arrivals
-from foldlog.client.consumer.assignments import NOTHING_HELD, Held, Member, not_assigned, topic_or_none, weak_call
+from foldlog.client.consumer.assignments import (
+    NOTHING_HELD,
+    Held,
+    Member,
+    not_assigned,
+    topic_or_none,
+    weak_call,
+    without_group,
+)
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.positions import TopicPartition
@@ -545,7 +553,7 @@ class Consumption:
 
     def _check_group(self, *, reading: bool = False) -> None:
         if self._group is None:
-            raise InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
+            raise without_group()
         if self._broker.read_only and not reading:
             raise ReadOnly(
                 "committing writes to the log, which was opened with mode='r'; commit in the process that writes,"

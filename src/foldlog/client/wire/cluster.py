@@ -1,9 +1,9 @@
 """A Kafka cluster as a client sees it: ours of one broker, or any other.
 
 Synchronous; only who reads several partitions has threads look for lost leaders. To follow a read:
-`Cluster.fetch_range`, ranges.py, fetch.py, then `ClusterLinks.reach` for who leads the partition. To follow a write:
-produce.py. Who we are is told in logins/sasl.py. What else can be asked is in questions.py, what takes several
-questions in admin.py; how long it is asked again in retries.py.
+`Cluster.fetch_range`, ranges.py, fetch.py, then `ClusterLinks.reach` for the partition's leader; a consumer's read:
+leader_fetch.py. To follow a write: produce.py. Logins are in logins/sasl.py. Other requests are in questions.py, what
+takes several of them in admin.py; how long they are tried in retries.py.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""Records from a cluster: one partition from an offset on, whole verified batches, a fetch always one ahead.
+"""Records from a cluster: what a fetch asks and what its answer holds, and one partition read from an offset on.
 
 While the caller works on an answer, the broker has the next question already and fills the connection. An answer is
-received into memory that is used again and again, and its records are looked at where they stand.
+received into memory that is used again and again, and its records are looked at where they stand. Many partitions are
+read by leader_fetch.py.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from foldlog.client.wire.admin import list_offsets
 from foldlog.client.wire.connection import FrameMemory, WireConnection
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
+from foldlog.client.wire.properties import ClusterProperties
 from foldlog.client.wire.questions import EARLIEST, LATEST
 from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.errors import MalformedBytes, OffsetOutOfRange, UnknownTopic
@@ -30,7 +33,7 @@ from foldlog.wire.messages.fetch import (
     PartitionData,
 )
 
-_BY_NAME: Final = 12
+BY_NAME: Final = 12
 """The last version of Fetch that names topics; later ones have their ids."""
 
 _READ_COMMITTED: Final = 1
@@ -41,6 +44,7 @@ class Fetched(NamedTuple):
 
     The first batch may begin before the offset that was asked for. Control batches are among them; with read_committed
     those of aborted transactions are not. `end` is how far may be read now. `throttle_ms`: the broker holds back.
+    `needed_bytes`: the next batch is as large, and not all of it came.
     """
 
     pieces: tuple[memoryview, ...]
@@ -48,6 +52,75 @@ class Fetched(NamedTuple):
     end: int
     log_start_offset: int
     throttle_ms: int = 0
+    needed_bytes: int = 0
+
+
+def fetch_request(
+    properties: ClusterProperties, topics: Sequence[FetchTopic], max_bytes: int, max_wait_ms: int, min_bytes: int = 1
+) -> FetchRequest:
+    """Answered as soon as there are `min_bytes`, else after `max_wait_ms`. `max_bytes` is what its largest partition
+    may take, which fetch.max.bytes does not cut short."""
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max(max_bytes, properties.fetch_max_bytes),
+        isolation_level=properties.isolation_level,
+        topics=topics,
+    )
+
+
+def receive_fetch(
+    connection: WireConnection, correlation_id: int, version: int, timeout_s: float, memory: FrameMemory
+) -> FetchResponse:
+    """The answer that comes next, good until the next one is received into that memory. TimeoutError leaves the
+    connection as it is."""
+    frame = connection.receive(timeout_s, memory)
+    if response_correlation_id(frame) != correlation_id:
+        raise MalformedBytes("Fetch response", "it answers another request", 0)
+    return decode_response(FetchResponse, version, frame)[1]
+
+
+def fetched_batches(
+    data: PartitionData, offset: int, isolation_level: int, whose: str, throttle_ms: int = 0
+) -> Fetched:
+    """What an answer without an error code holds of one partition that was asked for from `offset` on. MalformedBytes
+    if that cannot be, or a CRC is wrong; `whose` says of which partition, and from whom."""
+    records = memoryview(data.records or b"")
+    is_committed = isolation_level == _READ_COMMITTED
+    end = data.last_stable_offset if is_committed else data.high_watermark
+    found = walk(records, expected_offset=0, gaps_below=MAX_INT64)
+    if found.problem is not None:
+        raise MalformedBytes(f"record batch of {whose}", found.problem, found.end)
+    if not found.headers:
+        return Fetched((), offset, end, data.log_start_offset, throttle_ms, found.needed_bytes)
+    next_offset = found.headers[-1].next_offset
+    if next_offset <= offset:
+        raise MalformedBytes("Fetch response", f"it ends at offset {next_offset}, before {offset}", 0)
+    if is_committed and data.aborted_transactions:
+        told = ToldAborted((one.first_offset, one.producer_id) for one in data.aborted_transactions)
+        spans = spans_without(told, found.headers)
+    else:
+        spans = [(0, found.end)]
+    pieces = tuple(records[start:stop] for start, stop in spans)
+    return Fetched(pieces, next_offset, end, data.log_start_offset, throttle_ms)
+
+
+def enough_for(fetched: Fetched, max_bytes: int, whose: str) -> int:
+    """How much to ask for from now on: a broker sends a batch over the limit whole, if it is the first; one that does
+    not is asked for more."""
+    if fetched.needed_bytes > CLUSTER_ANSWER_BYTES_MAX:
+        reason = f"{fetched.needed_bytes} bytes, over {CLUSTER_ANSWER_BYTES_MAX}"
+        raise MalformedBytes(f"record batch of {whose}", reason, 0)
+    return max(max_bytes, fetched.needed_bytes)
+
+
+def out_of_range_now(links: ClusterLinks, topic: str, partition: int, offset: int) -> Passing | OffsetOutOfRange:
+    """What to make of OFFSET_OUT_OF_RANGE: a new leader may not have heard yet how far may be read."""
+    start = list_offsets(links, topic, {partition: EARLIEST})[partition].offset
+    end = list_offsets(links, topic, {partition: LATEST})[partition].offset
+    if start <= offset <= end:
+        return Passing(exception_of(ErrorCode.OFFSET_OUT_OF_RANGE, None, topic=topic, partition=partition))
+    return out_of_range((topic, partition), offset, start, end)
 
 
 class _Asked(NamedTuple):
@@ -165,7 +238,7 @@ class PartitionFetcher:
         if place.topic.topic_id != self._topic_id:
             raise UnknownTopic(self._topic)
         with self._links.blaming(place.address, connection):
-            version = connection.version_of(FetchRequest, place.topic.version_limit(_BY_NAME))
+            version = connection.version_of(FetchRequest, place.topic.version_limit(BY_NAME))
             self._asked = _Asked(connection.next_id(), version, offset)
             self.asked_s = time.monotonic()
             connection.send(self._request(place, offset), version, self._asked.correlation_id)
@@ -180,20 +253,15 @@ class PartitionFetcher:
         return place, connection
 
     def _request(self, place: PartitionLeader, offset: int) -> FetchRequest:
-        properties = self._links.properties
         wanted = FetchPartition(
             partition=self._partition,
             current_leader_epoch=place.epoch,
             fetch_offset=offset,
             partition_max_bytes=self._max_bytes,
         )
-        return FetchRequest(
-            max_wait_ms=properties.fetch_max_wait_ms,
-            min_bytes=1,
-            max_bytes=max(self._max_bytes, properties.fetch_max_bytes),
-            isolation_level=properties.isolation_level,
-            topics=[FetchTopic(topic=self._topic, topic_id=place.topic.topic_id, partitions=[wanted])],
-        )
+        topic = FetchTopic(topic=self._topic, topic_id=place.topic.topic_id, partitions=[wanted])
+        properties = self._links.properties
+        return fetch_request(properties, [topic], self._max_bytes, properties.fetch_max_wait_ms)
 
     def _drop(self) -> None:
         connection, self._place, self._connection, self._asked = self._connection, None, None, None
@@ -209,64 +277,21 @@ class PartitionFetcher:
         properties = self._links.properties
         with self._links.blaming(place.address, connection):
             timeout_ms = 0 if is_late else properties.request_timeout_ms + properties.fetch_max_wait_ms
-            frame = connection.receive(timeout_ms / 1000, self._memory)
-            if response_correlation_id(frame) != asked.correlation_id:
-                raise MalformedBytes("Fetch response", "it answers another request", 0)
-            answer = decode_response(FetchResponse, asked.version, frame)[1]
+            answer = receive_fetch(connection, asked.correlation_id, asked.version, timeout_ms / 1000, self._memory)
         self._asked = None
         check_code(answer.error_code, topic=self._topic, partition=self._partition)
         data = self._only_partition(answer)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise self._out_of_range(asked.offset)
+            raise out_of_range_now(self._links, self._topic, self._partition, asked.offset)
         check_code(data.error_code, topic=self._topic, partition=self._partition)
-        return self._whole_batches(asked.offset, data, answer.throttle_time_ms)
+        whose = f"{self._topic}-{self._partition} from {place.address}"
+        level = self._links.properties.isolation_level
+        fetched = fetched_batches(data, asked.offset, level, whose, answer.throttle_time_ms)
+        self._max_bytes = enough_for(fetched, self._max_bytes, whose)
+        return fetched
 
     def _only_partition(self, answer: FetchResponse) -> PartitionData:
         partitions = [one for topic in answer.responses for one in topic.partitions]
         if len(partitions) != 1 or partitions[0].partition_index != self._partition:
             raise MalformedBytes("Fetch response", "it is not about the one partition that was asked for", 0)
         return partitions[0]
-
-    def _whole_batches(self, offset: int, data: PartitionData, throttle_ms: int) -> Fetched:
-        records = memoryview(data.records or b"")
-        is_committed = self._links.properties.isolation_level == _READ_COMMITTED
-        end = data.last_stable_offset if is_committed else data.high_watermark
-        found = walk(records, expected_offset=0, gaps_below=MAX_INT64)
-        if found.problem is not None:
-            what = f"record batch of {self._topic}-{self._partition} from {self._leader}"
-            raise MalformedBytes(what, found.problem, found.end)
-        if not found.headers:
-            self._make_room_for(found.needed_bytes)
-            return Fetched((), offset, end, data.log_start_offset, throttle_ms)
-        next_offset = found.headers[-1].next_offset
-        if next_offset <= offset:
-            raise MalformedBytes("Fetch response", f"it ends at offset {next_offset}, before {offset}", 0)
-        if is_committed and data.aborted_transactions:
-            told = ToldAborted((one.first_offset, one.producer_id) for one in data.aborted_transactions)
-            spans = spans_without(told, found.headers)
-        else:
-            spans = [(0, found.end)]
-        pieces = tuple(records[start:stop] for start, stop in spans)
-        return Fetched(pieces, next_offset, end, data.log_start_offset, throttle_ms)
-
-    @property
-    def _leader(self) -> str:
-        return "nobody" if self._place is None else str(self._place.address)
-
-    def _make_room_for(self, batch_bytes: int) -> None:
-        """A broker sends a batch over the limit whole, if it is the first; one that does not is asked for more."""
-        if batch_bytes <= self._max_bytes:
-            return
-        if batch_bytes > CLUSTER_ANSWER_BYTES_MAX:
-            what = f"record batch of {self._topic}-{self._partition} from {self._leader}"
-            raise MalformedBytes(what, f"{batch_bytes} bytes, over {CLUSTER_ANSWER_BYTES_MAX}", 0)
-        self._max_bytes = batch_bytes
-
-    def _out_of_range(self, offset: int) -> Passing | OffsetOutOfRange:
-        """What to raise: a new leader may not have heard yet how far may be read."""
-        topic, partition = self._topic, self._partition
-        start = list_offsets(self._links, topic, {partition: EARLIEST})[partition].offset
-        end = list_offsets(self._links, topic, {partition: LATEST})[partition].offset
-        if start <= offset <= end:
-            return Passing(exception_of(ErrorCode.OFFSET_OUT_OF_RANGE, None, topic=topic, partition=partition))
-        return out_of_range((topic, partition), offset, start, end)

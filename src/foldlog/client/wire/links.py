@@ -298,7 +298,8 @@ class ClusterLinks:
         question = find_coordinator(group)
         return Address(*question.read(self.call_any(question.request, question.answer)))
 
-    def backoff(self, limit_ms: int | None = None) -> Backoff:
+    def backoff(self, limit_ms: float | None = None) -> Backoff:
+        """For one call; with math.inf, for who goes on whenever the cluster is back."""
         limit_ms = self.properties.default_api_timeout_ms if limit_ms is None else limit_ms
         return Backoff(self.properties, lambda: self.addresses, limit_ms)
 
@@ -388,6 +389,11 @@ class ClusterLinks:
         """Who leads a partition, and a connection there: see `place` and `borrow`."""
         place = self.place(topic, partition)
         return place, self.borrow(place.address)
+
+    def give_back_to(self, reached: tuple[PartitionLeader, WireConnection]) -> None:
+        """What `reach` gave, and nobody used."""
+        place, connection = reached
+        self.give_back(place.address, connection)
 
     def places(self, topic: str, partitions: Iterable[int]) -> dict[Address, dict[int, PartitionLeader]]:
         """Who leads each of several partitions, by broker."""

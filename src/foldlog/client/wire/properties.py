@@ -36,6 +36,7 @@ _NUMBERS: Final = {
     "retry.backoff.ms": (0, 100),
     "retry.backoff.max.ms": (0, 1000),
     "fetch.max.wait.ms": (0, 500),
+    "fetch.min.bytes": (0, 1),
     "fetch.max.bytes": (1, 50 << 20),
     "max.partition.fetch.bytes": (1, CLUSTER_FETCH_BYTES),
 }
@@ -130,6 +131,7 @@ class ClusterProperties:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     fetch_max_wait_ms: int
+    fetch_min_bytes: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
 

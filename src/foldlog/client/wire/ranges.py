@@ -2,22 +2,20 @@
 
 One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
 work at once, and whoever has answered is taken next. Where there are several partitions, to find a leader, to connect
-and to log in are left to other threads (`LeaderSearch`): whoever is slow in that holds up nobody else.
+and to log in are left to other threads: whoever is slow in that holds up nobody else.
 """
 
 from __future__ import annotations
 
 import selectors
-import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import suppress
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from functools import partial
+from typing import NamedTuple
 
 from foldlog.client.wire.admin import list_offsets, topic_settings
+from foldlog.client.wire.background import BackgroundCall, Wakeup
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
@@ -142,7 +140,7 @@ class RangeReader:
         self.due_s = 0.0
         self._links = links
         self._fetcher = PartitionFetcher(links, wanted.topic, wanted.partition, wanted.start, topic_id=wanted.topic_id)
-        self._search: LeaderSearch | None = None
+        self._search: BackgroundCall[tuple[PartitionLeader, WireConnection]] | None = None
         self._backoff: Backoff | None = None
         self._drought: _Drought | None = None
         self._is_end_checked = False
@@ -159,7 +157,8 @@ class RangeReader:
                 search, self._search = self._search, None
                 self._fetcher.connect(*search.result())
             elif wakeup is not None and not self._fetcher.is_connected:
-                self._search = LeaderSearch(self._links, self.wanted.topic, self.wanted.partition, wakeup)
+                reach = partial(self._links.reach, self.wanted.topic, self.wanted.partition)
+                self._search = BackgroundCall(reach, wakeup, self._links.give_back_to)
                 return
             self._fetcher.ask()
         except (Passing, OSError, MalformedBytes) as error:
@@ -312,91 +311,3 @@ class _Drought:
     def pause_s(self) -> float:
         """How long to wait; raises if it has taken too long."""
         return self._backoff.pause_s(Passing(self._error))
-
-
-THREAD_NAME: Final = "foldlog-leader-search"
-
-_DRAIN_BYTES: Final = 4096
-
-
-class Wakeup:
-    """Wakes whoever waits for several connections at once: for a selector it is one of them. Any thread may wake it,
-    also after it was closed."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        # A number that is free again may be another file's: nobody writes to it while it is closed.
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._reader.close()
-            self._writer.close()
-
-    def fileno(self) -> int:
-        return self._reader.fileno()
-
-    def wake(self) -> None:
-        with self._lock, suppress(OSError):  # it is closed, or was woken more often than anybody could miss
-            self._writer.send(b"!")
-
-    def reset(self) -> None:
-        """Before looking what it was woken for."""
-        with suppress(BlockingIOError):
-            self._reader.recv(_DRAIN_BYTES)
-
-
-class LeaderSearch:
-    """One search, on a thread of its own, which does not keep the process from ending. To be asked by one thread."""
-
-    def __init__(self, links: ClusterLinks, topic: str, partition: int, wakeup: Wakeup) -> None:
-        self._links = links
-        self._topic = topic
-        self._partition = partition
-        self._wakeup = wakeup
-        self._lock = threading.Lock()
-        self._is_abandoned = False
-        self._outcome: tuple[PartitionLeader, WireConnection] | BaseException | None = None
-        threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
-
-    @property
-    def is_over(self) -> bool:
-        return self._outcome is not None
-
-    def result(self) -> tuple[PartitionLeader, WireConnection]:
-        """Once it is over: the leader, and a connection for the caller alone; or what came up is raised."""
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        if self._outcome is None:
-            raise RuntimeError("the search for a leader is not over")
-        return self._outcome
-
-    def abandon(self) -> None:
-        """Nobody will ask for the result."""
-        with self._lock:
-            self._is_abandoned = True
-            self._let_go()
-
-    def _run(self) -> None:
-        outcome: tuple[PartitionLeader, WireConnection] | BaseException
-        try:
-            outcome = self._links.reach(self._topic, self._partition)
-        except BaseException as error:  # noqa: BLE001 whoever asks for the result gets it
-            outcome = error
-        with self._lock:
-            self._outcome = outcome
-            if self._is_abandoned:
-                self._let_go()
-        self._wakeup.wake()
-
-    def _let_go(self) -> None:
-        if isinstance(self._outcome, tuple):
-            place, connection = self._outcome
-            self._links.give_back(place.address, connection)

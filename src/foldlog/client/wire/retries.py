@@ -31,7 +31,7 @@ class Backoff:
     """
 
     def __init__(
-        self, properties: ClusterProperties, addresses: Callable[[], Sequence[Address]], limit_ms: int
+        self, properties: ClusterProperties, addresses: Callable[[], Sequence[Address]], limit_ms: float
     ) -> None:
         self._properties = properties
         self._addresses = addresses

@@ -22,12 +22,13 @@ import foldlog
 from client.log_places import WAIT_MS, handles_of, polled
 from foldlog import errors
 from foldlog.client.backends.cluster.backend import ClusterBackend
-from foldlog.client.backends.cluster.consumption import ClusterConsumption
+from foldlog.client.backends.cluster.consumption import LibraryConsumption
 from foldlog.client.backends.cluster.faults import unreachable
-from foldlog.client.backends.cluster.handles import Handles
+from foldlog.client.backends.cluster.handles import Handles, LibraryTopics
 from foldlog.client.backends.cluster.producer import LibrarySender
 from foldlog.client.backends.cluster.url import parse_url
-from foldlog.client.backends.cluster.wire import speaks_wire, wire_properties
+from foldlog.client.backends.cluster.wire import Wire, speaks_wire, wire_properties
+from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.producer import BatchSender
 from foldlog.client.wire import questions
 from foldlog.client.wire.properties import Address
@@ -462,6 +463,21 @@ def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is
         ClusterBackend(Handles(url), "").move_group("fraud", PLACES, evict=True)
 
 
+def test_with_a_login_that_only_librdkafka_has_a_consumer_is_told_to_have_a_group(broker: KafkaBroker) -> None:
+    """This librdkafka may not have that login either, so only our own connections are told of it."""
+    handles = Handles(parse_url(f"kafka://{broker}"))
+    handles.by_library = LibraryTopics(handles)
+    handles._wire = Wire(parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=GSSAPI"))
+    with pytest.raises(errors.InvalidConfig) as caught:
+        ClusterBackend(handles, "").reading(ConsumerSettings())
+    assert str(caught.value) == (
+        "a consumer without a group reads over foldlog's own connections, which cannot be made so:"
+        " sasl.mechanism='GSSAPI' is not spoken here; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER are; give it"
+        " a group, group='name', and librdkafka reads for it"
+    )
+    handles.close()
+
+
 UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt=true&sasl.oauthbearer.config=principal%3Dann"
 
 
@@ -497,15 +513,15 @@ def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(
 ) -> None:
     log.create_topic("orders")
     log.append("orders", "1")
-    really = ClusterConsumption._committed
+    really = LibraryConsumption._committed
     faults: list[errors.FoldlogError] = [unreachable(parse_url("kafka://127.0.0.1:1"), "it is away for a moment")]
 
-    def failing_once(reading: ClusterConsumption, partitions: list[foldlog.TopicPartition]) -> object:
+    def failing_once(reading: LibraryConsumption, partitions: list[foldlog.TopicPartition]) -> object:
         if faults:
             raise faults.pop()
         return really(reading, partitions)
 
-    monkeypatch.setattr(ClusterConsumption, "_committed", failing_once)
+    monkeypatch.setattr(LibraryConsumption, "_committed", failing_once)
     with log.consumer(group="fraud", auto_offset_reset="earliest") as consumer:
         with pytest.raises(errors.BrokerUnreachable, match="away for a moment"):
             consumer.subscribe(["orders"])

@@ -160,7 +160,7 @@ def test_a_broker_that_says_nothing_is_given_up_when_connecting_has_taken_too_lo
 # --- without our own connections --------------------------------------------------------------------------------------
 
 
-def test_with_a_login_that_only_librdkafka_has_producers_and_consumers_work_and_the_rest_says_why(
+def test_with_a_login_that_only_librdkafka_has_producers_and_groups_work_and_the_rest_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka alone fills and reads a topic, and a group reads on; all else needs our own connections."""
@@ -197,6 +197,7 @@ def test_with_a_login_that_only_librdkafka_has_producers_and_consumers_work_and_
             lambda: log.delete_group("fraud"),
             lambda: log.read_arrow("orders"),
             lambda: log.append_arrow("orders", pa.table({"value": [b"1"]})),
+            lambda: log.consumer(["orders"]),
         ]
         for call in calls:
             with pytest.raises(errors.InvalidConfig, match="GSSAPI"):

@@ -1,6 +1,7 @@
 """A log on a Kafka cluster: Apache Kafka, our own broker on another machine, or anything else that speaks the protocol.
 
-Producers and consumers are librdkafka's: producer.py and consumption.py. Everything else goes over our own connections.
+Producers, and consumers with a group, are librdkafka's: producer.py and consumption.py. Everything else goes over our
+own connections, consumers without a group among it: direct.py.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from foldlog.broker.topics.names import (
     require_text,
 )
 from foldlog.client.backends.backend import Backend
-from foldlog.client.backends.cluster.consumption import ClusterConsumption
+from foldlog.client.backends.cluster.consumption import LibraryConsumption
+from foldlog.client.backends.cluster.direct import DirectConsumption
 from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.producer import LibrarySender
 from foldlog.client.backends.cluster.reading import ClusterSlice
@@ -83,7 +85,7 @@ class ClusterBackend(Backend):
         self._cluster_id = cluster_id
         self._appending = Lock()
         self._appender: LibrarySender | None = None
-        self._consumptions: weakref.WeakSet[ClusterConsumption] = weakref.WeakSet()
+        self._consumptions: weakref.WeakSet[LibraryConsumption] = weakref.WeakSet()
         self.changes = 0
         """How often this log has changed a topic: what is remembered of one from before may not be so any more."""
 
@@ -132,13 +134,16 @@ class ClusterBackend(Backend):
         refuse_user_write(require_text(topic))
         return tables.append_table(self._handles, self.topic(topic), table, compression, batch_bytes)
 
-    def reading(self, settings: ConsumerSettings) -> ClusterConsumption:
-        made = ClusterConsumption(self, self._handles, settings)
+    def reading(self, settings: ConsumerSettings) -> LibraryConsumption | DirectConsumption:
+        if settings.group is None:
+            self._handles.check_wire()
+            return DirectConsumption(self, self._handles, settings)
+        made = LibraryConsumption(self, self._handles, settings, settings.group)
         self._consumptions.add(made)
         return made
 
-    def companions(self, one: ClusterConsumption) -> list[ClusterConsumption]:
-        """How the other consumers of this log read: they may be members of the same group."""
+    def companions(self, one: LibraryConsumption) -> list[LibraryConsumption]:
+        """How the other consumers with a group read: they may be members of the same one."""
         return [other for other in list(self._consumptions) if other is not one]
 
     def read(

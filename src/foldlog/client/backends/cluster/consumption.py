@@ -1,4 +1,4 @@
-"""How a consumer of a cluster reads: librdkafka's consumer, our cursors over it, and what is committed.
+"""How a consumer with a group reads a cluster: librdkafka's consumer, our cursors over it, and what is committed.
 
 librdkafka fetches, heartbeats and takes part in rebalances; where reading begins, what counts as dealt with and when it
 is committed is decided here, by the rules of the log's own consumer. Its callbacks run inside polls, on the thread that
@@ -10,24 +10,22 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
-from threading import Event, RLock, Thread
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from threading import RLock, Thread
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
-from foldlog.client.backends.cluster.handles import READER_GROUP, Handles, Trouble
+from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.records import committed_in, place_of, record_of
-from foldlog.client.backends.cluster.topics import PartitionOffsets
 from foldlog.client.consumer.assignments import not_assigned
 from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.groups import HAS_MEMBERS
 from foldlog.client.positions import TopicPartition, checked_timeout_ms
-from foldlog.client.serializers import Deserializer, deserialized, deserializer
 from foldlog.errors import (
     BrokerUnreachable,
     FoldlogError,
@@ -35,7 +33,6 @@ from foldlog.errors import (
     GroupNotEmpty,
     InvalidArgument,
     LogClosed,
-    NotAssigned,
     OffsetOutOfRange,
     StorageError,
     UnknownPartition,
@@ -73,50 +70,42 @@ _EITHER: Final = "range,roundrobin"
 """What members of every make understand; librdkafka cannot offer its cooperative assignor beside these."""
 
 
-class ClusterConsumption:
+class LibraryConsumption:
     """The state of one consumer. Belongs to its thread, but for `let_go`, and `stir`, see there.
 
     Its lock is held while librdkafka is asked, which waits a tenth of a second at most at a time.
     """
 
-    def __init__(self, cluster: ClusterBackend, handles: Handles, settings: ConsumerSettings) -> None:
+    def __init__(self, cluster: ClusterBackend, handles: Handles, settings: ConsumerSettings, group: str) -> None:
         self._cluster = cluster
         self._handles = handles
         self._settings = settings
-        self._group = settings.group
-        self._auto_commits = settings.auto_commit and settings.group is not None
+        self._group = group
+        self._auto_commits = settings.auto_commit
         self._lock = RLock()
         self._trouble = Trouble()
         self._consumer: LibraryConsumer | None = None
-        self._cursors: dict[TopicPartition, ClusterCursor] = {}
-        self._served: ClusterCursor | None = None
+        self._turns = CursorTurns(cluster, settings, weakref.proxy(self))
+        self._cursors = self._turns.cursors
         self._topics: tuple[str, ...] = ()
         self._lost: set[TopicPartition] = set()
         self._next_commit_s = 0.0
         self._commits = BoundedCalls()
-        self.arrivals = _Ending()
-        self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
+        self.arrivals = Ending()
         self._set_aside: dict[TopicPartition, ClusterCursor] = {}
-        self._turn = 0
         self._counts: dict[str, int] = {}
         self._problem: FoldlogError | None = None
         self._has_share = False
         self._unplaced: list[TopicPartition] = []  # ours, but where to begin could not be asked
-        self._next_look_s = 0.0
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Read all of these topics, or the group's share of them. Waits for the share as long as joining may take."""
+        """Read the group's share of these topics. Waits for it as long as joining may take."""
         self.let_go()
         with self._lock:
             self._topics = topics
             self._counts = {name: self._cluster.partition_count(name) for name in topics}
-            if self._group is None:
-                self._read_directly(
-                    [TopicPartition(name, number) for name, count in self._counts.items() for number in range(count)]
-                )
-                return
             consumer = self._library()
             mine = weakref.ref(self)
             consumer.subscribe(
@@ -162,14 +151,10 @@ class ClusterConsumption:
         """Read exactly these, whatever the group's members read."""
         self.let_go()
         with self._lock:
-            self._read_directly(partitions)
+            self._add_cursors(partitions)
+            self._assign_all()
+            self._has_share = True
             self._next_commit_s = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
-
-    def _read_directly(self, partitions: list[TopicPartition]) -> None:
-        self._add_cursors(partitions)
-        self._assign_all()
-        self._has_share = True
-        self._next_look_s = time.monotonic() + self._handles.look_s
 
     def _assign_all(self) -> None:
         from confluent_kafka import TopicPartition as Assigned
@@ -187,9 +172,9 @@ class ClusterConsumption:
                 finally:
                     self._commits.when_idle(consumer.close)
                     self._consumer, self._commits = None, BoundedCalls()
-            self._cursors.clear()
+            self._turns.clear()
             self._set_aside.clear()
-            self._served, self._problem, self._has_share = None, None, False
+            self._problem, self._has_share = None, False
             self._unplaced = []
             self._topics, self._counts = (), {}
             self._lost.clear()
@@ -199,39 +184,31 @@ class ClusterConsumption:
             return set(self._cursors)
 
     def cursor(self, topic: str, number: int) -> ClusterCursor:
-        """The cursor of an assigned partition; NotAssigned if it is not."""
-        cursor = self._cursors.get(TopicPartition(topic, number)) if type(number) is int else None
-        if cursor is None:
-            self._cluster.bounds_of(topic, number)  # says what is wrong, if there is no such partition
-            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
-        return cursor
+        return self._turns.cursor(topic, number)
 
     def chosen(self, partitions: list[TopicPartition]) -> list[ClusterCursor]:
-        """The cursors of these partitions, or of all that are assigned if none are named."""
         with self._lock:
-            if not partitions:
-                return list(self._cursors.values())
-            return [self.cursor(*partition) for partition in partitions]
+            return self._turns.chosen(partitions)
 
     # --- where reading begins -------------------------------------------------------------------------------------
 
-    def _add_cursors(self, partitions: list[TopicPartition], committed_known: bool = True) -> None:
+    def _add_cursors(self, partitions: list[TopicPartition]) -> None:
         """At what the group committed, else where auto_offset_reset says as of now."""
-        committed = self._committed(partitions) if committed_known else {}
+        committed = self._committed(partitions)
         missing = [one for one in partitions if one not in committed]
         bounds = self._cluster.bounds(missing)
         for partition in partitions:
             place = committed.get(partition)
             if place is not None:
-                cursor = self._new_cursor(partition, place.offset)
+                cursor = self._turns.add(partition, place.offset)
                 cursor.committed = place.offset
                 continue
             start, end = bounds[partition].log_start_offset, bounds[partition].high_watermark
             # Partitions that a topic gained since the subscription are read from their start.
             is_new = partition.partition >= self._counts.get(partition.topic, partition.partition + 1)
             at_end = self._settings.auto_offset_reset == "latest" and not is_new
-            cursor = self._new_cursor(partition, end if at_end else start)
-            if self._group is not None and self._settings.auto_offset_reset == "none":
+            cursor = self._turns.add(partition, end if at_end else start)
+            if self._settings.auto_offset_reset == "none":
                 cursor.problem = OffsetOutOfRange(
                     *partition,
                     cursor.position,
@@ -240,12 +217,6 @@ class ClusterConsumption:
                     f"group {self._group!r} has committed nothing here and auto_offset_reset is 'none'; seek()"
                     " somewhere",
                 )
-
-    def _new_cursor(self, partition: TopicPartition, position: int) -> ClusterCursor:
-        log = PartitionNow(partial(self._cluster.bounds_of, *partition), partial(self._cluster.offset_at, *partition))
-        cursor = ClusterCursor(partition, log, position, self._deserializers, weakref.proxy(self))
-        self._cursors[partition] = cursor
-        return cursor
 
     def moved(self, cursor: ClusterCursor) -> None:
         """Have librdkafka fetch from the cursor's position on."""
@@ -269,6 +240,9 @@ class ClusterConsumption:
         with self._lock:
             change = self._library().pause if cursor.is_paused else self._library().resume
             change([Place(*cursor.partition)])
+
+    def refill(self, cursor: ClusterCursor) -> None:
+        """All that librdkafka gave was handed on already."""
 
     # --- the group ------------------------------------------------------------------------------------------------
 
@@ -320,11 +294,9 @@ class ClusterConsumption:
     def _drop(self, partitions: list[TopicPartition], *, set_aside: bool) -> None:
         self._unplaced = [one for one in self._unplaced if one not in partitions]
         for partition in partitions:
-            cursor = self._cursors.pop(partition, None)
+            cursor = self._turns.pop(partition)
             if cursor is None:
                 continue
-            if self._served is cursor:
-                self._served = None
             if cursor.position not in (cursor.committed, cursor.started_at):
                 self._lost.add(partition)
             if set_aside:
@@ -347,19 +319,16 @@ class ClusterConsumption:
                     return []
                 self._handles.check_usable()
                 if timeout_ms is None and not (self._topics or self._cursors):
-                    raise InvalidArgument(
-                        "this consumer reads nothing, so it would wait for ever; subscribe() to topics or assign()"
-                        " partitions first"
-                    )
+                    raise reads_nothing()
                 self._look_around()
                 # Joining a group takes a record along, if there is one: the others may be there, too.
                 ahead = sum(cursor.ahead for cursor in self._cursors.values())
                 if 0 < ahead < limit:
                     self._fetch(limit - ahead, 0.0)
-                records = self._take(limit)
+                records = self._turns.take(limit)
                 if not records and self._consumer is not None:
                     self._fetch(limit, pause_s)
-                    records = self._take(limit)
+                    records = self._turns.take(limit)
                 if not records and self._problem is not None:
                     problem, self._problem = self._problem, None
                     raise problem
@@ -378,29 +347,6 @@ class ClusterConsumption:
         records = self.next_records(1, None)
         return records[0] if records else None
 
-    def _take(self, limit: int) -> list[Record]:
-        """Up to `limit` of what librdkafka has given, beginning with the partition whose turn it is."""
-        turns = list(self._cursors.values())
-        taken: list[Record] = []
-        for step in range(len(turns)):
-            cursor = turns[(self._turn + step) % len(turns)]
-            if limit <= 0:
-                self._turn = (self._turn + step) % len(turns)
-                break
-            if cursor.is_paused or not (cursor.has_records() or cursor.problem is not None):
-                continue
-            try:
-                found = cursor.take(limit)
-            except FoldlogError:
-                if taken:
-                    break  # raised when it is its turn again
-                raise
-            if found:
-                self._served = cursor
-                taken.extend(found)
-                limit -= len(found)
-        return taken
-
     def _fetch(self, limit: int, timeout_s: float) -> None:
         """Take what librdkafka has, after waiting for a first message. Rebalances happen in here."""
         if self._consumer is None or not self._commits.is_idle(timeout_s):
@@ -416,7 +362,8 @@ class ClusterConsumption:
             if error is not None:
                 self._complaint(error, one, partition, cursor)
             elif cursor is not None:
-                cursor.give(record_of(one))
+                record = record_of(one)
+                cursor.give([record], record.offset + 1)
 
     def _complaint(
         self, error: KafkaError, message: Message[Any, Any], partition: TopicPartition, cursor: ClusterCursor | None
@@ -424,7 +371,7 @@ class ClusterConsumption:
         name = error.name()
         if name == "_PARTITION_EOF":
             if cursor is not None:
-                cursor.reached_end(message.offset() or 0)
+                cursor.give([], message.offset() or 0)
         elif name in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
             if cursor is not None:
                 bounds = self._cluster.bounds_of(*partition)
@@ -432,23 +379,19 @@ class ClusterConsumption:
                 cursor.problem = out_of_range(partition, cursor.fetched_to, start, end)
         elif name in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"):
             if self._topics:
-                self._cursors.pop(partition, None)  # who subscribed finds that the assignment has shrunk
-            elif self._cursors.pop(partition, None) is not None:
+                self._turns.pop(partition)  # who subscribed finds that the assignment has shrunk
+            elif self._turns.pop(partition) is not None:
                 self._problem = UnknownTopic(partition.topic)
         elif not error.retriable() and name not in _PASSING:
             where = Where(partition.topic or None, partition.partition if partition.topic else None, self._group)
             self._problem = self._handles.fault(self._handles.kafka_exception(error), where, self._trouble)
 
     def _look_around(self) -> None:
-        """What every poll looks after: commits that are due, and partitions that topics without a group gained."""
-        now_s = time.monotonic()
+        """What every poll looks after: what could not be placed, and commits that are due."""
         if self._unplaced:
             self._place_again()
-        if self._auto_commits and now_s >= self._next_commit_s and self._consumer is not None:
+        if self._auto_commits and time.monotonic() >= self._next_commit_s and self._consumer is not None:
             self.commit_handled()
-        if self._group is None and self._topics and now_s >= self._next_look_s:
-            self._next_look_s = now_s + self._handles.look_s
-            self._read_new_partitions()
 
     def _place_again(self) -> None:
         """Ask once more where to begin in what the group gave us; raises what keeps it from being known."""
@@ -462,20 +405,6 @@ class ClusterConsumption:
         else:
             self._assign_all()
 
-    def _read_new_partitions(self) -> None:
-        gained: list[TopicPartition] = []
-        for name, known in self._counts.items():
-            try:
-                count = self._cluster.partition_count(name)
-            except (UnknownTopic, BrokerUnreachable):
-                continue  # the one is told by librdkafka, the other passes
-            gained += [TopicPartition(name, number) for number in range(known, count)]
-        if gained:
-            self._add_cursors(gained)
-            for one in gained:
-                self._counts[one.topic] = max(self._counts[one.topic], one.partition + 1)
-            self._assign_all()
-
     # --- committing -----------------------------------------------------------------------------------------------
 
     def count_as_handled(self) -> None:
@@ -486,9 +415,7 @@ class ClusterConsumption:
                     cursor.handled = cursor.position
 
     def count_last_as_handled(self) -> None:
-        """A single record was, in a loop that takes one at a time."""
-        if self._served is not None:
-            self._served.handled = self._served.position
+        self._turns.count_last_as_handled()
 
     def commit_handled(self, in_callback: bool = False) -> None:
         """Commit what was dealt with, if this consumer commits by itself. What fails is tried again.
@@ -523,7 +450,6 @@ class ClusterConsumption:
 
     def commit_all(self, metadata: str) -> None:
         """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
-        self._check_group()
         with self._lock:
             places = {
                 one.partition: OffsetAndMetadata(one.position, one.leader_epoch, metadata)
@@ -534,17 +460,16 @@ class ClusterConsumption:
                 self._commit(places)
             lost, self._lost = self._lost, set()
         if lost:
-            raise not_assigned(lost, self._group or "")
+            raise not_assigned(lost, self._group)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Acknowledged by the group's coordinator on return."""
-        self._check_group()
         with self._lock:
             missing = [partition for partition in offsets if partition not in self._cursors]
             for partition in missing:
                 self._cluster.bounds_of(*partition)  # says what is wrong, if there is no such partition
             if missing:
-                raise not_assigned(missing, self._group or "")
+                raise not_assigned(missing, self._group)
             self._commit(offsets)
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -580,13 +505,12 @@ class ClusterConsumption:
                 cursor.handled = max(cursor.handled, place.offset)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        self._check_group()
         return self._committed([partition]).get(partition)
 
     def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         from confluent_kafka import TopicPartition as Place
 
-        if self._group is None or not partitions:
+        if not partitions:
             return {}
 
         def attempt(left_s: float) -> list[Place]:
@@ -598,10 +522,6 @@ class ClusterConsumption:
 
         found = self._handles.patiently(attempt, Where(group=self._group), self._trouble)
         return {TopicPartition(one.topic, one.partition): committed_in(one) for one in found if one.offset >= 0}
-
-    def _check_group(self) -> None:
-        if self._group is None:
-            raise InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
 
     # --- librdkafka's consumer ----------------------------------------------------------------------------------------
 
@@ -620,16 +540,14 @@ class ClusterConsumption:
     def _library_settings(self) -> dict[str, object]:
         given, settings = self._handles.url.properties, self._settings
         made: dict[str, object] = {
-            "group.id": self._group or READER_GROUP,
+            "group.id": self._group,
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",
             "auto.offset.reset": _RESETS[settings.auto_offset_reset],
             "on_commit": partial(_tell_if_failed, self._group),
+            "max.poll.interval.ms": settings.max_poll_interval_ms,
         }
-        if self._group is None:
-            return made
-        made["max.poll.interval.ms"] = settings.max_poll_interval_ms
         if settings.group_instance_id is not None:
             made["group.instance.id"] = settings.group_instance_id
         if not self._is_shared_out_by_brokers:  # there they set all of these
@@ -649,7 +567,7 @@ class ClusterConsumption:
 
 
 def _if_alive(
-    mine: weakref.ref[ClusterConsumption], what: str, consumer: LibraryConsumer, partitions: list[Any]
+    mine: weakref.ref[LibraryConsumption], what: str, consumer: LibraryConsumer, partitions: list[Any]
 ) -> None:
     """A callback that keeps no dropped consumer alive, and passes over one that leaves late, as its commit hung."""
     alive = mine()
@@ -657,32 +575,11 @@ def _if_alive(
         getattr(alive, what)(consumer, [TopicPartition(one.topic, one.partition) for one in partitions])
 
 
-def _tell_if_failed(group: str | None, error: KafkaError | None, _places: object) -> None:
+def _tell_if_failed(group: str, error: KafkaError | None, _places: object) -> None:
     """What librdkafka calls back with once a commit that nobody waits for was answered."""
     if error is not None:
         # Nothing is lost by it: whoever reads on from the older commit sees these records again.
         _log.warning("auto-commit of group %r failed in a rebalance: %s", group, error.str())
-
-
-class _Ending:
-    """What wakes a waiting poll: only its end, as librdkafka wakes it for records."""
-
-    def __init__(self) -> None:
-        self._over = Event()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it was closed meanwhile."""
-        return self._over.wait(timeout_s)
-
-    def ring(self) -> None:
-        """Resuming: librdkafka fetches again by itself."""
-
-    def close(self) -> None:
-        self._over.set()
 
 
 class BoundedCalls:
@@ -726,124 +623,3 @@ def _carry_out(future: Future[Done], call: Callable[[], Done]) -> None:
         future.set_exception(error)
     else:
         future.set_result(done)
-
-
-class Mover(Protocol):
-    """What moves librdkafka along with a cursor."""
-
-    def moved(self, cursor: ClusterCursor) -> None:
-        """Fetch from `cursor.position` on."""
-        ...
-
-    def paused(self, cursor: ClusterCursor) -> None:
-        """Fetch nothing, or again, as `cursor.is_paused` says."""
-        ...
-
-
-class PartitionNow:
-    """A partition as it is at the moment of each question: every one is asked of the cluster."""
-
-    def __init__(self, bounds: Callable[[], PartitionOffsets], at_time: Callable[[int], int | None]) -> None:
-        self._bounds = bounds
-        self._at_time = at_time
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._bounds().log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._bounds().high_watermark
-
-    def acknowledged_end(self) -> int:
-        return self.high_watermark
-
-    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        found = self._at_time(timestamp_ms)
-        return None if found is None else (found, timestamp_ms)
-
-
-class ClusterCursor:
-    """Reads one partition forward. Belongs to its consumer's thread; `position` and `handled` are as in `Cursor`."""
-
-    def __init__(
-        self,
-        partition: TopicPartition,
-        log: PartitionNow,
-        position: int,
-        deserializers: tuple[Deserializer | None, Deserializer | None],
-        mover: Mover,
-    ) -> None:
-        self.partition = partition
-        self.log = log
-        self.committed = -1
-        self.started_at = position
-        self.leader_epoch = -1
-        self.problem: FoldlogError | None = None
-        self._of_key, self._of_value = deserializers
-        self._mover = mover
-        self._is_paused = False
-        self.position = position
-        self.handled = position
-        self.fetched_to = position
-        self._ahead: deque[Record] = deque()
-
-    def seek(self, offset: int) -> None:
-        """Go on from `offset`. What was handed out before counts as dealt with no further than that."""
-        self.position = self.handled = self.fetched_to = offset
-        self._ahead.clear()
-        self.problem = None
-        self._mover.moved(self)
-
-    @property
-    def is_paused(self) -> bool:
-        return self._is_paused
-
-    @is_paused.setter
-    def is_paused(self, is_paused: bool) -> None:
-        if is_paused != self._is_paused:
-            self._is_paused = is_paused
-            self._mover.paused(self)
-
-    def known_position(self) -> int:
-        """`position`, or what keeps it from being known."""
-        if self.problem is not None:
-            raise self.problem
-        return self.position
-
-    def lag(self) -> int:
-        """How many offsets lie between here and the end."""
-        return max(0, self.log.high_watermark - self.position)
-
-    def give(self, record: Record) -> None:
-        """What librdkafka fetched next."""
-        self._ahead.append(record)
-        self.fetched_to = record.offset + 1
-        self.leader_epoch = record.leader_epoch
-
-    def reached_end(self, offset: int) -> None:
-        """Nothing stands before `offset` but what was given already: gaps and control records are no lag."""
-        self.fetched_to = max(self.fetched_to, offset)
-        if not self._ahead and self.problem is None:
-            self.position = self.fetched_to
-
-    @property
-    def ahead(self) -> int:
-        """How many records are there to be taken."""
-        return 0 if self._is_paused else len(self._ahead)
-
-    def has_records(self) -> bool:
-        return self.ahead > 0
-
-    def take(self, limit: int) -> list[Record]:
-        """Up to `limit` of what is there."""
-        if self.problem is not None:
-            raise self.problem
-        ahead = self._ahead
-        taken = [ahead[index] for index in range(min(limit, len(ahead)))]
-        if self._of_key is not None or self._of_value is not None:
-            taken = deserialized(taken, self._of_key, self._of_value)
-        for _ in taken:
-            ahead.popleft()
-        self.position = ahead[0].offset if ahead else self.fetched_to
-        return taken

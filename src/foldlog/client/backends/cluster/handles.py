@@ -1,4 +1,4 @@
-"""The way to one cluster: librdkafka's producers and consumers, set up, and our own connections for everything else.
+"""The way to one cluster: librdkafka's producers and members of groups, and our own connections for everything else.
 
 confluent-kafka is imported here when a cluster is first asked for, and nowhere else in the library. What was made
 before a fork cannot be used in the child: librdkafka's threads stay with the parent.
@@ -37,7 +37,7 @@ _PAUSE_MAX_S: Final = 1.0
 """Between two tries, and longer each time: Kafka's retry.backoff.ms and retry.backoff.max.ms."""
 
 READER_GROUP: Final = "foldlog-reader"
-"""What consumers without a group say, as librdkafka wants one: nothing is asked of it, and nothing committed."""
+"""What librdkafka wants a consumer to have, also one that only tells of topics. Nothing is asked of that group."""
 
 _DEFAULTS: Final[Mapping[str, object]] = {
     "client.id": CLIENT_ID,
@@ -85,7 +85,8 @@ class Trouble:
 
 
 class LibraryTopics:
-    """What librdkafka itself tells of topics, for logins that only it has: as much as producers and consumers need.
+    """What librdkafka itself tells of topics, for logins that only it has: as much as producers and members of groups
+    need.
 
     Any thread; a consumer of librdkafka's lets in one at a time.
     """
@@ -186,16 +187,30 @@ class Handles:
         with self._wire.lent() as links:
             yield links
 
+    def check_wire(self) -> None:
+        """InvalidConfig where a consumer without a group cannot read: it does so over our own connections alone."""
+        if self.by_library is None:
+            return
+        try:
+            with self.wire():
+                pass
+        except InvalidConfig as error:
+            raise InvalidConfig(
+                f"a consumer without a group reads over foldlog's own connections, which cannot be made so: {error};"
+                " give it a group, group='name', and librdkafka reads for it"
+            ) from error
+
     def is_cut_off(self, trouble: Trouble) -> bool:
         """Whether nobody answers, where connections have complained of it: librdkafka does not tell that it is over, so
         the cluster is asked."""
         if trouble.is_all_down:
-            if not self._is_answered():
+            if not self.is_answered():
                 return True
             trouble.is_all_down = False
         return False
 
-    def _is_answered(self) -> bool:
+    def is_answered(self) -> bool:
+        """Whether a broker answers, soon."""
         if self.by_library is None:
             return self._wire.is_answered(_TRY_MS)
         try:

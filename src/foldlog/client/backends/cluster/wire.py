@@ -1,4 +1,4 @@
-"""Our own connections to the cluster, for all but the records of producers and consumers."""
+"""Our own connections to the cluster, for all but the records of producers and of members of groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wire_properties(url: KafkaUrl) -> ClusterProperties:
 
 def speaks_wire(url: KafkaUrl) -> bool:
     """Whether our connections can be made as librdkafka's are: they know every way to log in but GSSAPI, and not every
-    way to say whom to trust. Without them there are producers and consumers."""
+    way to say whom to trust. Without them there are producers, and consumers with a group."""
     try:
         wire_properties(url)
     except OnlyLibrdkafka:
