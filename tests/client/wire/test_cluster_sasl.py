@@ -182,10 +182,10 @@ def test_a_broker_at_which_nobody_logs_in_is_told(kafka_broker: KafkaBroker) -> 
         Cluster.open(kafka_broker, SCRAM)
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_who_does_not_log_in_where_one_must_is_told_after_the_search(simulated: SimulatedCluster) -> None:
-    impatient = {**QUICK, "default.api.timeout.ms": "400"}
     with pytest.raises(BrokerUnreachable, match=r"; set security\.protocol=SASL_PLAINTEXT instead of PLAINTEXT, sasl"):
-        Cluster.open(simulated.address(), impatient)
+        Cluster.open(simulated.address(), QUICK)
 
 
 def test_a_broker_that_does_not_know_the_password_itself_is_not_talked_to(
