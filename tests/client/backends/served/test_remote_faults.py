@@ -135,14 +135,15 @@ def test_who_never_answers_is_given_up(path: str, proxied: tuple[foldlog.Log, Cu
 def test_who_is_silent_is_given_up(
     path: str, proxied: tuple[foldlog.Log, CuttingProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_produce, "_ANSWER_S", 2.0)  # longer than any sync of a few bytes takes
     writer, proxy = proxied
     writer.create_topic("orders")
     with foldlog.open(path) as remote:
-        remote.append("orders", "0")
-        proxy.is_mute = True
-        with pytest.raises(WriterUnreachable, match="no answer in"):
-            remote.append("orders", "1")
+        with monkeypatch.context() as impatient:
+            impatient.setattr(remote_produce, "_ANSWER_S", 2.0)  # longer than any sync of a few bytes takes
+            remote.append("orders", "0")
+            proxy.is_mute = True
+            with pytest.raises(WriterUnreachable, match="no answer in"):
+                remote.append("orders", "1")
         proxy.is_mute = False
         placed = remote.append("orders", "2")
         assert [record.value for record in remote.read("orders", start=placed.offset)] == [b"2"]
