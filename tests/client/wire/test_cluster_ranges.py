@@ -122,9 +122,7 @@ def test_every_partition_is_read_whole_and_in_its_order(
     assert found.values == everything()
 
 
-def test_a_leader_that_says_nothing_holds_up_its_own_partitions_only(
-    simulated: SimulatedCluster, clock: Clock
-) -> None:
+def test_a_leader_that_says_nothing_holds_up_its_own_partitions_only(simulated: SimulatedCluster, clock: Clock) -> None:
     """Node 1 is silent. All that the others lead is read meanwhile; then node 2 leads for it."""
 
     def interfere(node: int, request: Request) -> Mishap | None:
