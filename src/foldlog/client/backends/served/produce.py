@@ -113,8 +113,8 @@ class ProduceLink:
             try:
                 while (sent := self._take(connection)) is not None:
                     self._put_on_wire(connection, sent)
-            except (OSError, MalformedBytes):
-                self._lose(connection)
+            except (OSError, MalformedBytes) as error:
+                self._cannot_send(connection, error)
             finally:
                 self._sending.release()
 
@@ -155,13 +155,21 @@ class ProduceLink:
             partition.is_ready = True
             self._ready.append(partition)
 
-    def _lose(self, connection: Connection | None) -> None:
-        """Nothing goes over it any more; the thread notices, and looks for another."""
+    def _cannot_send(self, connection: Connection, error: OSError | MalformedBytes) -> None:
+        """Nothing goes over it any more. Who has closed it may have answered before, and that is still to be heard: a
+        log that was closed since no longer knows the older ones of the batches it would be sent again."""
         with self._lock:
             if self._connection is connection:
                 self._connection = None
-        if connection is not None:
-            connection.close()
+        if not isinstance(error, ConnectionError):
+            connection.close()  # nobody has closed it there, so nothing else would end it
+
+    def _lose(self, connection: Connection) -> None:
+        """It has ended; the thread looks for another."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+        connection.close()
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
@@ -191,7 +199,7 @@ class ProduceLink:
         return False
 
     def _use(self, connection: Connection) -> bool:
-        """Send again what is unanswered; whether the connection lived through it."""
+        """Send again what is unanswered; whether there are answers to be heard."""
         self._version = connection.version_of(ProduceRequest)
         with self._sending:
             with self._lock:
@@ -199,10 +207,9 @@ class ProduceLink:
             try:
                 for sent in again:
                     self._put_on_wire(connection, sent)
-            except (OSError, MalformedBytes):
-                connection.close()
-                self._count_loss(connection)
-                return False
+            except (OSError, MalformedBytes) as error:
+                self._cannot_send(connection, error)
+                return True
             with self._lock:
                 if self._refusal is not None:
                     connection.close()
