@@ -4,7 +4,6 @@ with clusters that does not depend on how busy the machine is."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from itertools import count
 from types import SimpleNamespace
@@ -79,5 +78,5 @@ def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that has a minute, as by default, is over after a few tries: each has all the time it needs, and what is
     told in the end is what the last of them met."""
     looks = count()
-    clock = SimpleNamespace(monotonic=lambda: float(TRIES_S * next(looks)), sleep=time.sleep)
+    clock = SimpleNamespace(monotonic=lambda: float(TRIES_S * next(looks)), sleep=threading.Event().wait)
     monkeypatch.setattr("foldlog.client.wire.retries.time", clock)
