@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 import foldlog
 from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import backend_of
+from foldlog.demo.crew import free_port
 from foldlog.errors import AddressUnavailable, DirectoryLocked, FoldlogError, InvalidArgument, InvalidConfig, ReadOnly
 from foldlog.server.embedded import EmbeddedServer
 
@@ -49,13 +50,14 @@ def test_without_listening_there_is_no_address_and_no_thread() -> None:
 
 
 def test_closing_ends_the_listening(tmp_path: Path) -> None:
-    log = foldlog.open(tmp_path / "data", listen=True)
-    address = address_of(log)
+    address = ("127.0.0.1", free_port())
+    log = foldlog.open(tmp_path / "data", listen=f"127.0.0.1:{address[1]}")
+    assert address_of(log) == address
     socket.create_connection(address).close()
     log.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
-    foldlog.open(tmp_path / "data", listen=f"{address[0]}:{address[1]}").close()
+    foldlog.open(tmp_path / "data", listen=f"127.0.0.1:{address[1]}").close()
 
 
 def test_several_addresses_are_listened_on() -> None:
