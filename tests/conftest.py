@@ -30,9 +30,11 @@ _SESSION_TESTS = "session_tests"
 
 
 def pytest_configure() -> None:
-    # A shell starts what it puts in the background with Ctrl-C ignored, and children inherit that: tests press it.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts what it puts in the background with Ctrl-C ignored, and nohup ignores hangups; children inherit
+    # that, and tests send both.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(optionalhook=True)

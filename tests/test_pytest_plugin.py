@@ -7,6 +7,8 @@ runs the same way. Plugins are not loaded by their entry points there: what is i
 from __future__ import annotations
 
 import re
+import socket
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
@@ -14,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from foldlog.testing import KafkaBroker
 
 pytest_plugins = ["pytester"]
 
@@ -248,6 +252,20 @@ def test_a_broker_comes_back_where_it_was_with_what_it_had(pytester: pytest.Pyte
             assert kafka_broker.log.offsets("t") == {0: (0, 2)}
     """)
     run().assert_outcomes(passed=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets two sockets have the port")
+def test_nobody_else_is_given_the_port_of_a_broker_that_is_away() -> None:
+    with KafkaBroker.launch() as broker:
+        broker.stop()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((broker.host, broker.port))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((broker.host, broker.port))
+        broker.start()
+        socket.create_connection((broker.host, broker.port)).close()
+    assert broker._kept is not None
+    assert broker._kept.fileno() == -1, "it is let go of in the end"
 
 
 def test_an_embedded_log_is_in_a_directory_of_its_own(pytester: pytest.Pytester, run: Run) -> None:

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,8 @@ RECORDS = 1300
 """More than the largest offset that the help of a place shows."""
 ENDLESS_S = 0.1
 """What waits for more records is interrupted after so long."""
-AGAIN_S = 1.0
+AGAIN_S = 5.0
+"""And again, as the first may be lost: late enough not to meet what is already leaving."""
 
 VALUES = {
     "--bootstrap-server": None,  # these two are the places themselves
@@ -187,8 +187,7 @@ class Trial:
         words = [word.format(directory=directory) for word in self._case.words]
         self._capsys.readouterr()
         line = [*self._case.name.split(), *words, *more, *place]
-        with interrupted() if {"tail", "--follow"} & set(line) else nullcontext():
-            code = main(line)
+        code = interrupted(line) if {"tail", "--follow"} & set(line) else main(line)
         return code, self._capsys.readouterr().err
 
     def is_told(self, place: Sequence[str], more: Sequence[str]) -> bool:
@@ -206,14 +205,19 @@ def names(one: Option, other: Option) -> bool:
     return bool(set(re.findall(r"--?[A-Za-z][a-z-]*", one.help or "")) & set(other.opts))
 
 
-@contextmanager
-def interrupted() -> Iterator[None]:
-    """Ctrl-C for what waits for more. The timer is borrowed from who bounds the tests."""
+def interrupted(line: Sequence[str]) -> int:
+    """The command, with Ctrl-C for what waits for more; its exit code. The timer is borrowed from who bounds the
+    tests."""
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
     # Again and again: an interrupt that comes in a destructor is printed and forgotten.
     timer = signal.setitimer(signal.ITIMER_REAL, ENDLESS_S, AGAIN_S)
     try:
-        yield
+        try:
+            return main(line)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        return INTERRUPTED  # it came when the command had just ended
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)

@@ -114,9 +114,10 @@ def test_what_was_written_when_it_is_asked_to_leave_is_answered(tmp_path: Path) 
 def test_a_signal_to_the_process_and_its_group_asks_once(tmp_path: Path) -> None:
     """`timeout` sends two at once; taken for impatience, the second would end the broker half-way."""
     with serving(str(tmp_path), *ANY_PORT, "--create", "orders") as broker:
-        broker.process.send_signal(signal.SIGTERM)
-        broker.process.send_signal(signal.SIGTERM)
-        assert broker.end(signal.SIGINT) == 0
+        broker.process.send_signal(signal.SIGSTOP)  # so that all are there when it looks, whatever holds us up
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            broker.process.send_signal(number)
+        assert broker.end(signal.SIGCONT) == 0
     assert broker.errors[-1].endswith(" is closed")
 
 

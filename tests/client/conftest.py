@@ -1,9 +1,12 @@
-"""A log in memory, on a clock that the test owns, with nothing in the background; and syncs that can be held."""
+"""A log in memory, on a clock that the test owns, with nothing in the background; syncs that can be held; and patience
+with clusters that does not depend on how busy the machine is."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,3 +67,16 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(MemoryFile, "sync", sync)
     yield gate
     gate.open()
+
+
+TRIES_S = 10
+"""How long every look at the clock takes between two tries: after six of them a minute is over."""
+
+
+@pytest.fixture
+def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that has a minute, as by default, is over after a few tries: each has all the time it needs, and what is
+    told in the end is what the last of them met."""
+    looks = count()
+    clock = SimpleNamespace(monotonic=lambda: float(TRIES_S * next(looks)), sleep=threading.Event().wait)
+    monkeypatch.setattr("foldlog.client.wire.retries.time", clock)

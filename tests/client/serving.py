@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,12 +23,11 @@ say("closed")
 
 
 def wait_until(is_so: Callable[[], bool], step: Callable[[], object]) -> None:
-    """Take steps, each of which waits for a moment by itself, until it is so."""
-    for _ in range(2000):
-        if is_so():
-            return
+    """Take steps until it is so."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, "it never came to be so"
         step()
-    raise AssertionError("it never came to be so")
 
 
 class CuttingProxy:

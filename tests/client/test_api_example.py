@@ -41,7 +41,14 @@ def test_the_example_runs(tmp_path: Path) -> None:
         assert read[0] == 14
         tail = log.read("orders", 0, start="end", follow=True)
         tailed: list[bytes | None] = []
-        tailing = threading.Thread(target=lambda: tailed.extend(record.value for record in tail))
+        has_read = threading.Event()
+
+        def follow() -> None:
+            for record in tail:
+                tailed.append(record.value)
+                has_read.set()
+
+        tailing = threading.Thread(target=follow)
         log.append("orders", b"written from now on", partition=0)
         tailing.start()
         table = log.read_arrow("orders", start={0: 14}, columns=["offset", "key", "value", "timestamp"])
@@ -52,5 +59,6 @@ def test_the_example_runs(tmp_path: Path) -> None:
         assert log.offsets_at("orders", timestamp_ms=now_ms)[0] == 0
         log.compact("orders")
         log.enforce_retention()
+        assert has_read.wait(WAIT_S)  # before the log is closed, which ends it
     tailing.join(WAIT_S)
     assert tailed[0] == b"written from now on"

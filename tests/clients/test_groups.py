@@ -138,7 +138,7 @@ def test_the_work_of_a_member_that_vanishes_is_done_by_the_others_until_it_is_ba
         proxy.towards(server.addresses[0])
         far = type(client)(proxy.address)
         vanishing = far.member(wide, group, session_timeout_ms=1000)
-        staying = client.member(wide, group, session_timeout_ms=1000)
+        staying = client.member(wide, group)
         settle([vanishing, staying], wide)
         proxy.vanish()
         work = Work(log, wide)

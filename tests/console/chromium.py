@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -88,6 +89,16 @@ def page_of(browser: Browser, url: str, **options: Any) -> Iterator[tuple[Page, 
         witness.check()
 
 
+def stop_clock(page: Page) -> None:
+    """Let the page's timers wait for `page.clock.run_for` or `resume`: its time no longer goes by while a test looks.
+
+    On a page of the test's own: nothing gives the page its real clock back.
+    """
+    now = datetime.now(UTC)
+    page.clock.install(time=now)
+    page.clock.pause_at(now + timedelta(hours=1))
+
+
 class StripOnPage:
     """One partition as the page shows it. Cells are on a canvas: where an offset is, the track's own numbers say."""
 
@@ -127,10 +138,11 @@ class StripOnPage:
 
     def drag(self, group: str, to_offset: int) -> None:
         """Pull a group's flag with the mouse until its stem is at an offset, and let go there."""
-        box = self.flag(group).bounding_box()
+        flag = self.flag(group)
+        flag.hover()  # waits until it stands still: it glides back for a frame after a question that was left
+        box = flag.bounding_box()
         assert box is not None
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        self.page.mouse.move(x, y)
+        y = box["y"] + box["height"] / 2
         self.page.mouse.down()
         target, _ = self.middle_of(to_offset)
         self.page.mouse.move(target, y, steps=4)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from console.chromium import stop_clock
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -96,7 +98,7 @@ def test_a_page_that_nobody_sees_gives_its_connection_back(open_page: OpenPage) 
     page = open_page("#/topics", viewport={"width": 900, "height": 500})
     pulse = page.locator("#pulse")
     expect(pulse).to_have_text("live")
-    page.clock.install()
+    stop_clock(page)
     look_away(page, True)
     page.clock.run_for(19_000)
     expect(pulse).to_have_text("live")

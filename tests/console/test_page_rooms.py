@@ -89,7 +89,7 @@ def test_topics_and_groups_are_listed_and_lead_to_their_pages(open_page: OpenPag
     page = open_page("#/topics")
     expect(page.get_by_role("row").filter(has_text="orders")).to_contain_text("1 h")
     page.get_by_role("link", name="Groups").click()
-    row = page.get_by_role("row").filter(has_text="warehouse")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="warehouse", exact=True))
     expect(row).to_contain_text("Empty")
     row.get_by_role("link", name="warehouse").click()
     expect(page.get_by_role("row").filter(has_text="orders / 0")).to_contain_text("6")

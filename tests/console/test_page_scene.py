@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import expect
 
 import foldlog
-from console.chromium import WAIT_MS, page_of
+from console.chromium import WAIT_MS, page_of, stop_clock
 from console.conftest import served_log
 from foldlog.server.console.scene import SCENE_TOPIC, Queue, SceneLog, group_of
 
@@ -130,8 +130,12 @@ def test_after_a_crash_the_log_gives_the_record_again_and_the_queue_does_not(sce
     expect(scene.lane["queue"].locator("li.lost")).to_have_count(1)
 
 
-def test_it_plays_by_itself_and_can_be_paused(scene: SceneOnPage) -> None:
-    scene.page.keyboard.press("p")
+def test_it_plays_by_itself_and_can_be_paused(open_page: OpenPage) -> None:
+    page = open_page("#/scene", viewport={"width": 1160, "height": 640})
+    scene = SceneOnPage(page)
+    scene.begin()
+    stop_clock(page)
+    page.keyboard.press("p")
     expect(scene.button("Pause")).to_be_visible()
     scene.until_step(1)
     scene.button("Pause").click()
@@ -140,10 +144,14 @@ def test_it_plays_by_itself_and_can_be_paused(scene: SceneOnPage) -> None:
     scene.until_step(2)
     scene.button("Play").click()
     scene.until_step(3)
+    count = page.locator(".scene-count")
+    while count.inner_text() == f"3 / {STEPS}":
+        page.clock.run_for(500)  # a step lasts longer than that
     scene.until_step(4)
     scene.append("lamp")
-    expect(scene.page.locator(".scene-count")).to_have_text("by hand")
+    expect(count).to_have_text("by hand")
     expect(scene.button("Play again")).to_be_visible()
+    scene.begin()
 
 
 def test_the_code_beside_it_is_what_the_broker_runs(scene: SceneOnPage) -> None:
@@ -199,14 +207,18 @@ def test_a_phone_shows_it_whole_and_takes_its_steps(open_page: OpenPage) -> None
     scene.begin()
 
 
-def test_nothing_of_it_is_fetched_before_it_is_opened(open_page: OpenPage) -> None:
-    page = open_page("#/health", color_scheme="dark")
-    expect(page.locator(".notice")).to_be_visible()
-    names = "performance.getEntriesByType('resource').map((one) => one.name).filter((name) => name.includes('scene'))"
-    assert page.evaluate(names) == []
-    page.get_by_role("link", name="Log or queue?").click()
-    SceneOnPage(page)
-    assert len(page.evaluate(names)) >= 4
+def test_nothing_of_it_is_fetched_before_it_is_opened(browser: Browser, served: Served) -> None:
+    asked: list[str] = []
+    with page_of(browser, served.url) as (page, _):
+        page.on("request", lambda request: asked.append(request.url))
+        stop_clock(page)  # a moment after the first room all the others are fetched
+        page.goto("/#/health")
+        expect(page.locator(".notice")).to_be_visible()
+        assert [url for url in asked if "health" in url], "what is fetched is seen"
+        assert [url for url in asked if "scene" in url] == []
+        page.get_by_role("link", name="Log or queue?").click()
+        SceneOnPage(page)
+        assert len([url for url in asked if "scene" in url]) >= 4
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,30 @@ def test_a_writer_that_is_resumed_goes_on_where_it_was(log: foldlog.Log, writer:
     wait_until(lambda: writer.acknowledged > before, "more payments")
     writer.pause()
     assert sorted(read_whole_log(Path(log.path)).numbers) == list(range(writer.acknowledged))
+
+
+def test_a_writer_that_is_resumed_while_it_comes_to_rest_does_not_pass_for_resting(
+    log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ResumedBefore(Event):
+        def __init__(self, writer: Writer) -> None:
+            super().__init__()
+            self._writer = writer
+
+        def set(self) -> None:
+            self._writer.resume()
+            super().set()
+
+    def thread(target: Any, **settings: Any) -> Thread:
+        target.__self__._is_idle = ResumedBefore(target.__self__)
+        return Thread(target=target, **settings)
+
+    monkeypatch.setattr("foldlog.demo.writer.Thread", thread)
+    assert log.bootstrap is not None
+    made = Writer(log.bootstrap, rate=1000)
+    wait_until(lambda: made.acknowledged > 0, "the first payments")
+    assert not made._is_idle.is_set()
+    made.stop()
 
 
 @pytest.mark.parametrize("package", ["confluent-kafka", "kafka-python"])

@@ -318,14 +318,15 @@ def test_others_are_answered_while_somebody_waits_for_a_sync(disk: FailingDisk) 
 def test_a_sync_that_takes_too_long_is_told_and_does_not_hang_the_client(
     disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syncs, "SYNC_WAIT_MS", 20)
-    monkeypatch.setattr(fetching, "SYNC_WAIT_MS", 20)
     client = disk.connect()
     acknowledged(client, b"one")
     disk.files.fault = Fault(disk.wait_at_sync)
-    assert listed(client.ask(list_offsets(LATEST), 7)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-    only = client.ask(fetch(0, max_wait_ms=0), 11).responses[0].partitions[0]
-    assert (only.error_code, only.records or b"") == (0, b"")
+    with monkeypatch.context() as impatient:
+        for module in (syncs, fetching):
+            impatient.setattr(module, "SYNC_WAIT_MS", 20)
+        assert listed(client.ask(list_offsets(LATEST), 7)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        only = client.ask(fetch(0, max_wait_ms=0), 11).responses[0].partitions[0]
+        assert (only.error_code, only.records or b"") == (0, b"")
     disk.gate.set()
     assert listed(client.ask(list_offsets(LATEST), 7)) == (0, 1)
 

@@ -53,7 +53,10 @@ class LeaveSignals:
         self._heard.put(None)
 
     def _listen(self) -> None:
-        self._heard.put(signal.Signals(signal.sigwait(self._signals)))
+        first = signal.Signals(signal.sigwait(self._signals))
+        while signal.sigpending() & self._signals:
+            signal.sigwait(self._signals)  # came with the first, however late this thread gets to see them
+        self._heard.put(first)
         asked_ms = self._clock.monotonic_ms()
         while True:
             number = signal.sigwait(self._signals)

@@ -77,6 +77,7 @@ class Writer:
                     if not self._may_write.is_set():
                         self._is_idle.set()
                         self._may_write.wait()
+                        self._is_idle.clear()  # here as well: `resume` may have come just before it was set
                         continue
                     now_ms = self._clock.now_ms()
                     events = [self._stream.next(now_ms) for _ in range(self._per_tick)]

@@ -6,6 +6,7 @@ Importing this imports nothing of the broker: pytest loads the plugin in every r
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Self
 from foldlog.errors import LogClosed
 
 if TYPE_CHECKING:
+    import socket
+
     from foldlog.broker.topics.catalog import Topic
     from foldlog.client.log import Log
     from foldlog.files.base import Files
@@ -40,6 +43,7 @@ class KafkaBroker(str):
 
     host: str
     port: int
+    _kept: socket.socket | None
     _opening: _Opening
     _log: Log | None
     _is_over: bool
@@ -50,10 +54,17 @@ class KafkaBroker(str):
     ) -> KafkaBroker:
         """Start a broker on a free port, with Kafka's names for its settings, in memory or in a directory."""
         opening = _Opening(os.fspath(path), settings or {})
-        log = opening.open(port=0)
+        kept = _kept_port()
+        try:
+            log = opening.open(port=0 if kept is None else kept.getsockname()[1])
+        except BaseException:
+            if kept is not None:
+                kept.close()
+            raise
         broker = cls(log.bootstrap)
         broker.host, _, port = broker.rpartition(":")
         broker.port = int(port)
+        broker._kept = kept
         broker._opening = opening
         broker._log = log
         broker._is_over = False
@@ -105,6 +116,21 @@ class KafkaBroker(str):
     ) -> None:
         self._is_over = True
         self.stop()
+        if self._kept is not None:
+            self._kept.close()
+
+
+def _kept_port() -> socket.socket | None:
+    """A free port that nobody else is given while the broker is away, where the system lets two sockets have one of
+    which only the second listens; None elsewhere. Who connects to this one alone is refused."""
+    if sys.platform != "linux":
+        return None
+    import socket
+
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind((_HOST, 0))
+    return kept
 
 
 class _Opening:

@@ -35,6 +35,8 @@ from foldlog.wire.messages import offset_for_leader_epoch as oe
 from foldlog.wire.messages import produce as pr
 from foldlog.wire.schema import ZERO_UUID, Request, Response
 
+WAIT_S = 30.0
+
 
 class Door(Protocol):
     """What a connection comes through before requests are looked at."""
@@ -131,9 +133,14 @@ class SimulatedCluster:
         self._changing = threading.RLock()
         self._next_producer_id = 1000
         self._connections: list[socket.socket] = []
+        self._serving: list[threading.Thread] = []
         self._listeners = {node: socket.create_server(("127.0.0.1", 0)) for node in range(1, nodes + 1)}
-        for node, listener in self._listeners.items():
-            threading.Thread(target=self._accept, args=(node, listener), daemon=True).start()
+        self._accepting = {
+            node: threading.Thread(target=self._accept, args=(node, listener), daemon=True)
+            for node, listener in self._listeners.items()
+        }
+        for thread in self._accepting.values():
+            thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -141,10 +148,13 @@ class SimulatedCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in (*self._listeners.values(), *self._connections):
+        for node in self._listeners:
+            self.stop(node)
+        for connection in self._connections:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._serving:
+            thread.join(WAIT_S)  # each closes its own
 
     def address(self, node: int = 1) -> str:
         host, port = self._listeners[node].getsockname()
@@ -154,6 +164,8 @@ class SimulatedCluster:
         """The node listens no more; its connections stay."""
         with suppress(OSError):
             self._listeners[node].shutdown(socket.SHUT_RDWR)
+        # Before it is closed: else its thread may be about to accept, and the next socket of that number is another's.
+        self._accepting[node].join(WAIT_S)
         self._listeners[node].close()
 
     def refuse(self, node: int) -> None:
@@ -180,7 +192,8 @@ class SimulatedCluster:
                 connection, _ = listener.accept()
                 self.connections_made += 1
                 self._connections.append(connection)
-                threading.Thread(target=self._serve, args=(node, connection), daemon=True).start()
+                self._serving.append(threading.Thread(target=self._serve, args=(node, connection), daemon=True))
+                self._serving[-1].start()
 
     def _serve(self, node: int, connection: socket.socket) -> None:
         door = None if self.door is None else self.door()

@@ -45,9 +45,6 @@ from foldlog.wire.schema import Request, Response
 PATIENT = {"retry.backoff.ms": "1", "retry.backoff.max.ms": "2", "fetch.max.wait.ms": "1"}
 """Waits as long as Kafka's clients do, in small steps."""
 
-IMPATIENT = {**PATIENT, "default.api.timeout.ms": "400"}
-"""For what never comes right."""
-
 RECORDS = 12
 
 
@@ -74,10 +71,13 @@ def offsets_read(cluster: Cluster, stop: int = RECORDS) -> list[int]:
     return [record.offset for record in read(cluster, "orders", 0, stop)]
 
 
-def refusing_address() -> str:
-    """Nobody listens there: the port was free a moment ago, and is not given out again so soon."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+@pytest.fixture
+def refusing() -> Iterator[list[str]]:
+    """Two addresses at which nobody listens, and whose ports nobody else is given."""
+    with socket.socket() as one, socket.socket() as other:
+        for kept in (one, other):
+            kept.bind(("127.0.0.1", 0))
+        yield [f"127.0.0.1:{kept.getsockname()[1]}" for kept in (one, other)]
 
 
 def once(kind: type[Request], happens: Response | Mishap | bytes, times: int = 1) -> Interference:
@@ -107,10 +107,11 @@ def fetch_answer(
 # --- finding a broker -------------------------------------------------------------------------------------------------
 
 
-def test_where_nobody_listens_the_addresses_are_named_and_what_to_check() -> None:
-    one, other = refusing_address(), refusing_address()
+@pytest.mark.usefixtures("few_tries")
+def test_where_nobody_listens_the_addresses_are_named_and_what_to_check(refusing: list[str]) -> None:
+    one, other = refusing
     with pytest.raises(BrokerUnreachable) as refused:
-        Cluster.open(f"{one},{other}", IMPATIENT)
+        Cluster.open(f"{one},{other}", PATIENT)
     assert refused.value.addresses == [one, other]
     assert str(refused.value).startswith(
         f"no answer from the Kafka cluster at {one}, {other}: {one}: Connection refused"
@@ -130,13 +131,16 @@ def test_brokers_that_answered_somebody_before_are_waited_for_as_long_as_any_cal
     assert simulated.count("MetadataRequest") > 10
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_host_that_cannot_exist_is_told() -> None:
     with pytest.raises(BrokerUnreachable, match=r"kafka\.\.example:9092: "):
-        Cluster.open("kafka..example:9092", IMPATIENT)
+        Cluster.open("kafka..example:9092", PATIENT)
 
 
-def test_addresses_are_tried_in_turn(simulated: SimulatedCluster, orders: SimulatedPartition) -> None:
-    with Cluster.open(f"{refusing_address()},{simulated.address(2)}", PATIENT) as cluster:
+def test_addresses_are_tried_in_turn(
+    simulated: SimulatedCluster, orders: SimulatedPartition, refusing: list[str]
+) -> None:
+    with Cluster.open(f"{refusing[0]},{simulated.address(2)}", PATIENT) as cluster:
         assert offsets_read(cluster) == list(range(RECORDS))
 
 
@@ -146,7 +150,7 @@ def test_a_broker_that_accepts_and_never_answers_is_given_up() -> None:
         with pytest.raises(
             BrokerUnreachable, match=rf"{address}: it did not answer within (request|default\.api)\.timeout"
         ):
-            Cluster.open(address, {**IMPATIENT, "request.timeout.ms": "30"})
+            Cluster.open(address, {**PATIENT, "default.api.timeout.ms": "400", "request.timeout.ms": "30"})
 
 
 NO_BROKER = "no Kafka broker answers so"
@@ -175,6 +179,7 @@ def test_something_that_is_no_broker_is_told_in_a_sentence(garbage: bytes, said:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_leader_that_cannot_be_reached_is_named_with_the_hint_at_what_brokers_advertise(
     simulated: SimulatedCluster, orders: SimulatedPartition
 ) -> None:
@@ -192,7 +197,7 @@ def test_a_leader_that_cannot_be_reached_is_named_with_the_hint_at_what_brokers_
 
     simulated.interfere = advertise
     with (
-        Cluster.open(simulated.address(1), IMPATIENT) as cluster,
+        Cluster.open(simulated.address(1), PATIENT) as cluster,
         pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:70000: ") as refused,
     ):
         offsets_read(cluster)
@@ -241,11 +246,12 @@ def test_a_fetch_that_is_never_answered_is_asked_again(simulated: SimulatedClust
         assert offsets_read(cluster) == list(range(RECORDS))
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_broker_that_dies_for_good_is_told_after_the_patience(
     simulated: SimulatedCluster, orders: SimulatedPartition
 ) -> None:
-    properties = {**IMPATIENT, "max.partition.fetch.bytes": "1", "request.timeout.ms": "100"}
-    with Cluster.open(simulated.address(), properties) as cluster:
+    soon_known = {"socket.connection.setup.timeout.ms": "100"}  # that it does not speak TLS either
+    with Cluster.open(simulated.address(), {**SMALL, **soon_known}) as cluster:
         answers = cluster.fetch_range("orders", 0, 0, RECORDS)
         assert next(answers).next_offset == 1
         simulated.interfere = lambda node, request: Mishap.CUT
@@ -310,9 +316,10 @@ def test_a_partition_without_a_leader_is_waited_for(simulated: SimulatedCluster,
         assert offsets_read(cluster) == list(range(RECORDS))
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_partition_that_never_gets_a_leader_is_told(simulated: SimulatedCluster, orders: SimulatedPartition) -> None:
     orders.leader = -1
-    with Cluster.open(simulated.address(), IMPATIENT) as cluster:
+    with Cluster.open(simulated.address(), PATIENT) as cluster:
         with pytest.raises(RefusedByBroker, match=r"LEADER_NOT_AVAILABLE \(5\) for orders-0"):
             offsets_read(cluster)
         with pytest.raises(RefusedByBroker, match="LEADER_NOT_AVAILABLE"):
@@ -367,12 +374,13 @@ def test_what_a_leader_does_not_know_yet_is_no_compacted_gap(
         assert offsets_read(cluster) == list(range(RECORDS))
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_broker_that_holds_records_and_sends_none_is_given_up(
     simulated: SimulatedCluster, orders: SimulatedPartition
 ) -> None:
     simulated.interfere = lambda node, request: fetch_answer() if isinstance(request, FetchRequest) else None
     with (
-        Cluster.open(simulated.address(), IMPATIENT) as cluster,
+        Cluster.open(simulated.address(), PATIENT) as cluster,
         pytest.raises(BrokerUnreachable, match="the log goes on at offset 0 of orders-0, and no records come"),
     ):
         offsets_read(cluster)

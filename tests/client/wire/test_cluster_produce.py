@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.wire.simulated_cluster import Interference, Mishap, SimulatedCluster, SimulatedPartition, produced
-from client.wire.test_cluster_faults import IMPATIENT, PATIENT
+from client.wire.test_cluster_faults import PATIENT
 from clients.cutting_proxy import CuttingProxy, Fault
 from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import (
@@ -258,10 +258,11 @@ def test_a_refusal_for_good_is_told_at_once(simulated: SimulatedCluster, code: E
     assert simulated.count("ProduceRequest") == 1
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_leader_that_never_takes_a_batch_is_told_after_the_delivery_timeout(simulated: SimulatedCluster) -> None:
     simulated.create("orders")
     simulated.interfere = lambda node, request: Mishap.CUT if isinstance(request, ProduceRequest) else None
-    with Cluster.open(simulated.address(), {**IMPATIENT, "delivery.timeout.ms": "40"}) as cluster:
+    with Cluster.open(simulated.address(), {**PATIENT, "delivery.timeout.ms": "40000"}) as cluster:
         producer = cluster.producer()
         producer.send("orders", 0, batch(1))
         with pytest.raises(BrokerUnreachable, match="it closed the connection"):

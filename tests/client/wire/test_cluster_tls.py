@@ -24,7 +24,7 @@ from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
 from foldlog.testing.plugin import KafkaBrokerFactory
 
-IMPATIENT = {"retry.backoff.ms": "1", "default.api.timeout.ms": "400", "fetch.max.wait.ms": "1"}
+QUICK = {"retry.backoff.ms": "1", "fetch.max.wait.ms": "1"}
 
 
 class TlsDoor:
@@ -122,10 +122,11 @@ def test_java_s_stores_of_type_pem_are_taken_too(door: TlsDoor, certificate: Pat
         assert cluster.topics() == []
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(door: TlsDoor) -> None:
     said = r"shows a certificate that nobody vouches for here \(self-signed certificate\); set ssl\.ca\.location to "
     with pytest.raises(BrokerUnreachable, match=said):
-        Cluster.open(door.address, {**IMPATIENT, "security.protocol": "SSL"})
+        Cluster.open(door.address, {**QUICK, "security.protocol": "SSL"})
     tireless = {"default.api.timeout.ms": str(MAX_INT32), "retry.backoff.ms": "1", "security.protocol": "SSL"}
     with pytest.raises(BrokerUnreachable, match=said):
         Cluster.open(door.address, tireless, has_answered=True)
@@ -140,7 +141,7 @@ def told_on_the_command_line(address: str, properties: dict[str, str]) -> str:
 
 def told_by_our_connections(address: str, properties: dict[str, str]) -> str:
     with pytest.raises(BrokerUnreachable) as caught:
-        Cluster.open(address, {**IMPATIENT, **properties})
+        Cluster.open(address, {**QUICK, **properties})
     return str(caught.value)
 
 
@@ -177,6 +178,7 @@ def mistakes_about(door: TlsDoor, certificate: Path) -> list[tuple[str, dict[str
     return found
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_every_mistake_about_tls_is_told_in_one_sentence(door: TlsDoor, certificate: Path) -> None:
     for address, properties, said in mistakes_about(door, certificate):
         sentence = told_by_our_connections(address, properties)
@@ -185,6 +187,7 @@ def test_every_mistake_about_tls_is_told_in_one_sentence(door: TlsDoor, certific
         assert "\n" not in sentence
 
 
+@pytest.mark.usefixtures("few_tries")
 @pytest.mark.parametrize("told", [told_by_connect, told_on_the_command_line])
 def test_connect_and_the_command_line_tell_the_same(
     told: Callable[[str, dict[str, str]], str], certificate: Path, kafka_broker: KafkaBroker
@@ -193,7 +196,7 @@ def test_connect_and_the_command_line_tell_the_same(
     door = TlsDoor(certificate)
     door.towards(kafka_broker)
     for address, properties, said in mistakes_about(door, certificate)[:3]:
-        sentence = told(address, {**properties, "default.api.timeout.ms": "1000"})
+        sentence = told(address, properties)
         assert said in sentence
         assert "\n" not in sentence
     door.close()
@@ -206,4 +209,4 @@ def test_a_broker_that_only_hangs_is_not_called_wrong_about_tls(certificate: Pat
         for tls in ({}, {"security.protocol": "SSL", "ssl.ca.location": str(certificate)}):
             hasty = {"request.timeout.ms": "50", "socket.connection.setup.timeout.ms": "50"}
             with pytest.raises(BrokerUnreachable, match="no answer from the Kafka cluster"):
-                Cluster.open(address, {**IMPATIENT, **hasty, **tls})
+                Cluster.open(address, {**QUICK, "default.api.timeout.ms": "400", **hasty, **tls})

@@ -504,6 +504,26 @@ def test_bad_input_is_refused_with_one_debug_line_and_the_others_go_on(
     assert [record.levelname for record in lines] == ["DEBUG"]
 
 
+def test_who_stays_after_a_refusal_is_closed_without_another_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.server.http.http._LINGER_S", 0.01)
+
+    async def scenario() -> bytes:
+        async with serving() as site:
+            reader, writer = await site.connect()
+            with closing(writer):
+                writer.write(BAD["two hosts"][0])
+                answer = await reader.read()
+                await asyncio.gather(*site.server._tasks)
+                return answer
+
+    with caplog.at_level(logging.DEBUG, logger="foldlog.http"):
+        assert run(scenario).startswith(b"HTTP/1.1 400 ")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "foldlog.http"]
+    assert "request refused" in line
+
+
 def test_the_second_request_of_a_connection_is_looked_at_as_the_first_is() -> None:
     async def scenario() -> bytes:
         async with serving() as site:

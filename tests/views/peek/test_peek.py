@@ -283,7 +283,6 @@ def test_counters_with_a_window_and_no_rows_have_an_empty_chart(place: Callable[
 def test_a_duckdb_file_that_its_writer_holds_is_named_with_who_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldlog.views.peek.sources.PEEK_MS", 100)
     made = counters(tmp_path / "live.duckdb", measures={"payments": fl.count()})
     made.prepare(Shape(check_aggregation(made.aggregation, ROWS)), START)
     held = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
@@ -292,8 +291,10 @@ def test_a_duckdb_file_that_its_writer_holds_is_named_with_who_holds_it(
         assert writer.stdout is not None
         assert writer.stdin is not None
         writer.stdout.readline()
-        with pytest.raises(ViewUnavailable, match=f"process {writer.pid} has the file open"):
-            peek.rows()
+        with monkeypatch.context() as impatient:
+            impatient.setattr("foldlog.views.peek.sources.PEEK_MS", 100)
+            with pytest.raises(ViewUnavailable, match=f"process {writer.pid} has the file open"):
+                peek.rows()
         writer.stdin.close()
         writer.wait()
         assert peek.rows().total == 0

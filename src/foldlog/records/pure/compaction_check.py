@@ -274,12 +274,12 @@ def _records_of(view: memoryview, header: BatchHeader, position: int, limit: int
         if length < 1 or end > body.end:
             raise varint.VarintError(fmt.FAULT_FIELD_LENGTH if length < 1 else fmt.FAULT_RECORD_CUT_OFF)
         timestamp_delta, after_timestamp = varint.decode64(data, at + 1, end)
-        offset_delta, key_at = varint.decode32(data, after_timestamp, end)
-        key_bytes, key_at = _field_length(data, key_at, end)
-        value_bytes, _ = _field_length(data, key_at + max(key_bytes, 0), end)
         timestamp = header.base_timestamp + timestamp_delta
         if not -fmt.MAX_INT64 - 1 <= timestamp <= fmt.MAX_INT64:
             raise varint.VarintError(fmt.FAULT_TIMESTAMP)
+        offset_delta, key_at = varint.decode32(data, after_timestamp, end)
+        key_bytes, key_at = _field_length(data, key_at, end)
+        value_bytes, _ = _field_length(data, key_at + max(key_bytes, 0), end)
         key = None if key_bytes < 0 else bytes(data[key_at : key_at + key_bytes])
         yield _CheckedRecord(data[at], timestamp, offset_delta, key, value_bytes, bytes(data[after_timestamp:end]))
         at = end

@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -223,10 +223,11 @@ class _Exchanges:
             return
         await self._send("GET", self._refusal(sentence, status), is_last=True)
         self._writer.write_eof()
-        async with asyncio.timeout(_LINGER_S):
-            for _ in range(_LINGER_READS):
-                if not await self._reader.read(_READ_BYTES):
-                    return
+        with suppress(TimeoutError):  # why it is closed has been said
+            async with asyncio.timeout(_LINGER_S):
+                for _ in range(_LINGER_READS):
+                    if not await self._reader.read(_READ_BYTES):
+                        return
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

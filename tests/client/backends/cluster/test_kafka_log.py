@@ -255,11 +255,14 @@ def test_one_address_of_several_is_enough(broker: KafkaBroker) -> None:
         assert log.topics() == []
 
 
+@pytest.mark.usefixtures("few_tries")
 def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(broker: KafkaBroker, log: foldlog.Log) -> None:
     broker.create_topic("orders")
     broker.log.append("orders", "1")
-    with foldlog.connect(f"kafka://{broker}?default.api.timeout.ms=500") as hasty:
+    with foldlog.connect(f"kafka://{broker}") as hasty:
         broker.stop()
+        handles: Any = handles_of(hasty)
+        handles.call_s = 0.5
         calls: list[Callable[[], object]] = [
             hasty.topics,
             hasty.groups,

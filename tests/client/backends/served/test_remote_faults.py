@@ -13,11 +13,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import foldlog
-from client.serving import SERVE, CuttingProxy
+from client.serving import SERVE, WAIT_S, CuttingProxy, wait_until
 from client.test_forks import in_child
 from faults.processes import child, finish, next_line, tell
 from foldlog.broker.data_directory import writer_of
@@ -135,14 +136,15 @@ def test_who_never_answers_is_given_up(path: str, proxied: tuple[foldlog.Log, Cu
 def test_who_is_silent_is_given_up(
     path: str, proxied: tuple[foldlog.Log, CuttingProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_produce, "_ANSWER_S", 2.0)  # longer than any sync of a few bytes takes
     writer, proxy = proxied
     writer.create_topic("orders")
     with foldlog.open(path) as remote:
-        remote.append("orders", "0")
-        proxy.is_mute = True
-        with pytest.raises(WriterUnreachable, match="no answer in"):
-            remote.append("orders", "1")
+        with monkeypatch.context() as impatient:
+            impatient.setattr(remote_produce, "_ANSWER_S", 2.0)  # longer than any sync of a few bytes takes
+            remote.append("orders", "0")
+            proxy.is_mute = True
+            with pytest.raises(WriterUnreachable, match="no answer in"):
+                remote.append("orders", "1")
         proxy.is_mute = False
         placed = remote.append("orders", "2")
         assert [record.value for record in remote.read("orders", start=placed.offset)] == [b"2"]
@@ -172,6 +174,33 @@ def test_without_a_server_a_call_makes_this_process_the_writer_for_its_moment(pa
         remote.delete_topic("refunds")
         assert writer_of(PosixFiles(), path) is None, "and lets go of it again"
         assert read_all(remote) == [b"%d" % number for number in range(7)]
+
+
+def test_answers_that_came_before_the_connection_ended_are_heard(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending fails once the server has closed, and what it had answered lies unread: sent again it would be unknown,
+    as a log that was closed remembers the last batch of a producer alone."""
+    came, may_hear = threading.Event(), threading.Event()
+    really = remote_produce.ProduceLink._answered
+
+    def held(link: remote_produce.ProduceLink, frame: Any) -> None:
+        came.set()
+        assert may_hear.wait(WAIT_S)
+        really(link, frame)
+
+    writer = foldlog.open(path, listen=True)
+    writer.create_topic("orders")
+    with foldlog.open(path) as remote, remote.producer(batch_records=1, linger_ms=0) as producer:
+        monkeypatch.setattr(remote_produce.ProduceLink, "_answered", held)
+        sent = [producer.send("orders", "0")]
+        assert came.wait(WAIT_S)
+        sent += [producer.send("orders", str(number)) for number in (1, 2)]
+        wait_until(lambda: writer.offsets("orders")[0][1] == 3, lambda: None)
+        writer.close()
+        sent += [producer.send("orders", str(number)) for number in (3, 4)]  # the first is answered with a reset
+        may_hear.set()
+        producer.flush()
+        assert [future.result(0).offset for future in sent] == [0, 1, 2, 3, 4]
+        assert read_all(remote) == [b"%d" % number for number in range(5)]
 
 
 def test_the_next_server_is_found_by_itself(path: str) -> None:

@@ -97,8 +97,8 @@ class ProduceLink:
             try:
                 while (sent := self._take(connection)) is not None:
                     connection.send(sent.stamped(WRITER_ANSWER_MS), sent.version, sent.correlation_id)
-            except (OSError, MalformedBytes):
-                self._lose(connection)
+            except (OSError, MalformedBytes) as error:
+                self._cannot_send(connection, error)
             finally:
                 self._sending.release()
 
@@ -118,13 +118,21 @@ class ProduceLink:
         self._unanswered.clear()
         self._outbox.put_back()
 
-    def _lose(self, connection: Connection | None) -> None:
-        """Nothing goes over it any more; the thread notices, and looks for another."""
+    def _cannot_send(self, connection: Connection, error: OSError | MalformedBytes) -> None:
+        """Send nothing more over it, and go on reading: the server may have answered before it closed the connection. A
+        log that was closed cleanly knows only a producer's last batch, so older ones must not be sent again."""
         with self._lock:
             if self._connection is connection:
                 self._connection = None
-        if connection is not None:
-            connection.close()
+        if not isinstance(error, ConnectionError):
+            connection.close()  # the other side is open, so nothing else would end the reading
+
+    def _lose(self, connection: Connection) -> None:
+        """It has ended; the thread looks for another."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+        connection.close()
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
