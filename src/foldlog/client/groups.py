@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.errors import GroupNotEmpty, IllegalGeneration, RebalanceInProgress, UnknownMember
+from foldlog.broker.groups.eviction import HAS_MEMBERS as HAS_MEMBERS
 
 COPY_GROUP: Final = "foldlog-copy"
 """Its committed offsets are the ends of copies; their notes say of what."""
@@ -14,6 +14,3 @@ CHECK_GROUP: Final = "foldlog-copy-check"
 
 OWN_GROUPS: Final = frozenset({COPY_GROUP, CHECK_GROUP})
 """In which copies note how far they are. Nobody reads with them, so they are not listed among those that people do."""
-
-HAS_MEMBERS: Final = (UnknownMember, IllegalGeneration, RebalanceInProgress, GroupNotEmpty)
-"""What a commit from outside is refused with while a group has members, by one broker or another."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
@@ -22,7 +23,6 @@ from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
-from foldlog.client.groups import HAS_MEMBERS
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
@@ -690,7 +690,8 @@ class Log:
         try:
             self._backend.move_group(group, places, evict=evict)
         except HAS_MEMBERS as error:
-            raise not_empty(group, self.describe_group(group).members) from error
+            members = self.describe_group(group).members
+            raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
 
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]

@@ -191,7 +191,7 @@ class Backend(ABC):
 
     @abstractmethod
     def move_group(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, evict: bool) -> None:
-        """Commit as nobody's member, with `evict` after sending the members away; one of `groups.HAS_MEMBERS` while
+        """Commit as nobody's member, with `evict` after sending the members away; one of HAS_MEMBERS while
         there are some."""
 
     @abstractmethod

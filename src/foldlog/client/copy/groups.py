@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.client.copy.offsets import OffsetMap, TranslatedOffset
 from foldlog.client.copy.sides import Side, count_records
 from foldlog.client.copy.targets import Route
-from foldlog.client.groups import HAS_MEMBERS, OWN_GROUPS
+from foldlog.client.groups import OWN_GROUPS
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import UnknownGroup
 
