@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from foldlog.cli.units import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from foldlog.cli.units import parse_duration_ms, parse_size_bytes, size_text
 from foldlog.cli.wording import damage_text
+from foldlog.durations import duration_text
 from foldlog.errors import InvalidArgument, StorageError, UnknownTopic, brief_repr
 
 if TYPE_CHECKING:
