@@ -61,7 +61,7 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
         _make_directory(files, path)
         lock = files.lock(f"{path}/{LOCK_NAME}")
     except (NotADirectoryError, FileExistsError):
-        raise StorageError(f"{path} is a file; a log needs a directory of its own") from None
+        raise _is_a_file(files, path) from None
     try:
         entries = files.entries(path)
         if all(entry.name != CHECKPOINT_NAME for entry in entries):
@@ -81,7 +81,9 @@ def open_for_reading(files: Files, path: str) -> Catalog:
     """The catalog as the writer last left it. Takes no lock and changes nothing."""
     try:
         return catalogs.load(files, path)
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
+        raise LogNotFound(f"there is no log in {path} to read: {_nearest(files, path)} is a file") from None
+    except FileNotFoundError:
         _refuse_missing_catalog(files, path)
     raise LogNotFound(f"there is no log in {path} to read; open it with mode='w' to make one")
 
@@ -180,8 +182,26 @@ def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Cat
 
 
 def refuse_unmakable(files: Files, path: str) -> None:
-    """DirectoryNotEmpty, MissingCatalog where no log can be made, asked for or not: so that nobody advises it."""
+    """DirectoryNotEmpty, MissingCatalog, StorageError where no log can be made, asked for or not: so that nobody
+    advises it."""
+    try:
+        files.entries(path)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise _is_a_file(files, path) from None
     _refuse_other_files(files, path, init=True)
+
+
+def _is_a_file(files: Files, path: str) -> StorageError:
+    return StorageError(f"{_nearest(files, path)} is a file; a log needs a directory of its own")
+
+
+def _nearest(files: Files, path: str) -> str:
+    """The path itself, or the last of its parents that there is."""
+    while not files.exists(path) and "/" in path.strip("/"):
+        path = path.rstrip("/").rpartition("/")[0]
+    return path
 
 
 def _refuse_newer_checkpoint(files: Files, path: str) -> None:

@@ -31,6 +31,16 @@ def parse_duration_ms(text: str, what: str = "a time") -> int:
     return found
 
 
+def parse_seconds(text: str, what: str) -> float:
+    """A time for which a number alone means seconds.
+
+    >>> parse_seconds("250ms", "--interval"), parse_seconds("2", "--interval")
+    (0.25, 2.0)
+    """
+    is_number = text.replace(".", "", 1).isdecimal()
+    return parse_duration_ms(f"{text}s" if is_number else text, what) / 1000
+
+
 def parse_size_bytes(text: str, what: str = "a size") -> int:
     """
     >>> parse_size_bytes("1GiB"), parse_size_bytes("64M"), parse_size_bytes("10")
@@ -42,7 +52,8 @@ def parse_size_bytes(text: str, what: str = "a size") -> int:
         raise _refusal(text, what, "a size, such as 512KiB, 64MiB or 1GiB")
     # Digits are multiplied as such: a float would lose the last ones of a large number.
     whole, _, fraction = found["count"].partition(".")
-    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+    size_bytes: int = int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+    return size_bytes
 
 
 def _refusal(text: str, what: str, example: str) -> InvalidArgument:

@@ -18,9 +18,8 @@ from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import require_text
 from foldlog.client.backends.backend import Backend, Sender
-from foldlog.client.consumer.consumer import Consumer
+from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
 from foldlog.client.handle_types import RecordMetadata
@@ -150,6 +149,11 @@ class Log:
 
     def __init__(self, backend: Backend) -> None:
         """Use `foldlog.open` or `foldlog.connect`."""
+        if not isinstance(backend, Backend):
+            raise InvalidArgument(
+                f"Log({brief_repr(backend)}) opens nothing; use foldlog.open(path) for a directory, or"
+                " foldlog.connect('kafka://host:9092') for a cluster"
+            )
         self._backend = backend
         self._now_ms = backend.clock.now_ms
         # Not the producers: what was sent through one that nobody holds any more is written all the same.
@@ -341,7 +345,7 @@ class Log:
             max_poll_interval_ms,
             group_instance_id,
         )
-        named = _checked_topics(topics)
+        named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
         self._consumers.add(made)
         return made
@@ -466,7 +470,8 @@ class Log:
         return self._backend.alter_topic(name, changes)
 
     def topics(self, include_internal: bool = False) -> list[str]:
-        """Their names, in order.
+        """Their names, in order; `include_internal` with those that Kafka's brokers or foldlog keep for themselves, such
+        as `__consumer_offsets` and `__folds`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -772,12 +777,3 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.path!r}>"
-
-
-def _checked_topics(topics: Iterable[str] | str | None) -> list[str] | str | None:
-    """What a consumer is to read: names, each of which is text; whether there are such topics is looked up later."""
-    if topics is None or isinstance(topics, str):
-        return topics
-    if not isinstance(topics, Iterable):
-        raise InvalidArgument(f"topics={brief_repr(topics)} is neither a topic's name nor a list of names")
-    return [require_text(name) for name in topics]

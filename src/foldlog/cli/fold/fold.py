@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,14 +24,15 @@ from foldlog.cli.parsing import (
     Option,
     argument,
     command,
+    count_value,
     one_of,
     option,
     switch,
-    whole_number,
 )
 from foldlog.cli.places import broker_url
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import format_option
+from foldlog.cli.units import parse_seconds
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
 from foldlog.client.places import BACK_HELP, parse_points, places_text
@@ -64,9 +64,6 @@ NOUN: Final = Noun(
     },
     DESCRIPTION,
 )
-
-_INTERVAL: Final = re.compile(r"(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m)?")
-_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
 def log_options() -> list[Option]:
@@ -121,7 +118,7 @@ def spark_options() -> list[Option]:
             is_repeated=True,
         ),
         option(
-            "--range-bytes", metavar="N", read=whole_number, told="about how much is read at once (default: 64 MiB)"
+            "--range-bytes", metavar="N", read=count_value(1), told="about how much is read at once (default: 64 MiB)"
         ),
         option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
     ]
@@ -154,7 +151,7 @@ def run_folds(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import run
     from foldlog.spark.folds.declaration import chosen_folds
 
-    interval_s = _interval_s(arguments.interval)
+    interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
     source = _source(arguments)
     with _running(arguments, [fold.name for fold in folds]) as under_way:
@@ -319,7 +316,7 @@ class _UnderWay:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "range_bytes": _range_bytes(self._arguments),
+            "range_bytes": self._arguments.range_bytes,
             "spark": self._start,
             "stop": self._signals.stop,
             "on_progress": self._progress.show,
@@ -403,23 +400,6 @@ def _spark_settings(given: Iterable[str]) -> dict[str, str]:
             raise InvalidArgument(f"--conf {text} is no setting of Spark's, such as spark.executor.memory=2g")
         found[name] = value
     return found
-
-
-def _interval_s(text: str) -> float:
-    """
-    >>> _interval_s("250ms"), _interval_s("2")
-    (0.25, 2.0)
-    """
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        raise InvalidArgument(f"--interval {text} is not a time, such as 1s or 250ms")
-    return float(found["count"]) * _UNIT_S[found["unit"]]
-
-
-def _range_bytes(arguments: Arguments) -> int | None:
-    if arguments.range_bytes is not None and arguments.range_bytes < 1:
-        raise InvalidArgument(f"--range-bytes {arguments.range_bytes} is not a size: 1 or more")
-    return int(arguments.range_bytes) if arguments.range_bytes is not None else None
 
 
 # --- how a status looks ---------------------------------------------------------------------------------------------
