@@ -470,8 +470,8 @@ class Log:
         return self._backend.alter_topic(name, changes)
 
     def topics(self, include_internal: bool = False) -> list[str]:
-        """Their names, in order; `include_internal` with those that Kafka's brokers or foldlog keep for themselves, such
-        as `__consumer_offsets` and `__folds`.
+        """Their names, in order; with `include_internal` also of those that Kafka's brokers and foldlog keep, such as
+        `__consumer_offsets` and `__folds`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
