@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import foldlog
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.backends.local import LocalBackend
-from foldlog.client.log import backend_of
 from foldlog.errors import AddressUnavailable, DirectoryLocked, FoldlogError, InvalidArgument, InvalidConfig, ReadOnly
 from foldlog.server.embedded import EmbeddedServer
 

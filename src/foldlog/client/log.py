@@ -22,6 +22,7 @@ from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
+from foldlog.client.groups import resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
@@ -30,7 +31,6 @@ from foldlog.client.positions import (
     checked_count,
     checked_partitions,
     checked_timeout_ms,
-    resolve_place,
 )
 from foldlog.client.producer import (
     DEFAULT_BATCH_BYTES,
@@ -125,11 +125,6 @@ def connect_log(url: str, properties: Mapping[str, object] | None = None) -> Log
     from foldlog.client.backends.cluster.backend import connect_cluster
 
     return Log(connect_cluster(url, properties))
-
-
-def backend_of(log: Log) -> Backend:
-    """What a log is made of, for the parts of foldlog that drive it directly."""
-    return log._backend
 
 
 class Log:
@@ -691,29 +686,12 @@ class Log:
         ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
         [b'1', b'2']
         """
-        places = self._resolved(group, offsets)
+        places = resolve_offsets(self._backend, group, offsets)
         try:
             self._backend.move_group(group, places, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
             raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
-
-    def _resolved(
-        self, group: str, offsets: Mapping[tuple[str, int], Place]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is committed for a group that is moved to these offsets."""
-        check_group_name(group)
-        if not isinstance(offsets, Mapping):
-            raise InvalidArgument(
-                f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
-            )
-        partitions = checked_partitions(offsets)
-        self._backend.check_partitions(partitions)
-        bounds = self._backend.bounds(partitions)
-        return {
-            one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
-            for one in partitions
-        }
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. Durable on return; UnknownGroup, GroupNotEmpty.

@@ -7,8 +7,9 @@ from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.backends.local import LocalBackend
-from foldlog.client.log import Log, backend_of
+from foldlog.client.log import Log
 from foldlog.errors import DirectoryLocked, InvalidArgument, InvalidConfig, ReadOnly, brief_repr
 from foldlog.files.posix import PosixFiles
 from foldlog.server.config.settings import ServerSettings

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foldlog.client.consumer.settings import ConsumerSettings
     from foldlog.client.descriptions import ConfigEntry, GroupDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
+    from foldlog.client.log import Log
     from foldlog.client.outgoing import Outgoing
     from foldlog.client.positions import Place, TopicPartition
     from foldlog.client.producer import ProducerSettings
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 
 OnAppended = Callable[[Appended | None, "FoldlogError | None"], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
+
+
+def backend_of(log: Log) -> Backend:
+    """What a log is made of, for the parts of foldlog that drive it directly."""
+    return log._backend
 
 
 class Backend(ABC):
