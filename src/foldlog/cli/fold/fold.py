@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from foldlog.cli.parsing import (
 )
 from foldlog.cli.places import broker_url
 from foldlog.cli.signals import StopOnSignals
-from foldlog.cli.tables import format_option
+from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_seconds
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
@@ -178,9 +177,10 @@ def show_status(arguments: Arguments) -> int:
 
     folds = chosen_folds(_folds(arguments), arguments.names)
     states = status(folds, _source(arguments))
-    is_wide = arguments.format == "wide"
-    for line in [status_json(states)] if arguments.format == "json" else status_lines(states, is_wide=is_wide):
-        say(line)
+    if arguments.format == "json":
+        show_json([asdict(state) for state in states])
+    else:
+        show_states(arguments, states)
     return FAILED if any(state.error for state in states) else DONE
 
 
@@ -405,40 +405,48 @@ def _spark_settings(given: Iterable[str]) -> dict[str, str]:
 # --- how a status looks ---------------------------------------------------------------------------------------------
 
 
-_HEADS: Final = ("FOLD", "STATE", "LAG", "BOOKMARK", "END", "DEAD", "SKIPPED", "VIEW")
-_WIDE_HEADS: Final = ("TOPIC", "KIND", "RUNNER")
+_STATUS_COLUMNS: Final = (
+    Column("fold", "FOLD"),
+    Column("doing", "STATE"),
+    Column("lag", "LAG", is_number=True),
+    Column("bookmark", "BOOKMARK"),
+    Column("end", "END"),
+    Column("dead_letters", "DEAD", is_number=True),
+    Column("skipped", "SKIPPED", is_number=True),
+    Column("view", "VIEW"),
+    Column("topic", "TOPIC", is_wide=True),
+    Column("kind", "KIND", is_wide=True),
+    Column("runner", "RUNNER", is_wide=True),
+)
 _SHOWN_PARTITIONS: Final = 6
 
 
-def status_lines(states: Sequence[FoldState], *, is_wide: bool = False) -> list[str]:
+def show_states(arguments: Arguments, states: Sequence[FoldState]) -> None:
     """A table for people, and below it what is wrong. A wide one has more columns, and every partition."""
-    rows = [_HEADS + (_WIDE_HEADS if is_wide else ()), *(_cells(state, is_wide) for state in states)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    mixed = [f"{state.fold}: {MIXED}: foldlog fold rebuild {state.fold}" for state in states if state.mixes]
-    return [*table, *(f"{state.fold}: {state.error}" for state in states if state.error), *mixed]
+    print_table(arguments, _STATUS_COLUMNS, [_row(state, arguments.format == "wide") for state in states])
+    for state in states:
+        if state.error:
+            say(f"{state.fold}: {state.error}")
+    for state in states:
+        if state.mixes:
+            say(f"{state.fold}: {MIXED}: foldlog fold rebuild {state.fold}")
 
 
-def status_json(states: Sequence[FoldState]) -> str:
-    """Everything there is to know, for programs."""
-    return json.dumps([asdict(state) for state in states], indent=2)
-
-
-def _cells(state: FoldState, is_wide: bool) -> tuple[str, ...]:
+def _row(state: FoldState, is_wide: bool) -> dict[str, object]:
     shown = len(state.end) if is_wide else _SHOWN_PARTITIONS
-    cells = (
-        state.fold,
-        _doing(state),
-        "-" if state.lag is None else str(state.lag),
-        offsets_text(state.bookmark or {}, shown),
-        offsets_text(state.end, shown),
-        str(state.dead_letters),
-        str(state.skipped),
-        state.view,
-    )
-    if not is_wide:
-        return cells
-    return (*cells, state.topic, state.kind, state.published.runner if state.published else "-")
+    return {
+        "fold": state.fold,
+        "doing": _doing(state),
+        "lag": state.lag,
+        "bookmark": offsets_text(state.bookmark or {}, shown),
+        "end": offsets_text(state.end, shown),
+        "dead_letters": state.dead_letters,
+        "skipped": state.skipped,
+        "view": state.view,
+        "topic": state.topic,
+        "kind": state.kind,
+        "runner": state.published.runner if state.published else None,
+    }
 
 
 def _doing(state: FoldState) -> str:
