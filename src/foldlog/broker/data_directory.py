@@ -22,7 +22,7 @@ from foldlog.errors import (
     StorageError,
     brief_repr,
 )
-from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, storage_error
+from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, replacing, storage_error
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, is_whole
 from foldlog.log.checkpoint import Checkpoint, is_checkpoint
 from foldlog.log.layout import read_layout
@@ -239,15 +239,13 @@ def _make_directory(files: Files, path: str) -> None:
 
 def _make_checkpoint(files: Files, path: str) -> None:
     """An empty checkpoint, whole before it has its name: half of one would be taken for somebody else's file."""
-    draft = f"{path}/{CHECKPOINT_NAME}{DRAFT_SUFFIX}"
-    file = files.open(draft, write=True, create=True)
-    file.truncate(0)
-    file.close()
-    checkpoint = Checkpoint.open(files, draft, write=True)
-    checkpoint.sync()
-    checkpoint.close()
-    files.rename(draft, f"{path}/{CHECKPOINT_NAME}")
-    files.sync_directory(path)
+    with replacing(files, f"{path}/{CHECKPOINT_NAME}") as draft:
+        file = files.open(draft, write=True, create=True)
+        file.truncate(0)
+        file.close()
+        checkpoint = Checkpoint.open(files, draft, write=True)
+        checkpoint.sync()
+        checkpoint.close()
 
 
 def _load_or_start(
