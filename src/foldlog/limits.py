@@ -376,8 +376,12 @@ KAFKA_LOOK_MS = 10_000
 """How often a reader without a group looks whether its topics in a cluster are as they were, unless
 topic.metadata.refresh.interval.ms is set."""
 
-EVICTION_TRIES_MAX = 10
+EVICTION_TRIES_MAX = 50
 """How often members are asked to leave a group before it is given up: each can be back before the commit is there."""
+
+EVICTION_PAUSE_MS = 100
+"""How long between two of these tries: 5 s in all. A group that has just begun waits group.initial.rebalance.delay.ms,
+3 s by default, for more members, also when all have gone."""
 
 CLUSTER_ANSWER_BYTES_MAX = 272 << 20
 """The largest answer of a foreign broker: one batch, 256 times Kafka's default for its size, and what stands around it.

@@ -191,10 +191,11 @@ class Trial:
         return code, self._capsys.readouterr().err
 
     def is_told(self, place: Sequence[str], more: Sequence[str]) -> bool:
-        """Whether the help says that two options of the line do not go together."""
+        """Whether the help says that two options of the line do not go together, or that one needs another."""
         line = [*self._case.words, *more, *place]
         used = [option for option in shown(self.ctx) if set(option.opts) & set(line)]
-        return any(
+        needed = [found[1] for option in used if (found := re.match(r"with (--[a-z-]+),", option.help or ""))]
+        return any(name not in line for name in needed) or any(
             one in other.rivals or names(one, other) or names(other, one)
             for one, other in itertools.combinations(used, 2)
         )

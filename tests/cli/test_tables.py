@@ -13,7 +13,8 @@ from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments
 from foldlog.cli.tables import Column, has_colours, print_table, show, table_lines
 from foldlog.cli.topic.facts import parse_settings, setting_text
-from foldlog.cli.units import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from foldlog.cli.units import parse_duration_ms, parse_size_bytes, size_text
+from foldlog.durations import duration_text
 from foldlog.errors import InvalidArgument
 
 COLUMNS = (
@@ -99,7 +100,16 @@ def test_a_table_without_rows_is_a_remark_so_that_programs_read_nothing(capsys: 
 
 
 @pytest.mark.parametrize(
-    ("text", "expected_ms"), [("7d", 604_800_000), ("1w", 604_800_000), ("0s", 0), ("1.5 h", 5_400_000), ("10MS", 10)]
+    ("text", "expected_ms"),
+    [
+        ("7d", 604_800_000),
+        ("1w", 604_800_000),
+        ("0s", 0),
+        ("1.5 h", 5_400_000),
+        ("10MS", 10),
+        ("7d12h", 648_000_000),
+        ("2 days 1 minute", 172_860_000),
+    ],
 )
 def test_times_are_read_as_people_write_them(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms
@@ -138,9 +148,9 @@ def test_sizes_and_times_are_shown_short() -> None:
 
 def test_settings_take_times_and_sizes_and_nothing_means_the_default() -> None:
     assert parse_settings(
-        ["retention.ms=1d", "retention.bytes=-1", "cleanup.policy=compact,delete", "segment.ms="]
+        ["retention.ms=1d12h", "retention.bytes=-1", "cleanup.policy=compact,delete", "segment.ms="]
     ) == {
-        "retention.ms": "86400000",
+        "retention.ms": "129600000",
         "retention.bytes": "-1",
         "cleanup.policy": "compact,delete",
         "segment.ms": None,

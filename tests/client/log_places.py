@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import foldlog
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.backends.cluster.backend import ClusterBackend
 from foldlog.client.backends.cluster.handles import Handles
-from foldlog.client.log import backend_of
 from foldlog.testing import KafkaBroker
 
 WAIT_MS = 60_000

@@ -199,8 +199,27 @@ def test_a_partitioner_that_fails_is_named(log: foldlog.Log) -> None:
     [{"linger_ms": float("nan")}, {"linger_ms": None}, {"linger_ms": "x"}, {"batch_records": 1.5}, {"batch_bytes": 0}],
 )
 def test_a_producers_settings_are_checked(log: foldlog.Log, settings: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument) as caught:
         log.producer(**settings)
+    assert "or None" not in str(caught.value)
+
+
+@pytest.mark.parametrize("batch", [None, 5, "value", {"value": b"one"}])
+def test_a_batch_is_a_list_of_dicts(log: foldlog.Log, batch: Any) -> None:
+    log.create_topic("t")
+    with log.producer() as producer, pytest.raises(InvalidArgument, match="a batch is a list of dicts, such as"):
+        producer.send_batch("t", batch)
+
+
+@pytest.mark.parametrize("topics", [None, 5])
+def test_what_is_subscribed_to_are_names(log: foldlog.Log, topics: Any) -> None:
+    with log.consumer() as consumer, pytest.raises(InvalidArgument, match="neither a topic's name nor a list of names"):
+        consumer.subscribe(topics)
+
+
+def test_a_log_is_opened_by_open_and_connect() -> None:
+    with pytest.raises(InvalidArgument, match=r"Log\('data/'\) opens nothing; use foldlog.open\(path\)"):
+        foldlog.Log("data/")  # type: ignore[arg-type]
 
 
 def test_a_slice_and_a_tail_of_a_deleted_topic_say_so(log: foldlog.Log) -> None:

@@ -1,7 +1,8 @@
 """A wire between client and broker that fails where a test wants it to.
 
-It passes Kafka's frames on, both ways, and asks before each Produce request what shall go wrong with it. Clients have
-to come through it: its address is what the broker advertises.
+It passes Kafka's frames on, both ways, and asks before each Produce request what shall go wrong with it; or it throws
+away answers to whatever is asked, after so many bytes. Clients have to come through it: its address is what the broker
+advertises.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ NextFault = Callable[[], Fault | None]
 class CuttingProxy:
     """Listens at once; `towards` says where to. Any thread; it has two of its own for each connection.
 
-    `faults` counts what was done, `doubled_answers` has both answers to each request that the broker got twice.
+    `faults` counts what was done, `doubled_answers` has both answers to each request that the broker got twice. While
+    there are `cuts_left`, a connection that has sent `cut_after_bytes` is cut after the broker did what it asked, and
+    before the client hears of it. `is_mute`: answers are thrown away, and nothing is cut.
     """
 
     def __init__(self, next_fault: NextFault = lambda: None) -> None:
@@ -46,6 +49,9 @@ class CuttingProxy:
         self._changing = threading.Lock()
         self._connections: set[_Connection] = set()
         self._is_refusing = False
+        self.cut_after_bytes = 0
+        self.cuts_left = 0
+        self.is_mute = False
         self.faults: Counter[Fault] = Counter()
         self.doubled_answers: list[tuple[bytes, bytes]] = []
         self._accepting = threading.Thread(target=self._accept, name="proxy", daemon=True)
@@ -76,9 +82,13 @@ class CuttingProxy:
         self.vanish()
         self._listener.close()
 
-    def plan(self) -> Fault | None:
+    def plan(self, key: int, sent_bytes: int | None) -> Fault | None:
+        """What shall happen to a request, with which its connection has sent so much; None if it will be cut anyway."""
         with self._changing:
-            return self.next_fault()
+            if self.cuts_left and sent_bytes is not None and sent_bytes >= self.cut_after_bytes:
+                self.cuts_left -= 1
+                return Fault.ANSWER_LOST
+            return self.next_fault() if key == PRODUCE_KEY else None
 
     def happened(self, fault: Fault) -> None:
         with self._changing:
@@ -138,9 +148,12 @@ class _Connection:
             self._proxy.forget(self)
 
     def _requests(self) -> None:
+        sent_bytes, is_cut = 0, False
         while (frame := _frame(self._client)) is not None:
             key, _, correlation = _HEADER.unpack_from(frame, _LENGTH.size)
-            fault = self._proxy.plan() if key == PRODUCE_KEY else None
+            sent_bytes += len(frame)
+            fault = self._proxy.plan(key, None if is_cut else sent_bytes)
+            is_cut = is_cut or fault is Fault.ANSWER_LOST
             if fault is Fault.REQUEST_LOST:
                 self._proxy.happened(fault)
                 return
@@ -172,7 +185,8 @@ class _Connection:
                 return
             if fault is Fault.DOUBLED:
                 self._first_answers[correlation] = frame
-            self._client.sendall(frame)
+            if not self._proxy.is_mute:
+                self._client.sendall(frame)
 
 
 def _frame(source: socket.socket) -> bytes | None:

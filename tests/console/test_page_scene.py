@@ -19,7 +19,8 @@ from playwright.sync_api import expect
 import foldlog
 from console.chromium import WAIT_MS, page_of, stop_clock
 from console.conftest import served_log
-from foldlog.server.console.scene import SCENE_TOPIC, Queue, SceneLog, group_of
+from foldlog.broker.topics.names import SCENE_TOPIC
+from foldlog.server.console.scene import Queue, SceneLog, group_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

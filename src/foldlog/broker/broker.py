@@ -27,6 +27,7 @@ from foldlog import limits
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.eviction import commit_evicting
 from foldlog.broker.groups.messages import (
     GroupListing,
     GroupSettings,
@@ -494,11 +495,22 @@ class Broker:
     ) -> None:
         """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
-        Durable on return. Raises a GroupError if the group has members, or with `evict` expects some to join: the
-        evicted ones stay removed, and were passed to `on_evicted`.
+        Durable on return. One of HAS_MEMBERS where the group has members, or with `evict` still waits for some: those
+        who were sent away are gone all the same, and `on_evicted` has heard of them.
         """
-        self._writable()
-        check_offsets(offsets)
+        if not evict:
+            self.commit_offsets(group, offsets)
+            return
+        commit_evicting(
+            lambda: self.commit_offsets(group, offsets), lambda: self._evict_and_commit(group, offsets, on_evicted)
+        )
+
+    def _evict_and_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_evicted: Callable[[tuple[MemberSummary, ...]], None],
+    ) -> None:
         done = threading.Event()
         failures: list[FoldlogError] = []
 
@@ -508,8 +520,7 @@ class Broker:
             done.set()
 
         with self.group_lock:
-            if evict:
-                on_evicted(self.evict_members(group))
+            on_evicted(self.evict_members(group))
             self.begin_commit_offsets(group, offsets, acknowledged)
         done.wait()  # not under the lock: a sync takes long, and others commit meanwhile
         if failures:

@@ -22,7 +22,7 @@ from foldlog.errors import (
     StorageError,
     brief_repr,
 )
-from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, storage_error
+from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, replacing, storage_error
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, is_whole
 from foldlog.log.checkpoint import Checkpoint, is_checkpoint
 from foldlog.log.layout import read_layout
@@ -61,7 +61,7 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
         _make_directory(files, path)
         lock = files.lock(f"{path}/{LOCK_NAME}")
     except (NotADirectoryError, FileExistsError):
-        raise StorageError(f"{path} is a file; a log needs a directory of its own") from None
+        raise _is_a_file(files, path) from None
     try:
         entries = files.entries(path)
         if all(entry.name != CHECKPOINT_NAME for entry in entries):
@@ -81,7 +81,9 @@ def open_for_reading(files: Files, path: str) -> Catalog:
     """The catalog as the writer last stored it. Takes no lock and changes nothing."""
     try:
         return catalogs.load(files, path)
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
+        raise LogNotFound(f"there is no log in {path} to read: {_nearest(files, path)} is a file") from None
+    except FileNotFoundError:
         _refuse_missing_catalog(files, path)
     raise LogNotFound(f"there is no log in {path} to read; open it with mode='w' to make one")
 
@@ -180,8 +182,26 @@ def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Cat
 
 
 def refuse_unmakable(files: Files, path: str) -> None:
-    """Raises DirectoryNotEmpty or MissingCatalog if no log can be made there, not even with `init`."""
+    """DirectoryNotEmpty, MissingCatalog, StorageError where no log can be made, asked for or not: so that nobody
+    advises it."""
+    try:
+        files.entries(path)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise _is_a_file(files, path) from None
     _refuse_other_files(files, path, init=True)
+
+
+def _is_a_file(files: Files, path: str) -> StorageError:
+    return StorageError(f"{_nearest(files, path)} is a file; a log needs a directory of its own")
+
+
+def _nearest(files: Files, path: str) -> str:
+    """The path itself, or the last of its parents that there is."""
+    while not files.exists(path) and "/" in path.strip("/"):
+        path = path.rstrip("/").rpartition("/")[0]
+    return path
 
 
 def _refuse_newer_checkpoint(files: Files, path: str) -> None:
@@ -218,16 +238,14 @@ def _make_directory(files: Files, path: str) -> None:
 
 
 def _make_checkpoint(files: Files, path: str) -> None:
-    """An empty checkpoint, whole before it gets its name: half of one would be taken for a foreign file."""
-    draft = f"{path}/{CHECKPOINT_NAME}{DRAFT_SUFFIX}"
-    file = files.open(draft, write=True, create=True)
-    file.truncate(0)
-    file.close()
-    checkpoint = Checkpoint.open(files, draft, write=True)
-    checkpoint.sync()
-    checkpoint.close()
-    files.rename(draft, f"{path}/{CHECKPOINT_NAME}")
-    files.sync_directory(path)
+    """An empty checkpoint, whole before it has its name: half of one would be taken for somebody else's file."""
+    with replacing(files, f"{path}/{CHECKPOINT_NAME}") as draft:
+        file = files.open(draft, write=True, create=True)
+        file.truncate(0)
+        file.close()
+        checkpoint = Checkpoint.open(files, draft, write=True)
+        checkpoint.sync()
+        checkpoint.close()
 
 
 def _load_or_start(

@@ -6,8 +6,7 @@ import sys
 from typing import Final
 
 from foldlog.cli.exit_codes import DONE, FAILED
-from foldlog.cli.parsing import Arguments, command, option, switch, whole_number
-from foldlog.errors import InvalidArgument
+from foldlog.cli.parsing import Arguments, command, count_value, option, switch
 
 RATE_MAX: Final = 20_000
 
@@ -25,7 +24,7 @@ installed. Everything is in a temporary directory, on free ports of 127.0.0.1, a
     option(
         "--rate",
         metavar="N",
-        read=whole_number,
+        read=count_value(1, RATE_MAX),
         default="1000",
         told="payments to write each second (default: 1000)",
     ),
@@ -34,6 +33,4 @@ installed. Everything is in a temporary directory, on free ports of 127.0.0.1, a
 def run(arguments: Arguments) -> int:
     from foldlog.demo.run import Options, run_demo
 
-    if not 1 <= arguments.rate <= RATE_MAX:
-        raise InvalidArgument(f"--rate {arguments.rate} is not from 1 to {RATE_MAX}")
     return DONE if run_demo(Options(arguments.once, arguments.rate), sys.stdout) else FAILED

@@ -131,12 +131,16 @@ def is_switched_on(text: str) -> bool:
     return word in _ON
 
 
-def whole_number(text: str) -> int:
-    """A `read` function for integers."""
-    try:
+def count_value(least: int, most: int | None = None) -> Callable[[str], int]:
+    """For `read`: a whole number of at least so many, and at most so many."""
+    span = f", {least} or more" if most is None else f" from {least} to {most}"
+
+    def parsed(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and least <= int(text) <= (most or int(text))):
+            raise InvalidArgument(f"{text!r} is not a whole number{span}")
         return int(text)
-    except ValueError:
-        raise InvalidArgument(f"invalid int value: {text!r}") from None
+
+    return parsed
 
 
 # --- options and arguments ------------------------------------------------------------------------------------------

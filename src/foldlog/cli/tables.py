@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TextIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TextIO
 
 from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, Option, option, switch
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FORMATS: Final = ("text", "wide", "json")
 
@@ -28,7 +31,8 @@ _GAP: Final = "  "
 class Column:
     """One column: the field of a row that it shows, and how.
 
-    `is_wide`: for `--format wide` only; `is_optional`: left out if no row has a value.
+    `is_wide` ones are for `--format wide` only; `is_optional` ones are left out where no row knows its value. On a
+    terminal it is never narrower than `least_width`.
     """
 
     field: str
@@ -37,6 +41,7 @@ class Column:
     is_wide: bool = False
     is_optional: bool = False
     text: Callable[[object], str] = str
+    least_width: int = 0
 
     def cell(self, row: Mapping[str, object]) -> str:
         """The text of a cell; a dash for an unknown value, so that columns can be split at spaces."""
@@ -98,26 +103,36 @@ def _draw_table(shown: Sequence[Column], rows: Sequence[Mapping[str, object]]) -
     A short cell is never broken: if even those do not fit, the terminal wraps the line.
     """
     from rich.console import Console
+
+    least = [min(_LONG_CELL, max([len(column.head), *(len(column.cell(row)) for row in rows)])) for column in shown]
+    unbroken = [replace(column, least_width=width) for column, width in zip(shown, least, strict=True)]
+    console = Console(file=sys.stdout, highlight=False)
+    console.width = max(console.width, sum(least) + len(_GAP) * (len(least) - 1))
+    with console.capture() as drawn:
+        console.print(rich_table(unbroken, rows))
+    for text in drawn.get().splitlines():
+        say(text.rstrip())  # padded to the width, a line that is wrapped would have an empty one below it
+
+
+def rich_table(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, object]], *, has_one_line_a_row: bool = False
+) -> Table:
+    """The table for rich to draw. A cell that is too long goes on below itself, or is cut if a row has one line."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, len(_GAP), 0, 0), pad_edge=False, header_style="bold")
-    cells = [[column.cell(row) for column in shown] for row in rows]
-    least = [
-        min(_LONG_CELL, max([len(column.head), *(len(line[number]) for line in cells)]))
-        for number, column in enumerate(shown)
-    ]
-    for column, width in zip(shown, least, strict=True):
-        justify: Literal["right", "left"] = "right" if column.is_number else "left"
-        table.add_column(Text(column.head), justify=justify, overflow="fold", min_width=width)
-    for line in cells:
-        table.add_row(*map(Text, line))
-    console = Console(file=sys.stdout, highlight=False)
-    console.width = max(console.width, sum(least) + len(_GAP) * (len(least) - 1))
-    with console.capture() as drawn:
-        console.print(table)
-    for text in drawn.get().splitlines():
-        say(text.rstrip())  # padded to the width, a wrapped line would have an empty one below it
+    for column in columns:
+        table.add_column(
+            Text(column.head),
+            justify="right" if column.is_number else "left",
+            overflow="ellipsis" if has_one_line_a_row else "fold",
+            no_wrap=has_one_line_a_row,
+            min_width=column.least_width or None,
+        )
+    for row in rows:
+        table.add_row(*(Text(column.cell(row)) for column in columns))
+    return table
 
 
 def show_json(document: object) -> None:

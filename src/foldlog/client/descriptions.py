@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty, MalformedBytes, UnknownGroup
+
+_MEMBERS_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, and what it reads now.
+    """A member of a group, and what it reads now. `host` is as the broker gives it; Java puts a slash before.
 
     >>> MemberDescription("c1-5f", "c1", "/127.0.0.1", None, (TopicPartition("orders", 0),)).name
     'c1/c1-5f'
@@ -40,8 +43,13 @@ class MemberDescription:
 
     @property
     def name(self) -> str:
-        """Its name for people: what it calls itself, and the id that the group knows it by."""
-        return f"{self.instance_id or self.client_id}/{self.member_id}"
+        """How a person finds it: what it calls itself, and the id that the group knows it by."""
+        return full_name(self.instance_id, self.client_id, self.member_id)
+
+    @property
+    def host_text(self) -> str:
+        """The host without the slash that Java puts before an address."""
+        return self.host.removeprefix("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,11 @@ def described_group(found: GroupSummary) -> GroupDescription:
     """The description of a group from the coordinator's summary. Raises UnknownGroup if the group is not known."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
-    members = tuple(
+    return GroupDescription(found.group, str(found.state), found.protocol, described_members(found))
+
+
+def described_members(found: GroupSummary) -> tuple[MemberDescription, ...]:
+    return tuple(
         MemberDescription(
             one.member_id,
             one.client_id,
@@ -86,7 +98,12 @@ def described_group(found: GroupSummary) -> GroupDescription:
         )
         for one in found.members
     )
-    return GroupDescription(found.group, str(found.state), found.protocol, members)
+
+
+def full_name(instance_id: str | None, client_id: str, member_id: str) -> str:
+    """What a member calls itself says more to people; the id tells two of that name apart."""
+    own = instance_id or client_id
+    return f"{own}/{member_id}" if own else member_id
 
 
 def _assignment_of(member: MemberSummary, group: GroupSummary) -> tuple[TopicPartition, ...]:
@@ -102,14 +119,25 @@ def unknown_group(group: str) -> UnknownGroup:
     return UnknownGroup(f"group {group!r} has neither members nor committed offsets")
 
 
-def not_empty(group: str, members: Iterable[MemberDescription]) -> GroupNotEmpty:
-    """The error that names the members that keep a group from being moved, and what to do about it."""
-    names = [one.name for one in members]
-    who = f"{len(names)} members ({', '.join(names)})" if len(names) > 1 else f"a member ({', '.join(names)})"
-    if not names:
-        who = "members"
-    return GroupNotEmpty(
-        f"group {group!r} has {who}; close them before moving its offsets, or have them leave and come back at the new"
-        " ones with reset_group(evict=True)",
-        names,
-    )
+def has_members(group: str, members: Sequence[MemberDescription]) -> str:
+    """The beginning of a sentence that says who is in the way, so that people know what to stop.
+
+    >>> has_members("fraud", [MemberDescription("c1-5f", "c1", "/127.0.0.1", None, ())])
+    "group 'fraud' has 1 member: c1/c1-5f (127.0.0.1)"
+    """
+    if not members:
+        return f"group {group!r} waits for members"
+    named = [f"{one.name} ({one.host_text})" if one.host_text else one.name for one in members[:_MEMBERS_NAMED]]
+    more = f" and {len(members) - len(named)} more" if len(members) > len(named) else ""
+    count = "1 member" if len(members) == 1 else f"{len(members)} members"
+    return f"group {group!r} has {count}: {', '.join(named)}{more}"
+
+
+def not_empty(group: str, members: Sequence[MemberDescription], evict: str) -> GroupNotEmpty:
+    """Who is in the way of moving a group, and what to do about it; `evict` is how one says that they may be sent away,
+    empty where that was said and they came back."""
+    if evict:
+        way_on = f"stop them, or say {evict} to make them rejoin at the new place"
+    else:
+        way_on = "they came back each time they were sent away: stop them"
+    return GroupNotEmpty(f"{has_members(group, members)}; {way_on}", [one.name for one in members])

@@ -20,9 +20,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Final, Literal, TypeVar
 
 from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import FOLDS_TOPIC as FOLDS_TOPIC
 from foldlog.errors import InvalidArgument, InvalidTopicName
 
-FOLDS_TOPIC: Final = "__folds"
 FOLD_GROUP_PREFIX: Final = "fold."
 """A fold commits its bookmark to the group of this prefix and its own name, for other tools; it never joins it."""
 

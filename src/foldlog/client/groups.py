@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from foldlog.errors import GroupNotEmpty, IllegalGeneration, RebalanceInProgress, UnknownMember
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS as HAS_MEMBERS
+from foldlog.broker.groups.messages import check_group_name
+from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
+from foldlog.errors import InvalidArgument, brief_repr
+
+if TYPE_CHECKING:
+    from foldlog.client.backends.backend import Backend
 
 COPY_GROUP: Final = "foldlog-copy"
 """Its committed offsets are the ends of copies; their metadata says of what."""
@@ -15,5 +23,20 @@ CHECK_GROUP: Final = "foldlog-copy-check"
 OWN_GROUPS: Final = frozenset({COPY_GROUP, CHECK_GROUP})
 """Groups in which copies note their progress. No consumer uses them, so they are not listed with the others."""
 
-HAS_MEMBERS: Final = (UnknownMember, IllegalGeneration, RebalanceInProgress, GroupNotEmpty)
-"""Errors, by broker, for a commit from outside while a group has members."""
+
+def resolve_offsets(
+    backend: Backend, group: str, offsets: Mapping[tuple[str, int], Place]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is committed for a group that is moved to these offsets."""
+    check_group_name(group)
+    if not isinstance(offsets, Mapping):
+        raise InvalidArgument(
+            f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
+        )
+    partitions = checked_partitions(offsets)
+    backend.check_partitions(partitions)
+    bounds = backend.bounds(partitions)
+    return {
+        one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
+        for one in partitions
+    }

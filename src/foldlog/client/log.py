@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import require_text
 from foldlog.client.backends.backend import Backend, Sender
-from foldlog.client.consumer.consumer import Consumer
+from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
-from foldlog.client.groups import HAS_MEMBERS
+from foldlog.client.groups import resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
@@ -31,7 +31,6 @@ from foldlog.client.positions import (
     checked_count,
     checked_partitions,
     checked_timeout_ms,
-    resolve_place,
 )
 from foldlog.client.producer import (
     DEFAULT_BATCH_BYTES,
@@ -128,11 +127,6 @@ def connect_log(url: str, properties: Mapping[str, object] | None = None) -> Log
     return Log(connect_cluster(url, properties))
 
 
-def backend_of(log: Log) -> Backend:
-    """The backend of a log, for parts of foldlog that use it directly."""
-    return log._backend
-
-
 class Log:
     """Topics, records and groups of one log: in a directory, or on a Kafka cluster. Any thread may call it; use it in a
     `with` block, or close it.
@@ -150,6 +144,11 @@ class Log:
 
     def __init__(self, backend: Backend) -> None:
         """Use `foldlog.open` or `foldlog.connect`."""
+        if not isinstance(backend, Backend):
+            raise InvalidArgument(
+                f"Log({brief_repr(backend)}) opens nothing; use foldlog.open(path) for a directory, or"
+                " foldlog.connect('kafka://host:9092') for a cluster"
+            )
         self._backend = backend
         self._now_ms = backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
@@ -341,7 +340,7 @@ class Log:
             max_poll_interval_ms,
             group_instance_id,
         )
-        named = _checked_topics(topics)
+        named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
         self._consumers.add(made)
         return made
@@ -465,7 +464,8 @@ class Log:
         return self._backend.alter_topic(name, changes)
 
     def topics(self, include_internal: bool = False) -> list[str]:
-        """The topics' names, sorted.
+        """Their names, in order; with `include_internal` also of those that Kafka's brokers and foldlog keep, such as
+        `__consumer_offsets` and `__folds`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -685,28 +685,12 @@ class Log:
         ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
         [b'1', b'2']
         """
-        places = self._resolved(group, offsets)
+        places = resolve_offsets(self._backend, group, offsets)
         try:
             self._backend.move_group(group, places, evict=evict)
         except HAS_MEMBERS as error:
-            raise not_empty(group, self.describe_group(group).members) from error
-
-    def _resolved(
-        self, group: str, offsets: Mapping[tuple[str, int], Place]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The commits that move a group to these offsets."""
-        check_group_name(group)
-        if not isinstance(offsets, Mapping):
-            raise InvalidArgument(
-                f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
-            )
-        partitions = checked_partitions(offsets)
-        self._backend.check_partitions(partitions)
-        bounds = self._backend.bounds(partitions)
-        return {
-            one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
-            for one in partitions
-        }
+            members = self.describe_group(group).members
+            raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.
@@ -770,12 +754,3 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.path!r}>"
-
-
-def _checked_topics(topics: Iterable[str] | str | None) -> list[str] | str | None:
-    """The topics for a consumer, each name a str; whether they exist is checked later."""
-    if topics is None or isinstance(topics, str):
-        return topics
-    if not isinstance(topics, Iterable):
-        raise InvalidArgument(f"topics={brief_repr(topics)} is neither a topic's name nor a list of names")
-    return [require_text(name) for name in topics]

@@ -67,7 +67,7 @@ def checked_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
         elif value is not None and type(value) is not bytes:
             if not isinstance(value, (bytes, bytearray, memoryview)):
                 raise SerializationError(
-                    f"header {brief_repr(name)} has a {type(value).__name__}; a header's value is bytes, str or None"
+                    f"the value of header {brief_repr(name)} is bytes, str or None, not {brief_repr(value)}"
                 )
             value = bytes(value)
         checked.append((name, value))
@@ -117,6 +117,11 @@ def checked_batch(
 ) -> list[Outgoing]:
     """Every dict of a `send_batch` in bytes; an error names the first bad one by index."""
     outgoing: list[Outgoing] = []
+    given: Any = records
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise InvalidArgument(
+            f"a batch is a list of dicts, such as [{{'value': b'paid', 'key': b'tx_001'}}], not {brief_repr(given)}"
+        )
     for index, fields in enumerate(records):
         if not isinstance(fields, Mapping):
             raise InvalidArgument(

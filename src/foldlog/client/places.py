@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Literal, NamedTuple, Protocol
 
 from foldlog.clock import SystemClock
+from foldlog.durations import SHORT_DURATION, milliseconds
 from foldlog.errors import InvalidArgument, UnknownPartition, brief_repr
 from foldlog.records.batch import MAX_INT64
 
@@ -41,19 +42,18 @@ BACK_HELP: Final = f"start, {_MOST_POINTS}; {_ONE_EACH}"
 
 PLACE_HELP: Final = f"{POINT_HELP}; or a range: 100:200, :200, @-2h:-1h, @2026-01-15:1d"
 
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION_MS_MAX: Final = 1000 * 366 * 86_400_000
-_DURATION: Final = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+"
 _ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
 _DATE_TIME: Final = rf"\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{{1,6}})?)?{_ZONE}?)?"
 _OF_TODAY: Final = rf"\d{{1,2}}:\d\d(?::\d\d)?{_ZONE}?"
-_MOMENT: Final = rf"(?:{_DATE_TIME}|{_OF_TODAY}|\d{{13}}|\d{{10}}|-{_DURATION})"
-_TIMES: Final = re.compile(rf"(?P<start>{_MOMENT})?(?:(?P<colon>:)(?P<stop>{_MOMENT}|{_DURATION}|end)?)?", re.ASCII)
+_MOMENT: Final = rf"(?:{_DATE_TIME}|{_OF_TODAY}|\d{{13}}|\d{{10}}|-{SHORT_DURATION})"
+_TIMES: Final = re.compile(
+    rf"(?P<start>{_MOMENT})?(?:(?P<colon>:)(?P<stop>{_MOMENT}|{SHORT_DURATION}|end)?)?", re.ASCII
+)
 _OFFSETS: Final = re.compile(r"(?P<start>start|end|[+-]?\d+)?(?:(?P<colon>:)(?P<stop>start|end|[+-]?\d+)?)?", re.ASCII)
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _TODAY: Final = re.compile(_OF_TODAY, re.ASCII)
 _HAS_ZONE: Final = re.compile(rf".*\d{_ZONE}")
-_LIKE_A_TIME: Final = re.compile(rf"-?{_DURATION}|\d{{4}}-\d.*", re.ASCII)
+_LIKE_A_TIME: Final = re.compile(rf"-?{SHORT_DURATION}|\d{{4}}-\d.*", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKE_EACH: Final = re.compile(r"\d+:\d+", re.ASCII)
 _EACH: Final = re.compile(r"(?P<number>\d{1,10})=(?P<place>.*)", re.ASCII)
@@ -309,11 +309,11 @@ def _time_point(point: str, text: str, times: _Times) -> tuple[Point, str]:
         return Point("end"), point
     if point.isdigit():
         return Point("time", int(point) * (1000 if len(point) == 10 else 1)), point
-    if re.fullmatch(f"-?{_DURATION}", point):
-        duration_ms = sum(float(count) * _UNIT_MS[unit] for count, unit in _DURATION_PART.findall(point))
+    duration_ms = milliseconds(point.removeprefix("-"))
+    if duration_ms is not None:
         if duration_ms > _DURATION_MS_MAX:
             raise InvalidArgument(f"{brief_repr(text)} is further away than a thousand years")
-        return Point("ago" if point.startswith("-") else "after_time", round(duration_ms)), point
+        return Point("ago" if point.startswith("-") else "after_time", duration_ms), point
     at = times.moment(point, text)
     told = point if _HAS_ZONE.fullmatch(point) and not _TODAY.fullmatch(point) else _with_zone(at)
     return Point("time", (at - _EPOCH) // timedelta(milliseconds=1)), told

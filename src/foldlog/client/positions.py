@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeGuard
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import InvalidArgument, brief_repr
@@ -103,28 +103,33 @@ def checked_count(what: str, count: object) -> int:
     raise InvalidArgument(f"{what}={brief_repr(count)} is not a count: an int of 1 or more, and below 2**63")
 
 
-def checked_timeout_ms(timeout_ms: object, what: str = "timeout_ms") -> float | None:
-    """How long to wait, None for no limit; cut to the longest time that a lock can wait.
+def checked_timeout_ms(timeout_ms: object) -> float | None:
+    """How long to wait, None for no limit; what is longer than a lock can wait is cut to that.
 
     >>> checked_timeout_ms(250), checked_timeout_ms(None)
     (250, None)
     """
-    return _checked_timeout(timeout_ms, what, "milliseconds", _TIMEOUT_MAX_S * 1000)
+    return _checked_timeout(timeout_ms, "timeout_ms", "milliseconds", _TIMEOUT_MAX_S * 1000)
 
 
-def checked_timeout_s(timeout: object, what: str = "timeout") -> float | None:
+def checked_timeout_s(timeout: object) -> float | None:
     """How long to wait in seconds.
 
     >>> checked_timeout_s(0.5)
     0.5
     """
-    return _checked_timeout(timeout, what, "seconds", _TIMEOUT_MAX_S)
+    return _checked_timeout(timeout, "timeout", "seconds", _TIMEOUT_MAX_S)
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Whether it is a number of 0 or more, which NaN is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
 def _checked_timeout(timeout: object, what: str, unit: str, longest: float) -> float | None:
     if timeout is None:
         return None
-    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0:  # also false for NaN
+    if is_time(timeout):
         return min(timeout, longest)
     raise InvalidArgument(f"{what}={brief_repr(timeout)} is not a time: {unit} of 0 or more, or None for no limit")
 

@@ -33,9 +33,9 @@ from foldlog.client.outgoing import (
     in_batch,
     keyless_rule,
 )
-from foldlog.client.positions import checked_count, checked_timeout_ms
+from foldlog.client.positions import checked_count, is_time
 from foldlog.client.serializers import Serializer, serialized, serializer
-from foldlog.errors import FoldlogError, InvalidArgument, InvalidTopicName, LogClosed, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidTopicName, LogClosed, WrongProcess, brief_repr
 from foldlog.limits import PRODUCER_BUFFER_BYTES
 from foldlog.log.partition import Appended, Partition
 from foldlog.records.batch import Compression
@@ -60,8 +60,11 @@ class ProducerSettings:
     partitioner: Partitioner | str | None = None
 
     def __post_init__(self) -> None:
-        if checked_timeout_ms(self.linger_ms, "linger_ms") is None:
-            raise InvalidArgument("linger_ms=None is not a time; 0 sends at once, and flush() whatever it is")
+        if not is_time(self.linger_ms):
+            raise InvalidArgument(
+                f"linger_ms={brief_repr(self.linger_ms)} is not a time: milliseconds of 0 or more; 0 sends at once, and"
+                " flush() whatever it is"
+            )
         checked_count("batch_bytes", self.batch_bytes)
         checked_count("batch_records", self.batch_records)
         checked_count("buffer_bytes", self.buffer_bytes)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -190,19 +191,27 @@ def storage_error(what: str, error: OSError | StorageError) -> StorageError:
     return kind(f"{what} ({error})")
 
 
-def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return."""
+@contextmanager
+def replacing(files: Files, path: str) -> Iterator[str]:
+    """The name of a draft: what is written and synced there takes the place of `path`, durably, so that a power cut
+    leaves the old file or the new one whole. There may be a draft that somebody did not finish."""
     draft = path + DRAFT_SUFFIX
-    file = files.open(draft, write=True, create=True)
-    try:
-        file.truncate(0)
-        file.write(0, [data])
-        # Sync the bytes before the name: a renamed but empty file would be neither old nor new.
-        file.sync()
-    finally:
-        file.close()
+    yield draft
     files.rename(draft, path)
     files.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return."""
+    with replacing(files, path) as draft:
+        file = files.open(draft, write=True, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, [data])
+            # Sync the bytes before the name: a renamed but empty file would be neither old nor new.
+            file.sync()
+        finally:
+            file.close()
 
 
 def read_view(file: File, position: int, length: int, into: Into = None, *, nowait: bool = False) -> memoryview:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
-from io import BufferedReader
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader, BufferedWriter
 from os import PathLike as PathLike
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+LINK_DRAFT_SUFFIX: Final = ".new"
 
 
 class DiskSpace(NamedTuple):
@@ -56,6 +60,11 @@ def exists(path: str) -> bool:
     return os.path.exists(path)
 
 
+def is_there(path: str) -> bool:
+    """Whether something has that name, be it a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
 def is_file(path: str) -> bool:
     return os.path.isfile(path)
 
@@ -77,6 +86,15 @@ def identity(path: str) -> tuple[int, int]:
     """Distinguishes a file from another one that took its name; raises OSError if there is none."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
+
+
+def names_in(directory: str) -> list[str]:
+    """In no order. FileNotFoundError, NotADirectoryError where there is no directory."""
+    return os.listdir(directory)
+
+
+def modified_ns(path: str) -> int:
+    return os.stat(path).st_mtime_ns
 
 
 def disk_space(path: str) -> DiskSpace:
@@ -131,6 +149,39 @@ def put_first(draft: str, path: str) -> bool:
     return True
 
 
+def replace_link(path: str, target: str) -> None:
+    """Have a link point there, durably; at every moment there is the old one or the new."""
+    draft = f"{path}{LINK_DRAFT_SUFFIX}"
+    if os.path.lexists(draft):
+        os.unlink(draft)
+    os.symlink(target, draft)
+    os.rename(draft, path)
+    sync_directory(os.path.dirname(path))
+
+
+@contextmanager
+def written(path: str) -> Iterator[BufferedWriter]:
+    """A file to write, on disk on return; not so its name."""
+    with open(path, "wb") as file:
+        yield file
+        sync_open(file)
+
+
+def sync_open(file: BufferedWriter) -> None:
+    """Returns once what was written is on disk; not so the file's name."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def rename(path: str, to: str) -> None:
+    os.rename(path, to)
+
+
+def remove(path: str) -> None:
+    """Remove a file. FileNotFoundError where there is none."""
+    os.unlink(path)
+
+
 def remove_tree(path: str) -> None:
     """Remove a directory with its content. It is renamed first, in one step: half of it under its name would be worse
     than none."""
@@ -143,9 +194,21 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(doomed)
 
 
+def discard_tree(path: str) -> None:
+    """Remove what can be removed of a directory that nobody names any more."""
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def sync_directory(path: str) -> None:
     """Return once the names in the directory are on disk."""
     _sync(path or ".")
+
+
+def sync_parent(path: str) -> None:
+    """Returns once the name itself is on disk."""
+    sync_directory(os.path.dirname(path))
 
 
 def sync_file(path: str) -> None:

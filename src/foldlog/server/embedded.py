@@ -7,11 +7,13 @@ from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.backends.local import LocalBackend
-from foldlog.client.log import Log, backend_of
-from foldlog.errors import DirectoryLocked, InvalidArgument, ReadOnly, brief_repr
+from foldlog.client.log import Log
+from foldlog.errors import DirectoryLocked, InvalidArgument, InvalidConfig, ReadOnly, brief_repr
 from foldlog.files.posix import PosixFiles
 from foldlog.server.config.settings import ServerSettings
+from foldlog.server.net.listeners import parse_listeners, refuse_exposed
 from foldlog.server.server import Server
 
 ANY_PORT: Final = ("127.0.0.1:0",)
@@ -71,4 +73,12 @@ def _settings(where: object, insecure: object) -> ServerSettings:
             f"listen={brief_repr(where)} is not allowed; it is True for a free port, or addresses such as"
             " '127.0.0.1:9092'"
         )
+    for listener in parse_listeners(addresses, {}):
+        if not insecure:
+            refuse_exposed(listener, "a listener", allow="say insecure=True")
+        if listener.is_wildcard:
+            raise InvalidConfig(
+                f"a listener on {listener.address} is on every interface, which is no address to tell clients; name the"
+                " address at which they reach this machine, such as listen='192.168.1.20:9092'"
+            )
     return ServerSettings.parse({"listeners": ",".join(addresses), "foldlog.insecure": insecure})

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
-from foldlog.files.paths import sync_directory
+from foldlog.files.paths import LINK_DRAFT_SUFFIX, replace_link, sync_directory
 from foldlog.limits import VIEW_LOCK_WAIT_MS
 
 CURRENT: Final = "current"
@@ -181,14 +181,7 @@ class Generations:
             return None
 
     def _link(self, link: str, name: str) -> None:
-        """Durable on return; the link exists at every moment."""
-        path = os.path.join(self.root, link)
-        temporary = f"{path}.new"
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        os.symlink(name, temporary)
-        os.rename(temporary, path)
-        sync_directory(self.root)
+        replace_link(os.path.join(self.root, link), name)
 
     def _unlink(self, link: str) -> None:
         path = os.path.join(self.root, link)
@@ -220,7 +213,7 @@ def _is_same_file(descriptor: int, path: str) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    link = name.removesuffix(".new")
+    link = name.removesuffix(LINK_DRAFT_SUFFIX)
     return (
         name == _LOCK or link in (CURRENT, OLD) or link.startswith(SHADOW_PREFIX) or bool(_GENERATION.fullmatch(name))
     )

@@ -123,6 +123,8 @@ def test_internal_topics_are_listed_only_when_asked_for(files: Files) -> None:
         broker.create_topic("__folds")
         assert broker.topics() == ["a", "b"]
         assert broker.topics(include_internal=True) == ["__folds", "a", "b"]
+        broker.create_topic("__mine")
+        assert broker.topics() == ["__mine", "a", "b"], "as in Kafka, two underscores make no topic internal"
 
 
 def test_only_partitions_that_exist_are_given_out(files: Files) -> None:
@@ -381,10 +383,19 @@ def test_a_closed_log_says_so_and_closing_again_is_fine(files: Files) -> None:
 
 def test_a_path_that_is_a_file_is_refused_in_words(files: Files) -> None:
     put(files, "data")
-    with pytest.raises(StorageError, match="is a file"):
+    with pytest.raises(StorageError, match="data is a file; a log needs a directory"):
         open_broker(files)
-    with pytest.raises(LogNotFound):
+    with pytest.raises(LogNotFound, match="data is a file"):
         open_broker(files, mode="r")
+
+
+@pytest.mark.parametrize("path", ["data/sub", "data/sub/sub"])
+def test_a_path_below_a_file_is_refused_and_the_file_is_named(files: Files, path: str) -> None:
+    put(files, "data")
+    with pytest.raises(StorageError, match="data is a file; a log needs a directory"):
+        Broker.open(path, files=files)
+    with pytest.raises(LogNotFound, match=r" to read: .*data is a file$"):
+        Broker.open(path, files=files, mode="r")
 
 
 def test_nonsense_is_refused_before_anything_is_opened(files: Files) -> None:

@@ -96,7 +96,7 @@ def test_an_interrupted_measurement_removes_what_it_made(tmp_path: Path) -> None
 def test_what_cannot_be_measured_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in (
         (["-d", str(tmp_path / "nowhere")], "there is no directory"),
-        (["-d", str(tmp_path), "--records", "0"], "--records is from 1 to"),
+        (["-d", str(tmp_path), "--records", "0"], "argument --records: '0' is not a whole number from 1 to"),
         (["-d", str(tmp_path), "--size", "2MiB"], "--size is from 1 to 1000000, not 2097152"),
         (["-d", str(tmp_path), "--seconds", "1h"], "--seconds is from 0.001 to 600, not 3600"),
         (["-d", str(tmp_path), "--seconds", "soon"], "is not a time"),

@@ -201,3 +201,15 @@ def test_following_refuses_what_it_does_not_do(tmp_path: Path) -> None:
     words = ["copy", "--all", "--from", str(tmp_path / "data"), "--to", str(tmp_path / "copy"), "--follow"]
     assert main([*words, "--dry-run"]) == 2
     assert main([*words, "--interval", "soon"]) == 2
+
+
+def test_an_interval_is_checked_and_refused_where_nothing_is_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foldlog.open(tmp_path / "data").close()
+    words = ["copy", "--all", "--from", str(tmp_path / "data"), "--to", str(tmp_path / "copy")]
+    assert main([*words, "--interval", "soon"]) == 2
+    assert "--interval 'soon' is not a time" in capsys.readouterr().err
+    assert main([*words, "--interval", "1s"]) == 2
+    assert "add --follow, or leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()

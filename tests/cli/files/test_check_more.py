@@ -250,7 +250,8 @@ def test_however_many_share_the_work_the_answer_is_the_same(
 
 def test_a_number_of_jobs_that_is_none_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(directory), "-j", "0"]) == 2
-    assert capsys.readouterr().err == "foldlog: --jobs is from 1 to 256, not 0\n"
+    told = "argument -j/--jobs: '0' is not a whole number from 1 to 256; see: foldlog check --help"
+    assert capsys.readouterr().err == f"foldlog: {told}\n"
 
 
 def test_the_bar_is_drawn_on_a_terminal_ten_times_a_second_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,12 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
         (["run", "folds.py", "mirrow", "-d", "data"], 3, "there is no fold 'mirrow'; there are mirror, per_merchant"),
         (["run", "folds.py"], 2, "say where the log is: -d data/"),
         (["run", "folds.py", "-d", "data", "-b", "127.0.0.1:1"], 2, "not allowed with argument -d/--dir"),
-        (["run", "folds.py", "-d", "data", "--interval", "soon"], 2, "--interval soon is not a time"),
-        (["run", "folds.py", "-d", "data", "--range-bytes", "0"], 2, "--range-bytes 0 is not a size"),
+        (["run", "folds.py", "-d", "data", "--interval", "soon"], 2, "--interval 'soon' is not a time"),
+        (
+            ["run", "folds.py", "-d", "data", "--range-bytes", "0"],
+            2,
+            "'0' is not a whole number, 1 or more",
+        ),
         (
             ["run", "folds.py", "-d", "data", "--conf", "memory=2g"],
             2,

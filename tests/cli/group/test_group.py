@@ -129,7 +129,8 @@ def test_a_group_with_members_stays_where_it_is_and_they_are_named(live: tuple[T
     assert described["state"] == "Stable"
     assert described["cursors"][0]["member_id"] == member["member_id"]
     told = terminal.refused(exit_codes.IN_THE_WAY, "group", "seek", "live", "--to", "start")
-    assert f"group 'live' has 1 member: {member['member_id']} (127.0.0.1); stop them, or say --evict" in told
+    name = f"{member['client_id']}/{member['member_id']}"
+    assert f"group 'live' has 1 member: {name} (127.0.0.1); stop them, or say --evict to make" in told
     assert "1 member" in terminal("group", "seek", "live", "--to", "start", "--dry-run")[2]
     with terminal.place.open() as log:
         assert log.committed("live")[TopicPartition("ticks", 0)].offset == 5

@@ -15,11 +15,10 @@ import pytest
 import foldlog
 from client.log_places import PLACES
 from foldlog import errors
-from foldlog.client.backends.backend import Backend
+from foldlog.client.backends.backend import Backend, backend_of
 from foldlog.client.backends.cluster.backend import ClusterBackend
 from foldlog.client.backends.local import LocalBackend
 from foldlog.client.backends.served.backend import ServedBackend
-from foldlog.client.log import backend_of
 
 ROOT = Path(__file__).parents[3]
 

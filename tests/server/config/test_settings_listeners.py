@@ -113,7 +113,8 @@ def test_metrics_beyond_loopback_are_refused_likewise() -> None:
     assert "--insecure" in refused
     assert "see the names of topics and groups" in refused
     assert "write" not in refused
-    assert "is no address" in refusal(foldlog_metrics="9464")
+    for unnamed in ("9464", "NAME://127.0.0.1:9464"):
+        assert "is no address; it is HOST:PORT or [IPV6]:PORT with" in refusal(foldlog_metrics=unnamed)
     settings = parse(foldlog_metrics="localhost:9464")
     assert settings.metrics == Listener("", "127.0.0.1", 9464)
     assert parse(foldlog_metrics="0.0.0.0:9464", foldlog_insecure="true").metrics is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog import limits
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import GroupSettings, JoinRequest, JoinResult
@@ -115,6 +116,23 @@ def test_a_group_that_still_waits_for_more_members_is_moved_when_it_has_waited()
         (evicted,) = site.posted(f"/api/groups/{GROUP}/rewind", body)["evicted"]
         assert evicted == f"till-7/{answers[0].member_id}"
         assert broker.committed(GROUP)[TOPIC, 0].offset == 1
+
+
+def test_members_that_come_back_each_time_are_named_and_not_to_be_evicted_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "EVICTION_PAUSE_MS", 0)
+    with console() as site, running_readers() as readers:
+        filled(site, 1)
+        readers.append(Reader(site.server, client_id="till-7"))
+        wait_until(readers, lambda: (TOPIC, 0) in site.broker.committed(GROUP))
+        monkeypatch.setattr(site.broker, "evict_members", lambda group: ())
+        refused = site.post(f"/api/groups/{GROUP}/rewind", {"topic": TOPIC, "partition": 0, "offset": 0, "evict": True})
+        assert refused.status == 409
+        (name,) = refused.json["members"]
+        assert refused.json["error"] == (
+            f"group {GROUP!r} has 1 member: {name} (127.0.0.1); they came back each time they were sent away: stop them"
+        )
 
 
 def test_groups_in_which_copies_note_how_far_they_are_are_not_listed() -> None:

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.messages import JoinRequest, JoinResult
+from foldlog.broker.topics.names import SCENE_TOPIC
 from foldlog.clock import SystemClock
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
-from foldlog.server.console.scene import READERS, SCENE_TOPIC, Queue, Scene, SceneLog, group_of
+from foldlog.server.console.scene import READERS, Queue, Scene, SceneLog, group_of
 from server.console.console_site import console
 
 BILLING, SEARCH = READERS

@@ -26,7 +26,7 @@ from foldlog.spark.decoders import confluent
 from foldlog.spark.decoders.avro import AvroDecoder
 from foldlog.spark.decoders.confluent import SchemaRegistry
 from foldlog.spark.decoders.decoder import decoder_for
-from registry_server import RegistryServer
+from spark.decoders.registry_server import RegistryServer
 
 
 def record(*fields: tuple[str, Any], name: str = "Payment") -> dict[str, Any]:

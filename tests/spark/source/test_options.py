@@ -249,7 +249,7 @@ def test_options_of_streams_are_named_as_ignored_in_a_batch_but_have_to_make_sen
 
 @pytest.mark.parametrize(
     ("text", "delay_ms"),
-    [("15m", 900_000), ("2 min", 120_000), ("10s", 10_000), ("250", 250), ("250ms", 250), ("1h", 3_600_000)],
+    [("15m", 900_000), ("2 min", 120_000), ("10s", 10_000), ("250", 250), ("250ms", 250), ("1h30m", 5_400_000)],
 )
 def test_a_delay_is_a_number_with_a_unit(text: str, delay_ms: int) -> None:
     assert stream_options({**READ, "maxTriggerDelay": text}).max_trigger_delay_ms == delay_ms

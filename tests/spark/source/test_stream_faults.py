@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import foldlog
 from foldlog.client.log import Log
 from foldlog.spark.source.stream_offset import OURS
-from spark_streams import batches_of, offset_of, places, run, stream, written
+from spark.source.spark_streams import batches_of, offset_of, places, run, stream, written
 
 SCHEMA = "topic string, partition int, offset bigint"
 

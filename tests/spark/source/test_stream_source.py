@@ -22,7 +22,7 @@ from foldlog.errors import UnknownTopic
 from foldlog.spark.source.stream import StreamReader, stream_reader
 from foldlog.spark.source.tasks import RangeTask
 from foldlog.testing.plugin import KafkaBrokerFactory
-from spark_streams import batches_of, by_place, fill, offset_of, places, run, stream, written
+from spark.source.spark_streams import batches_of, by_place, fill, offset_of, places, run, stream, written
 
 
 @pytest.fixture

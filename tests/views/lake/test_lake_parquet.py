@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.files import paths, posix
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape
-from foldlog.views.lake import parquet as lake_parquet
 from foldlog.views.lake.lake import lake
 from foldlog.views.lake.parquet import ParquetHistory, file_name
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
@@ -150,7 +150,9 @@ def crash_after(steps: int, case: ViewCase, current: Path, monkeypatch: pytest.M
     with opened(case) as view:
         view.prepare(case.shape, spread(0, 0))
         view.apply(several({0: (0, 3), 1: (0, 3)}), spread(0, 0), old)
-    monkeypatch.setattr(lake_parquet, "os", CountedSteps(steps))
+    counted = CountedSteps(steps)
+    for module in (paths, posix):
+        monkeypatch.setattr(module, "os", counted)
     try:
         with opened(case) as view:
             view.apply(several({0: (3, 8), 1: (3, 8)}), old, new)

@@ -23,8 +23,13 @@ KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__sh
 """Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has only the first. Clients
 may not create, write or change them: tools take such a topic for the broker's own."""
 
-INTERNAL_PREFIX: Final = "__"
-"""Prefix of topics that listings leave out unless asked for."""
+FOLDS_TOPIC: Final = "__folds"
+"""What runners of folds say and hear."""
+
+SCENE_TOPIC: Final = "__log_or_queue"
+"""The console's scene, for people who want to see what a log is."""
+
+_INTERNAL_TOPICS: Final = KAFKA_OWN_TOPICS | {FOLDS_TOPIC, SCENE_TOPIC}
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
@@ -118,7 +123,14 @@ def refuse_user_write(name: object) -> None:
 
 
 def is_internal(name: str) -> bool:
-    return name.startswith(INTERNAL_PREFIX)
+    """Whether listings leave it out unless asked, and a copy of everything too: what Kafka's brokers or foldlog itself
+    keep in topics. As in Kafka, any other name is a user's, however it begins. (On the wire the flag of that name is
+    Kafka's own, and says it of KAFKA_OWN_TOPICS only.)
+
+    >>> is_internal("__consumer_offsets"), is_internal("__folds"), is_internal("__mine")
+    (True, True, False)
+    """
+    return name in _INTERNAL_TOPICS
 
 
 def partition_directory(topic: str, partition: int) -> str:

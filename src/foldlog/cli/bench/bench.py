@@ -16,11 +16,11 @@ from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.bench.measures import BenchTopic, Disk, Load, Tally, in_turns
 from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark
-from foldlog.cli.parsing import Arguments, command, option, whole_number
+from foldlog.cli.parsing import Arguments, command, count_value, option
 from foldlog.cli.places import open_named, open_place, place_options
 from foldlog.cli.signals import SIGNAL_EXIT
 from foldlog.cli.tables import Column, format_option, show
-from foldlog.cli.units import parse_duration_ms, parse_size_bytes, size_text
+from foldlog.cli.units import parse_seconds, parse_size_bytes, size_text
 from foldlog.errors import FoldlogError, InvalidArgument
 from foldlog.limits import BENCH_DISK_BYTES, BENCH_RECORDS_MAX, BENCH_SECONDS_MAX, BENCH_SIZE_MAX
 
@@ -55,7 +55,7 @@ COLUMNS: Final = (
     option(
         "--records",
         metavar="N",
-        read=whole_number,
+        read=count_value(1, BENCH_RECORDS_MAX),
         default="1000000",
         told="at most so many (default: 1000000)",
     ),
@@ -89,18 +89,14 @@ def run(arguments: Arguments) -> int:
 
 def _load(arguments: Arguments) -> Load:
     size_bytes = parse_size_bytes(arguments.size, "--size")
-    seconds_text = str(arguments.seconds)
-    seconds_ms = parse_duration_ms(
-        seconds_text + ("s" if seconds_text.replace(".", "", 1).isdigit() else ""), "--seconds"
-    )
+    seconds = parse_seconds(arguments.seconds, "--seconds")
     for name, value, low, high in (
-        ("--records", arguments.records, 1, BENCH_RECORDS_MAX),
         ("--size", size_bytes, 1, BENCH_SIZE_MAX),
-        ("--seconds", seconds_ms / 1000, 0.001, BENCH_SECONDS_MAX),
+        ("--seconds", seconds, 0.001, BENCH_SECONDS_MAX),
     ):
         if not low <= value <= high:
             raise InvalidArgument(f"{name} is from {low} to {high}, not {value:.15g}")
-    return Load(arguments.records, size_bytes, seconds_ms / 1000)
+    return Load(arguments.records, size_bytes, seconds)
 
 
 # The log to measure

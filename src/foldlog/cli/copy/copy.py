@@ -21,7 +21,7 @@ from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, init_option, is_kafkas, 
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import format_option
-from foldlog.cli.units import parse_duration_ms
+from foldlog.cli.units import parse_seconds
 from foldlog.client.copy.check import unchecked
 from foldlog.client.copy.copying import Copying, Pair, Plan
 from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, LogNotFound
@@ -85,14 +85,17 @@ _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-
         told="go on copying what is written, with groups, until a signal ends it; without --dry-run, --folds and"
         " --no-groups",
     ),
-    option("--interval", metavar="TIME", default="1s", told="with --follow, how often to look for more (default: 1s)"),
+    option("--interval", metavar="TIME", told="with --follow, how often to look for more (default: 1s)"),
     dry_run_option(),
     format_option(),
     description=DESCRIPTION,
 )
 def run(arguments: Arguments) -> int:
+    interval_s = parse_seconds(arguments.interval or "1s", "--interval")
     if arguments.follow:
-        return follow(arguments)
+        return follow(arguments, interval_s)
+    if arguments.interval is not None:
+        raise InvalidArgument("--interval is how often --follow looks for more; add --follow, or leave it out")
     folds = _declared(arguments)
     with (
         opened(arguments) as (source, target),
@@ -303,13 +306,12 @@ def is_broker(place: str) -> bool:
 FOLLOWING: Final = "following; SIGTERM or Ctrl-C ends it, and the same command goes on from there"
 
 
-def follow(arguments: Arguments) -> int:
-    """Copy what there is, report it, and continue until a signal comes, or the copy turns out to be wrong."""
+def follow(arguments: Arguments, interval_s: float) -> int:
+    """Copy what there is, tell of it, and go on until a signal comes, or what was copied turns out to be wrong."""
     if arguments.dry_run or arguments.folds or arguments.no_groups:
         raise InvalidArgument(
             "--follow copies records and groups as they come; leave out --dry-run, --folds, --no-groups"
         )
-    interval_s = parse_duration_ms(arguments.interval, "--interval") / 1000
     with StopOnSignals(remark) as signals, opened(arguments) as (source, target):
         signals.listen()
         standby = _Standby(arguments, source, target)

@@ -20,7 +20,7 @@ from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.files.check_report import CheckReport, Finding
 from foldlog.cli.files.check_targets import CheckTarget, Targets, find_targets
 from foldlog.cli.output import say
-from foldlog.cli.parsing import Arguments, argument, command, one_of, option, switch, whole_number
+from foldlog.cli.parsing import Arguments, argument, command, count_value, one_of, option, switch
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import format_option, show_json
 from foldlog.clock import SystemClock
@@ -59,14 +59,18 @@ def _cores() -> int:
         switch("--repair", told="make indexes and the like anew where they are wrong"),
         switch("--cut-out", told="set damaged bytes aside, so that the rest can be used"),
     ),
-    option("-j", "--jobs", metavar="N", read=whole_number, told="segments looked at at a time (default: one a core)"),
+    option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        read=count_value(1, CHECK_JOBS_MAX),
+        told="segments looked at at a time (default: one a core)",
+    ),
     format_option(),
     description=DESCRIPTION,
 )
 def run(arguments: Arguments) -> int:
     jobs = _cores() if arguments.jobs is None else arguments.jobs
-    if not 1 <= jobs <= CHECK_JOBS_MAX:
-        raise InvalidArgument(f"--jobs is from 1 to {CHECK_JOBS_MAX}, not {jobs}")
     files = PosixFiles()
     targets = find_targets(files, arguments.path.rstrip("/") or "/", arguments.topic)
     report = CheckReport(targets.path, is_wide=arguments.format == "wide")

@@ -19,7 +19,7 @@ from foldlog.cli.files.dump_items import Item, Items
 from foldlog.cli.files.dump_kafka import KAFKA_NAMES, QUORUM_NAME, items_of_kafkas, transaction_items
 from foldlog.cli.files.dump_segment import SegmentDump, Wanted
 from foldlog.cli.output import naming_output, say
-from foldlog.cli.parsing import Arguments, argument, command, option, switch, whole_number
+from foldlog.cli.parsing import Arguments, argument, command, count_value, option, switch
 from foldlog.cli.tables import FORMATS
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument, LogNotFound, UnknownPartition, UnknownTopic
@@ -50,7 +50,7 @@ _SMALL_NAMES: Final = (EPOCHS_NAME, METADATA_NAME)
 @command(
     argument("paths", "PATH", "a file, a partition's directory, or a log's", is_many=True),
     option("--topic", metavar="T", told="of a log, only this topic"),
-    option("-p", "--partition", metavar="N", read=whole_number, told="of a log, only this partition of the topic"),
+    option("-p", "--partition", metavar="N", read=count_value(0), told="of a log, only this partition of the topic"),
     switch("--records", told="the records of each batch, too"),
     option("--offsets", metavar="A:B", told="only from offset A to before B; A: and :B are ranges, too"),
     switch("--all", told="of directories also indexes, snapshots, epochs, checkpoint"),

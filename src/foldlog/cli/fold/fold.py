@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,14 +23,15 @@ from foldlog.cli.parsing import (
     Option,
     argument,
     command,
+    count_value,
     one_of,
     option,
     switch,
-    whole_number,
 )
 from foldlog.cli.places import broker_url
 from foldlog.cli.signals import StopOnSignals
-from foldlog.cli.tables import format_option
+from foldlog.cli.tables import Column, format_option, print_table, show_json
+from foldlog.cli.units import parse_seconds
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
 from foldlog.client.places import BACK_HELP, parse_points, places_text
@@ -64,9 +63,6 @@ NOUN: Final = Noun(
     },
     DESCRIPTION,
 )
-
-_INTERVAL: Final = re.compile(r"(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m)?")
-_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
 def log_options() -> list[Option]:
@@ -121,7 +117,7 @@ def spark_options() -> list[Option]:
             is_repeated=True,
         ),
         option(
-            "--range-bytes", metavar="N", read=whole_number, told="about how much is read at once (default: 64 MiB)"
+            "--range-bytes", metavar="N", read=count_value(1), told="about how much is read at once (default: 64 MiB)"
         ),
         option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
     ]
@@ -154,7 +150,7 @@ def run_folds(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import run
     from foldlog.spark.folds.declaration import chosen_folds
 
-    interval_s = _interval_s(arguments.interval)
+    interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
     source = _source(arguments)
     with _running(arguments, [fold.name for fold in folds]) as under_way:
@@ -181,9 +177,10 @@ def show_status(arguments: Arguments) -> int:
 
     folds = chosen_folds(_folds(arguments), arguments.names)
     states = status(folds, _source(arguments))
-    is_wide = arguments.format == "wide"
-    for line in [status_json(states)] if arguments.format == "json" else status_lines(states, is_wide=is_wide):
-        say(line)
+    if arguments.format == "json":
+        show_json([asdict(state) for state in states])
+    else:
+        show_states(arguments, states)
     return FAILED if any(state.error for state in states) else DONE
 
 
@@ -319,7 +316,7 @@ class _UnderWay:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "range_bytes": _range_bytes(self._arguments),
+            "range_bytes": self._arguments.range_bytes,
             "spark": self._start,
             "stop": self._signals.stop,
             "on_progress": self._progress.show,
@@ -405,60 +402,51 @@ def _spark_settings(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _interval_s(text: str) -> float:
-    """
-    >>> _interval_s("250ms"), _interval_s("2")
-    (0.25, 2.0)
-    """
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        raise InvalidArgument(f"--interval {text} is not a time, such as 1s or 250ms")
-    return float(found["count"]) * _UNIT_S[found["unit"]]
+# --- how a status looks ---------------------------------------------------------------------------------------------
 
 
-def _range_bytes(arguments: Arguments) -> int | None:
-    if arguments.range_bytes is not None and arguments.range_bytes < 1:
-        raise InvalidArgument(f"--range-bytes {arguments.range_bytes} is not a size: 1 or more")
-    return int(arguments.range_bytes) if arguments.range_bytes is not None else None
-
-
-# --- the display of a status ----------------------------------------------------------------------------------------
-
-
-_HEADS: Final = ("FOLD", "STATE", "LAG", "BOOKMARK", "END", "DEAD", "SKIPPED", "VIEW")
-_WIDE_HEADS: Final = ("TOPIC", "KIND", "RUNNER")
+_STATUS_COLUMNS: Final = (
+    Column("fold", "FOLD"),
+    Column("doing", "STATE"),
+    Column("lag", "LAG", is_number=True),
+    Column("bookmark", "BOOKMARK"),
+    Column("end", "END"),
+    Column("dead_letters", "DEAD", is_number=True),
+    Column("skipped", "SKIPPED", is_number=True),
+    Column("view", "VIEW"),
+    Column("topic", "TOPIC", is_wide=True),
+    Column("kind", "KIND", is_wide=True),
+    Column("runner", "RUNNER", is_wide=True),
+)
 _SHOWN_PARTITIONS: Final = 6
 
 
-def status_lines(states: Sequence[FoldState], *, is_wide: bool = False) -> list[str]:
-    """A table for people, with errors below it. The wide form has more columns, and every partition."""
-    rows = [_HEADS + (_WIDE_HEADS if is_wide else ()), *(_cells(state, is_wide) for state in states)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    mixed = [f"{state.fold}: {MIXED}: foldlog fold rebuild {state.fold}" for state in states if state.mixes]
-    return [*table, *(f"{state.fold}: {state.error}" for state in states if state.error), *mixed]
+def show_states(arguments: Arguments, states: Sequence[FoldState]) -> None:
+    """A table for people, and below it what is wrong. A wide one has more columns, and every partition."""
+    print_table(arguments, _STATUS_COLUMNS, [_row(state, arguments.format == "wide") for state in states])
+    for state in states:
+        if state.error:
+            say(f"{state.fold}: {state.error}")
+    for state in states:
+        if state.mixes:
+            say(f"{state.fold}: {MIXED}: foldlog fold rebuild {state.fold}")
 
 
-def status_json(states: Sequence[FoldState]) -> str:
-    """Everything that is known, for programs."""
-    return json.dumps([asdict(state) for state in states], indent=2)
-
-
-def _cells(state: FoldState, is_wide: bool) -> tuple[str, ...]:
+def _row(state: FoldState, is_wide: bool) -> dict[str, object]:
     shown = len(state.end) if is_wide else _SHOWN_PARTITIONS
-    cells = (
-        state.fold,
-        _doing(state),
-        "-" if state.lag is None else str(state.lag),
-        offsets_text(state.bookmark or {}, shown),
-        offsets_text(state.end, shown),
-        str(state.dead_letters),
-        str(state.skipped),
-        state.view,
-    )
-    if not is_wide:
-        return cells
-    return (*cells, state.topic, state.kind, state.published.runner if state.published else "-")
+    return {
+        "fold": state.fold,
+        "doing": _doing(state),
+        "lag": state.lag,
+        "bookmark": offsets_text(state.bookmark or {}, shown),
+        "end": offsets_text(state.end, shown),
+        "dead_letters": state.dead_letters,
+        "skipped": state.skipped,
+        "view": state.view,
+        "topic": state.topic,
+        "kind": state.kind,
+        "runner": state.published.runner if state.published else None,
+    }
 
 
 def _doing(state: FoldState) -> str:

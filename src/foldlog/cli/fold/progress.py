@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from foldlog.cli.progress_bar import redraws
+from foldlog.cli.tables import Column, rich_table
 from foldlog.client.places import ranges_text
 
 if TYPE_CHECKING:
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
     from foldlog.spark.folds.feed import Feed
 
 _REDRAWS_PER_S: Final = 10
-_HEADS: Final = ("FOLD", "STATE", "ROWS/S", "LAG", "RECORDS", "DEAD", "LAST RANGE")
-_NUMBERS: Final = frozenset((2, 3, 4, 5))
-_NARROWEST: Final = (0, 9, 9, 9, 11, 4, 0)
-"""Minimum widths, so that the table does not jump while numbers grow."""
+_COLUMNS: Final = (
+    Column("fold", "FOLD"),
+    Column("state", "STATE", least_width=9),
+    Column("rows_per_s", "ROWS/S", is_number=True, text=lambda value: f"{value:,.0f}", least_width=9),
+    Column("lag", "LAG", is_number=True, text=lambda value: f"{value:,}", least_width=9),
+    Column("records", "RECORDS", is_number=True, text=lambda value: f"{value:,}", least_width=11),
+    Column("dead", "DEAD", is_number=True, least_width=4),
+    Column("last_range", "LAST RANGE"),
+)
+"""Columns keep their width, so that the table does not jump while numbers grow."""
 
 
 class FoldProgress(Protocol):
@@ -163,32 +170,26 @@ class LiveBoard:
 def board(feeds: Mapping[str, Feed | None], *notes: str) -> RenderableType:
     """The table, the errors below it, and other notes."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, (head, narrowest) in enumerate(zip(_HEADS, _NARROWEST, strict=True)):
-        table.add_column(
-            Text(head), justify="right" if index in _NUMBERS else "left", min_width=narrowest or None, no_wrap=True
-        )
-    for name, feed in dict(feeds).items():
-        table.add_row(*(Text(cell) for cell in _cells(name, feed)))
+    rows = [_row(name, feed) for name, feed in dict(feeds).items()]
+    table = rich_table(_COLUMNS, rows, has_one_line_a_row=True)
     wrong = [f"{feed.name}: {error_text(feed)}" for feed in feeds.values() if feed is not None and feed.error]
     return Group(table, *(Text(text) for text in (*wrong, *notes) if text))
 
 
-def _cells(name: str, feed: Feed | None) -> tuple[str, ...]:
+def _row(name: str, feed: Feed | None) -> dict[str, object]:
     if feed is None:
-        return (name, "starting", "", "", "", "", "")
-    return (
-        name,
-        str(feed.state),
-        f"{feed.rows_per_s:,.0f}",
-        f"{feed.lag:,}",
-        f"{feed.records:,}",
-        str(feed.dead),
-        last_ranges_text(feed),
-    )
+        return {"fold": name, "state": "starting"}
+    return {
+        "fold": name,
+        "state": feed.state,
+        "rows_per_s": feed.rows_per_s,
+        "lag": feed.lag,
+        "records": feed.records,
+        "dead": feed.dead,
+        "last_range": last_ranges_text(feed),
+    }
 
 
 def error_text(feed: Feed) -> str:

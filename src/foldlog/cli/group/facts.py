@@ -158,7 +158,7 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
     return [
         {
             "client_id": member.client_id,
-            "host": host_text(member),
+            "host": member.host_text,
             "member_id": member.member_id,
             "instance_id": member.instance_id,
             "partitions": [
@@ -172,8 +172,3 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
 def member_name(member: MemberDescription) -> str:
     """The name for people: the one its owner gave it, or its client's."""
     return member.instance_id or member.client_id or member.member_id
-
-
-def host_text(member: MemberDescription) -> str:
-    """Without the slash that Java puts before an address."""
-    return member.host.lstrip("/")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
-from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, host_text, member_rows
+from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, member_rows
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, LazyVerb, Noun, Option, argument, command, option, switch
 from foldlog.cli.places import open_place, place_options
@@ -24,8 +24,9 @@ from foldlog.cli.tables import (
     show_outcomes,
 )
 from foldlog.cli.wording import counted
+from foldlog.client.descriptions import has_members, not_empty
 from foldlog.client.places import POINTS_HELP, PlaceSpec, moved_starts, parse_points, resolve
-from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownGroup, UnknownPartition
+from foldlog.errors import InvalidArgument, UnknownGroup, UnknownPartition
 
 if TYPE_CHECKING:
     from foldlog.client.descriptions import MemberDescription
@@ -48,8 +49,6 @@ NOUN: Final = Noun(
     },
     DESCRIPTION,
 )
-
-SHOWN_MEMBERS: Final = 4
 
 LIST_COLUMNS: Final = (
     Column("group", "GROUP"),
@@ -261,8 +260,8 @@ def seek_group(arguments: Arguments) -> int:
         is_evicting = arguments.evict
         if members and not is_evicting and not arguments.dry_run:
             if not is_attended():
-                raise GroupNotEmpty(_members_in_the_way(arguments.group, members))
-            if not ask(f"{_has_members(arguments.group, members)}; move it, and make them rejoin at the new place?"):
+                raise not_empty(arguments.group, members, evict="--evict")
+            if not ask(f"{has_members(arguments.group, members)}; move it, and make them rejoin at the new place?"):
                 return FAILED
             is_evicting = True
         if not arguments.dry_run:
@@ -272,7 +271,7 @@ def seek_group(arguments: Arguments) -> int:
     if arguments.dry_run:
         remark(f"{again} would be read again; nothing was moved (--dry-run)")
         if members and not is_evicting:
-            remark(_members_in_the_way(arguments.group, members))
+            remark(str(not_empty(arguments.group, members, evict="--evict")))
     else:
         remark(f"{again} will be read again")
     return DONE
@@ -310,19 +309,6 @@ def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
         return log.describe_group(group).members
     except UnknownGroup:
         return ()
-
-
-def _has_members(group: str, members: tuple[MemberDescription, ...]) -> str:
-    """The members by name, so that the user knows what to stop."""
-    named = [f"{member.instance_id or member.member_id} ({host_text(member)})" for member in members[:SHOWN_MEMBERS]]
-    more = len(members) - len(named)
-    return f"group {group!r} has {counted(len(members), 'member')}: {', '.join(named)}" + (
-        f" and {more} more" if more else ""
-    )
-
-
-def _members_in_the_way(group: str, members: tuple[MemberDescription, ...]) -> str:
-    return f"{_has_members(group, members)}; stop them, or say --evict to make them rejoin at the new place"
 
 
 # --- forgetting -----------------------------------------------------------------------------------------------------

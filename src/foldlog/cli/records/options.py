@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Final
 
 from foldlog.cli.parsing import Option, in_section, option, switch
@@ -15,17 +14,6 @@ FORMAT_HELP: Final = (
     "how to print a record, in kcat's letters: %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s"
     " or %v value, %K and %S their sizes (-1 for null), %h headers, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xNN"
 )
-
-
-def count_value(least: int) -> Callable[[str], int]:
-    """Reads an integer of at least `least`."""
-
-    def parsed(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-            raise InvalidArgument(f"{text!r} is not a whole number, {least} or more")
-        return int(text)
-
-    return parsed
 
 
 def partitions_value(text: str) -> tuple[int, ...]:

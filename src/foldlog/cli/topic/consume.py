@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark
-from foldlog.cli.parsing import Arguments, argument, command, option, switch
+from foldlog.cli.parsing import Arguments, argument, command, count_value, option, switch
 from foldlog.cli.places import open_place, place_options
-from foldlog.cli.records.options import count_value, output_options, partitions_option
+from foldlog.cli.records.options import output_options, partitions_option
 from foldlog.client.places import PLACE_HELP, parse_place
 from foldlog.errors import InvalidArgument
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from foldlog.cli.units import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from foldlog.broker.topics.names import is_internal
+from foldlog.cli.units import parse_duration_ms, parse_size_bytes, size_text
 from foldlog.cli.wording import damage_text
+from foldlog.durations import duration_text
 from foldlog.errors import InvalidArgument, StorageError, UnknownTopic, brief_repr
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def chosen_topics(log: Log, patterns: Iterable[str], *, include_internal: bool =
     given = list(patterns)
     known = log.topics(include_internal=True)
     if not given:
-        return [name for name in known if include_internal or not name.startswith("__")]
+        return [name for name in known if include_internal or not is_internal(name)]
     for name in given:
         if not any(sign in name for sign in "*?[") and name not in known:
             raise UnknownTopic(name, log.topics())

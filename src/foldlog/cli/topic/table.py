@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.cli.exit_codes import DONE, NOT_FOUND
 from foldlog.cli.output import remark
-from foldlog.cli.parsing import Arguments, Option, argument, command, option, switch
+from foldlog.cli.parsing import Arguments, Option, argument, command, count_value, option, switch
 from foldlog.cli.places import open_place, place_options
-from foldlog.cli.records.options import bytes_value, count_value, output_options
+from foldlog.cli.records.options import bytes_value, output_options
 from foldlog.cli.records.reading import Reach, reaches, read_reaches, windows_back
 from foldlog.cli.wording import counted
 from foldlog.client.outgoing import partition_for_key

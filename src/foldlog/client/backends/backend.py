@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foldlog.client.consumer.settings import ConsumerSettings
     from foldlog.client.descriptions import ConfigEntry, GroupDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
+    from foldlog.client.log import Log
     from foldlog.client.outgoing import Outgoing
     from foldlog.client.positions import Place, TopicPartition
     from foldlog.client.producer import ProducerSettings
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from foldlog.log.compaction import CompactionReport
     from foldlog.log.doctor.recompression import RecompressionReport
     from foldlog.records.loops import Record
+
+
+def backend_of(log: Log) -> Backend:
+    """What a log is made of, for the parts of foldlog that drive it directly."""
+    return log._backend
 
 
 class Backend(ABC):
@@ -187,7 +193,7 @@ class Backend(ABC):
 
     @abstractmethod
     def move_group(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, evict: bool) -> None:
-        """Commit as nobody's member, with `evict` after sending the members away; one of `groups.HAS_MEMBERS` while
+        """Commit as nobody's member, with `evict` after sending the members away; one of HAS_MEMBERS while
         there are some."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
 from foldlog.client.accumulator import RecordAccumulator, writable_partition
-from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships
+from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships, backend_of
 from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer.consumption import Consumption
 from foldlog.client.consumer.settings import ConsumerSettings
@@ -48,7 +48,7 @@ def broker_of(log: Log) -> Broker:
 
 def directory_of(log: Log) -> DirectoryBackend:
     """The backend of a log in a directory. TypeError for a cluster's."""
-    backend = log._backend
+    backend = backend_of(log)
     if not isinstance(backend, DirectoryBackend):
         raise TypeError(f"the log at {log.path} is in no directory of this machine")
     return backend
@@ -56,7 +56,7 @@ def directory_of(log: Log) -> DirectoryBackend:
 
 def is_directory(log: Log) -> bool:
     """Whether the log's files are read here: not so with a cluster's."""
-    return isinstance(log._backend, DirectoryBackend)
+    return isinstance(backend_of(log), DirectoryBackend)
 
 
 class DirectoryBackend(Backend):

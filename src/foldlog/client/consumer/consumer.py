@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.topics.names import require_text
 from foldlog.client.backends.backend import Backend, ReaderCursor, Reading
 from foldlog.client.forks import watch_forks
 from foldlog.client.positions import TopicPartition, checked_count, checked_offset, checked_partitions, commit_entries
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess, brief_repr
 from foldlog.records.loops import Record
 
 
@@ -89,7 +90,7 @@ class Consumer:
         2
         """
         self._check_usable()
-        names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
+        names = tuple(dict.fromkeys(checked_topics(topics)))
         if not names:
             raise InvalidArgument("subscribe() was given no topics; unsubscribe() is how to stop reading")
         for name in names:
@@ -414,3 +415,12 @@ class Consumer:
     def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> Sequence[ReaderCursor]:
         self._check_usable()
         return self._reading.chosen(checked_partitions(partitions))
+
+
+def checked_topics(topics: Iterable[str] | str) -> list[str]:
+    """What a consumer is to read: names, each of which is text; whether there are such topics is looked up later."""
+    if isinstance(topics, str):
+        return [topics]
+    if not isinstance(topics, Iterable):
+        raise InvalidArgument(f"topics={brief_repr(topics)} is neither a topic's name nor a list of names")
+    return [require_text(name) for name in topics]

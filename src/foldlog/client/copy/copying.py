@@ -375,9 +375,9 @@ def _open_sides(source: Log, target: Log) -> tuple[Side, Target]:
 
 
 def _open_target(log: Log) -> Target:
-    """A directory of this process takes batches as they are. Any other writer assigns offsets itself."""
+    """A directory of this process takes batches as they are. Whoever else writes one gives the offsets itself."""
+    from foldlog.client.backends.backend import backend_of
     from foldlog.client.backends.local import LocalBackend
-    from foldlog.client.log import backend_of
 
     if isinstance(backend_of(log), LocalBackend):
         return DirectoryTarget(DirectorySide(log))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.copy.offsets import OffsetMap, TranslatedOffset
 from foldlog.client.copy.sides import Side, count_records
 from foldlog.client.copy.targets import Route
-from foldlog.client.groups import HAS_MEMBERS, OWN_GROUPS
+from foldlog.client.groups import OWN_GROUPS, resolve_offsets
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import UnknownGroup
 
@@ -101,7 +103,7 @@ def move_groups(
 def _commit(source: Side, target: Side, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Raises one of HAS_MEMBERS while the group has members."""
     if offsets:
-        places = target.log._resolved(group, offsets)
+        places = resolve_offsets(backend_of(target.log), group, offsets)
         note = _note(source)
         target.commit_places(group, {TopicPartition(*one): replace(at, metadata=note) for one, at in places.items()})
 

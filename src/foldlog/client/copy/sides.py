@@ -65,8 +65,8 @@ def open_side(log: Log) -> Side:
 def open_cluster(log: Log, *, is_source: bool = False) -> Cluster:
     """Our own connections to the brokers behind a log. Only committed records are read: a transaction is copied once it
     has ended, and not at all if it was aborted; unless a source's properties say otherwise."""
+    from foldlog.client.backends.backend import backend_of
     from foldlog.client.backends.cluster.backend import ClusterBackend
-    from foldlog.client.log import backend_of
     from foldlog.client.wire.cluster import Cluster
 
     backend = backend_of(log)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from foldlog.broker.groups import eviction
 from foldlog.broker.groups import messages as group_messages
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
-from foldlog.client.groups import HAS_MEMBERS
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire.refusals import check_code, check_group_code, group_error, refuse, topic_error
 from foldlog.errors import (
@@ -29,7 +29,7 @@ from foldlog.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from foldlog.limits import EVICTION_TRIES_MAX, OFFSET_METADATA_BYTES_MAX
+from foldlog.limits import OFFSET_METADATA_BYTES_MAX
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from foldlog.wire.messages.create_partitions import (
@@ -621,19 +621,14 @@ def leave_group(group: str, members: Sequence[group_messages.MemberSummary]) -> 
 
 
 def commit_evicting(asker: Asker, group: str, commits: Callable[[], None]) -> None:
-    """Commit, after making the members leave if there are some; again, if one was back more quickly. They notice when
-    they next ask the group, join it anew, and read on from what is committed here.
+    """Commit, after making the members leave if there are some. These are two questions: a member can be back in
+    between, and is then asked to leave again."""
 
-    These are two questions. One of HAS_MEMBERS is raised if somebody was always quicker.
-    """
-    for _ in range(EVICTION_TRIES_MAX):
-        try:
-            commits()
-        except HAS_MEMBERS:
-            evict_members(asker, group)
-        else:
-            return
-    commits()
+    def evict_and_commit() -> None:
+        evict_members(asker, group)
+        commits()
+
+    eviction.commit_evicting(commits, evict_and_commit)
 
 
 def evict_members(asker: Asker, group: str) -> None:

@@ -5,7 +5,6 @@ Handlers run on the event loop; what reads the log or waits for a lock runs on o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from http import HTTPStatus
@@ -17,9 +16,8 @@ from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOL
 from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
 from foldlog.server.console import records
-from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.events import LogChanges
-from foldlog.server.console.groups import GroupBusy, bounds_in, group_details, group_overviews, rewind
+from foldlog.server.console.groups import bounds_in, group_details, group_overviews, rewind
 from foldlog.server.console.parameters import JsonBody, bad_request, parse_integer, path_partition, query_integer
 from foldlog.server.console.rates import Rates
 from foldlog.server.console.topics import open_partition, overview_topics, topic_details
@@ -31,10 +29,6 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 EVENT_STREAM: Final = "text/event-stream"
-
-_REWIND_TRIES: Final = 50
-_REWIND_PAUSE_S: Final = 0.1
-"""A group that has just begun waits group.initial.rebalance.delay.ms for more members, even if all have left."""
 
 
 class Api:
@@ -158,19 +152,7 @@ class Api:
         place = (body.text("topic"), body.integer("partition", 0))
         offset, evict = body.integer("offset", 0), body.boolean("evict", False)
         body.end()
-        group = request.named["group"]
-        evicted: list[str] = []
-        for _ in range(_REWIND_TRIES):
-            try:
-                found = await self._run(lambda: rewind(self._broker, group, place, offset, evict=evict))
-            except GroupBusy as busy:
-                evicted += busy.evicted
-                await asyncio.sleep(_REWIND_PAUSE_S)
-            else:
-                return HttpResponse.json({**found, "evicted": evicted + found["evicted"]})
-        raise ApiError(
-            HTTPStatus.CONFLICT, f"group {group!r} is busy with members that come and go; try again in a moment"
-        )
+        return await self._json(lambda: rewind(self._broker, request.named["group"], place, offset, evict=evict))
 
     # --- threads ------------------------------------------------------------------------------------------------------
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
-from foldlog.client.descriptions import assigned_places
+from foldlog.client.descriptions import assigned_places, described_members, full_name, not_empty
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.client.fold_runs import is_of_a_fold, standing_of
 from foldlog.client.groups import OWN_GROUPS
-from foldlog.errors import GroupError, InvalidArgument, MalformedBytes, UnknownGroup
+from foldlog.errors import InvalidArgument, MalformedBytes, UnknownGroup
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.records import bounds
 from foldlog.server.console.topics import open_partition
@@ -25,18 +26,8 @@ if TYPE_CHECKING:
     from foldlog.broker.groups.offsets_format import CommittedOffset
     from foldlog.server.folds_reader import ServedFoldRuns
 
-_MEMBERS_NAMED: Final = 5
-
 BoundsOf = Callable[[str, int], tuple[int, int] | None]
 """Returns start and end of a partition; None if it does not exist (any more)."""
-
-
-class GroupBusy(Exception):
-    """The group has evicted its members and still expects others, so it cannot be moved at this moment."""
-
-    def __init__(self, evicted: list[str]) -> None:
-        super().__init__("the group waits for members")
-        self.evicted = evicted
 
 
 def bounds_in(broker: Broker) -> BoundsOf:
@@ -155,7 +146,7 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
 def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
     """Move the committed offset of a group in a partition; members rejoin there. Durable on return.
 
-    Raises 409 with the members' names unless `evict`. Raises GroupBusy if the group expects others: ask again.
+    409 with the members named, unless they may be sent away and stay away for long enough.
     """
     _known(broker, group)
     _refuse_fold(group)
@@ -194,25 +185,12 @@ def _commit(broker: Broker, group: str, place: tuple[str, int], committed: Offse
             group,
             {place: committed},
             evict=evict,
-            on_evicted=lambda members: evicted.extend(_name_of(member) for member in members),
+            on_evicted=lambda members: evicted.extend(
+                full_name(one.group_instance_id, one.client_id, one.member_id) for one in members
+            ),
         )
-    except GroupError as error:
-        members = () if evict else broker.describe_group(group).members
-        raise _has_members(group, members) if members else GroupBusy(evicted) from error
+    except HAS_MEMBERS as error:
+        members = described_members(broker.describe_group(group))
+        refusal = not_empty(group, members, evict="" if evict else "evict")
+        raise ApiError(HTTPStatus.CONFLICT, str(refusal), {"members": refusal.members}) from error
     return evicted
-
-
-def _has_members(group: str, members: tuple[MemberSummary, ...]) -> ApiError:
-    names = [_name_of(member) for member in members]
-    others = f" and {len(names) - _MEMBERS_NAMED} more" if len(names) > _MEMBERS_NAMED else ""
-    return ApiError(
-        HTTPStatus.CONFLICT,
-        f"group {group!r} has members ({', '.join(names[:_MEMBERS_NAMED])}{others}), which would go on from where they"
-        " are; stop them, or say evict to have them rejoin at the new offset",
-        {"members": names},
-    )
-
-
-def _name_of(member: MemberSummary) -> str:
-    # The client's own name says more to people; the id tells two of that name apart.
-    return f"{member.client_id}/{member.member_id}" if member.client_id else member.member_id

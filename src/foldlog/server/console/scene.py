@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.topics.names import SCENE_TOPIC
 from foldlog.errors import UnknownGroup, brief_repr
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
 from foldlog.records.loops import Record, pack
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from foldlog.log.partition import Partition
     from foldlog.server.node import BrokerNode
 
-SCENE_TOPIC: Final = "__log_or_queue"
-
 Handle = Callable[[Record], None]
 """What a reader does with a record; it may raise, which is a crash."""
 
@@ -51,9 +50,9 @@ def group_of(reader: str) -> str:
 class SceneLog:
     """The log's half: a real topic of this broker, read by real groups, with the offsets that they have committed.
 
-    The topic is `__log_or_queue`, with one partition; the groups are `__log_or_queue.billing` and so on. Everything
-    under these names belongs to the scene: two underscores keep it out of listings, and a reset deletes it. On a worker
-    thread: it waits for syncs. Stores nothing here.
+    The topic is `__log_or_queue`, of one partition; the groups are `__log_or_queue.billing` and so on. Everything so
+    named is the scene's: listings leave it out, and a reset deletes it. On a worker thread: it waits for syncs. Nothing
+    is remembered here.
     """
 
     def __init__(self, broker: Broker, clock: Clock) -> None:

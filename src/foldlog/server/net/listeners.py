@@ -84,16 +84,22 @@ def parse_listener(
 ) -> Listener:
     """Parse one listener; the name is "" if the text has none. Raises InvalidConfig with what is wrong.
 
-    `localhost` is an address to listen on; with `as_given`, a name that is advertised.
+    Where there are no `protocols`, a listener has no name. `localhost` is an address to listen on; `as_given`, it is a
+    name that clients are told.
 
     >>> parse_listener("localhost:9092", "listeners")
     Listener(name='', host='127.0.0.1', port=9092, protocol='PLAINTEXT')
     """
     match = _ADDRESS.fullmatch(text.strip())
-    if match is None or int(match["port"]) > PORT_MAX or not _is_host(match["host"], match["bracketed"]):
+    if (
+        match is None
+        or int(match["port"]) > PORT_MAX
+        or not _is_host(match["host"], match["bracketed"])
+        or (match["name"] and protocols is None)
+    ):
+        forms = "HOST:PORT or [IPV6]:PORT" if protocols is None else "HOST:PORT, [IPV6]:PORT or NAME://HOST:PORT"
         raise InvalidConfig(
-            f"{brief_repr(text)} in {setting} is no address; it is HOST:PORT, [IPV6]:PORT or NAME://HOST:PORT"
-            f" with a port from 0 to {PORT_MAX}"
+            f"{brief_repr(text)} in {setting} is no address; it is {forms} with a port from 0 to {PORT_MAX}"
         )
     name = (match["name"] or "").upper()
     host = match["bracketed"] or match["host"]
@@ -182,16 +188,21 @@ def is_loopback(host: str) -> bool:
     return packed == bytes(15) + b"\x01" or packed.startswith(bytes(10) + b"\xff\xff\x7f")
 
 
-def refuse_exposed(listener: Listener, what: str, exposes: str = "read, write and delete everything") -> None:
-    """Refuse a listener that other machines can reach, unless it was asked for explicitly: there is no security yet.
+def refuse_exposed(
+    listener: Listener,
+    what: str,
+    exposes: str = "read, write and delete everything",
+    allow: str = "add --insecure (foldlog.insecure=true)",
+) -> None:
+    """Until there is security, a listener that other machines reach has to be asked for in so many words.
 
-    `exposes`: what anyone who reaches the port can do.
+    `exposes`: what whoever reaches the port can do. `allow`: how to ask for it.
     """
     if not listener.is_loopback:
         raise InvalidConfig(
             f"{what} on {listener.address} can be reached from other machines, and there is no authentication and no"
             f" encryption yet: whoever reaches the port can {exposes}; listen on 127.0.0.1,"
-            " or add --insecure (foldlog.insecure=true) if the network is trusted"
+            f" or {allow} if the network is trusted"
         )
 
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.topics.names import is_internal
 from foldlog.client.wire.cluster import GROWTHS_SETTING, Cluster
 from foldlog.client.wire.ranges import WantedRange
 from foldlog.errors import (
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger("foldlog")
-
-_OURS: Final = "__"
-"""Prefix of the internal topics of a log or a cluster."""
 
 _POLICY: Final = "cleanup.policy"
 _RETENTIONS: Final = ("retention.ms", "retention.bytes")
@@ -58,7 +56,7 @@ class WireOrigin:
         return self._spec
 
     def topics(self) -> list[str]:
-        return [name for name in self._cluster.topics() if not name.startswith(_OURS)]
+        return [name for name in self._cluster.topics(include_internal=True) if not is_internal(name)]
 
     def topic(self, name: str) -> TopicFacts:
         topic = self._cluster.topic(name)

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from foldlog.client.wire.property_names import refuse_unknown
+from foldlog.durations import milliseconds
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.spark.origins.origin import OriginSpec
@@ -47,15 +48,6 @@ _REFUSED: Final = {
     "kafka.interceptor.classes": "no Java runs here; change the rows with DataFrame functions",
 }
 _NOT_FOR_THE_CONNECTION: Final = frozenset({"bootstrap.servers", "group.id"})
-_UNITS_MS: Final = {
-    "us": 0.001,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
 _OFFSETS_EXAMPLE: Final = '{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}'
 _TIMES_EXAMPLE: Final = '{"topicA": {"0": 1700000000000, "1": 1700000000000}}'
 _ASSIGN_EXAMPLE: Final = '{"topicA": [0, 1], "topicB": [2]}'
@@ -311,13 +303,12 @@ class _Given:
         text = self.text("maxTriggerDelay")
         if text is None:
             return DEFAULT_TRIGGER_DELAY_MS
-        found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
-        unit_ms = None if found is None else _UNITS_MS.get(found[2] or "ms")
-        if found is None or unit_ms is None:
+        delay_ms = milliseconds(f"{text}ms" if text.isdecimal() else text)
+        if delay_ms is None:
             raise InvalidArgument(
-                f"maxTriggerDelay={brief_repr(text)} is not a time such as '15m'; units are {', '.join(_UNITS_MS)}"
+                f"maxTriggerDelay={brief_repr(text)} is not a time such as '15m'; units are us, ms, s, m, min, h, d"
             )
-        return int(int(found[1]) * unit_ms)
+        return delay_ms
 
     def _topics(self) -> TopicChoice:
         given = self.present(_CHOICES)

@@ -10,11 +10,11 @@ start, wherever it is computed, and a late event finds its own. Months and years
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from foldlog.durations import milliseconds
 from foldlog.errors import InvalidArgument, brief_repr
 
 Kind = Literal["count", "sum", "min", "max", "avg"]
@@ -22,19 +22,8 @@ Kind = Literal["count", "sum", "min", "max", "avg"]
 WINDOW_START: Final = "window_start"
 """The column with the start of a row's window of event time."""
 
-_UNITS_MS: Final = {
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 7 * 86_400_000,
-}
-
 WIDTH_MS_MAX: Final = 366 * 86_400_000
 """A wider window is probably a typing error; a total needs no window."""
-
-_WIDTH: Final = re.compile(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +105,15 @@ def _column(name: object) -> str:
 
 def parse_width_ms(text: object) -> int:
     """
-    >>> parse_width_ms("1 minute"), parse_width_ms("15 seconds"), parse_width_ms("1 day")
+    >>> parse_width_ms("1 minute"), parse_width_ms("15 seconds"), parse_width_ms("1d")
     (60000, 15000, 86400000)
     """
-    match = _WIDTH.fullmatch(text) if isinstance(text, str) else None
-    unit_ms = _UNITS_MS.get(match[2].lower()) if match is not None else None
-    if match is None or unit_ms is None:
+    width_ms = milliseconds(text) if isinstance(text, str) else None
+    if width_ms is None:
         raise InvalidArgument(
             f"{brief_repr(text)} is no width of a window; say a number and a unit, such as '1 minute', '15 seconds',"
-            f" '1 hour' or '1 day' (units: {', '.join(_UNITS_MS)})"
+            " '1 hour' or '1 day' (units: millisecond, second, minute, hour, day, week)"
         )
-    width_ms = int(match[1]) * unit_ms
     if not 0 < width_ms <= WIDTH_MS_MAX:
         raise InvalidArgument(
             f"a window of {brief_repr(text)} is not between 1 millisecond and 366 days; leave window out for a total"

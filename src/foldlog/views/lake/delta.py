@@ -14,7 +14,6 @@ Which rows are kept, all of them or the newest of each key, is decided in `delta
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, StaleBookmark, ViewUnavailable
-from foldlog.files.paths import remove_tree, sync_directory, sync_file
+from foldlog.files.paths import (
+    absolute,
+    exists,
+    is_directory,
+    is_there,
+    names_in,
+    opened,
+    remove,
+    remove_tree,
+    sync_directory,
+    sync_file,
+    sync_parent,
+)
 from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Snapshot, View
@@ -134,7 +145,7 @@ class DeltaView(View):
             return True
 
     def drop(self) -> None:
-        if not os.path.lexists(self.path):
+        if not is_there(self.path):
             return
         with self._errors():
             table = self._table()
@@ -159,7 +170,7 @@ class DeltaView(View):
             added = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
             counts = added["num_records"].to_pylist()
             total = None if None in counts else sum(counts)
-            paths = [os.path.join(self.path, unquote(path)) for path in added["path"].slice(0, limit).to_pylist()]
+            paths = [absolute(unquote(path), self.path) for path in added["path"].slice(0, limit).to_pylist()]
             return LakeFiles(schema_of(table), paths, total)
 
     def _batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
@@ -256,7 +267,7 @@ class DeltaView(View):
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        if os.path.isdir(self.path) and any(name != "_delta_log" for name in os.listdir(self.path)):
+        if is_directory(self.path) and any(name != "_delta_log" for name in names_in(self.path)):
             raise ViewUnavailable(self.place, "the directory holds other files; choose an empty one")
         layout = Layout(start.topic, start.topic_id, shape.record_key, shape.key)
         values = {**numbers.to_numbers(start, 0), numbers.COMMITS: 0}
@@ -272,7 +283,7 @@ class DeltaView(View):
                 raise
             return False
         self._sync(0)
-        sync_directory(os.path.dirname(self.path))
+        sync_parent(self.path)
         return True
 
     def _add_columns(self, table: DeltaTable, missing: list[pa.Field]) -> bool:
@@ -298,7 +309,7 @@ class DeltaView(View):
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if not os.path.isdir(os.path.join(self.path, "_delta_log")):
+        if not is_directory(f"{self.path}/_delta_log"):
             return None
         try:
             return DeltaTable(self.path, version=version)
@@ -347,23 +358,23 @@ class DeltaView(View):
         for uri in table.file_uris() if table is not None else ():
             if uri not in keep:
                 try:
-                    os.unlink(uri)
+                    remove(uri)
                 except FileNotFoundError:
                     pass
 
     def _sync(self, version: int) -> None:
-        """Make every commit from `version` on durable: the files it adds, the commit itself, and their names."""
-        log = os.path.join(self.path, "_delta_log")
-        commit = os.path.join(log, f"{version:020d}.json")
-        while os.path.exists(commit):
-            with open(commit, encoding="utf-8") as lines:
+        """Make every commit from `version` on durable: the files it adds, itself, and their names."""
+        log = f"{self.path}/_delta_log"
+        commit = f"{log}/{version:020d}.json"
+        while exists(commit):
+            with opened(commit) as lines:
                 for line in lines:
                     added = json.loads(line).get("add")
                     if added is not None:
-                        sync_file(os.path.join(self.path, unquote(added["path"])))
+                        sync_file(absolute(unquote(added["path"]), self.path))
             sync_file(commit)
             version += 1
-            commit = os.path.join(log, f"{version:020d}.json")
+            commit = f"{log}/{version:020d}.json"
         sync_directory(self.path)
         sync_directory(log)
 

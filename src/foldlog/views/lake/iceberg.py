@@ -14,16 +14,23 @@ Rows are only appended. A killed process may leave files that no snapshot names;
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
-from foldlog.files.paths import put_first, remove_tree, sync_directory
+from foldlog.files.paths import (
+    discard_tree,
+    exists,
+    make_parents,
+    names_in,
+    put_first,
+    remove,
+    remove_tree,
+    sync_parent,
+)
 from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
@@ -64,7 +71,7 @@ class IcebergHistory(View):
 
     def __init__(self, path: str, label: str | None = None) -> None:
         self.path = local_path(path)
-        self._main = re.sub(r"[^A-Za-z0-9_]", "_", os.path.basename(self.path))
+        self._main = re.sub(r"[^A-Za-z0-9_]", "_", self.path.rpartition("/")[2])
         self._name = self._main if label is None else f"{self._main}__{label}"
 
     @property
@@ -201,8 +208,8 @@ class IcebergHistory(View):
             catalog.create_table(
                 (NAMESPACE, self._name),
                 schema,
-                # A unique location: a shadow that is swapped in keeps its files where they are.
-                location=os.path.join(self.path, f"{self._name}-{uuid.uuid4().hex}"),
+                # A name of its own: a shadow that is swapped in keeps its files where they are.
+                location=f"{self.path}/{self._name}-{uuid.uuid4().hex}",
                 properties={**_PROPERTIES, BOOKMARK: start.to_json()},
             )
         except TableAlreadyExistsError:
@@ -225,10 +232,10 @@ class IcebergHistory(View):
         file.
         """
         with self._errors():
-            path = os.path.join(self.path, _CATALOG)
-            if create and not os.path.exists(path):
+            path = f"{self.path}/{_CATALOG}"
+            if create and not exists(path):
                 self._make_catalog(path)
-            if not os.path.exists(path):
+            if not exists(path):
                 yield None
                 return
             with closing(self._catalog(path)) as catalog:
@@ -242,11 +249,11 @@ class IcebergHistory(View):
         return SqlCatalog(NAMESPACE, uri=uri, warehouse=self.path, **{"py-io-impl": FILES})
 
     def _make_catalog(self, path: str) -> None:
-        """Create an empty catalog; if several processes do so at once, one of them wins."""
-        os.makedirs(self.path, exist_ok=True)
-        sync_directory(os.path.dirname(self.path))
-        strange = [name for name in os.listdir(self.path) if not name.startswith(_CATALOG)]
-        if strange and not os.path.exists(path):
+        """An empty one; of several processes that make it at once, one is the first."""
+        make_parents(path)
+        sync_parent(self.path)
+        strange = [name for name in names_in(self.path) if not name.startswith(_CATALOG)]
+        if strange and not exists(path):
             raise ViewUnavailable(self.place, "the directory holds other files; choose an empty one")
         draft = f"{path}.{uuid.uuid4().hex}"
         try:
@@ -255,7 +262,7 @@ class IcebergHistory(View):
             # Atomically: pyiceberg would fail on a catalog that another process has only half created.
             put_first(draft, path)
         finally:
-            os.unlink(draft)
+            remove(draft)
 
     def _table(self, catalog: Any, name: str | None = None) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError
@@ -286,7 +293,7 @@ class IcebergHistory(View):
     def _remove_files(self, table: Table | None) -> None:
         """Remove the files of a table that the catalog no longer names."""
         if table is not None:
-            shutil.rmtree(table.location(), ignore_errors=True)
+            discard_tree(table.location())
 
     def _crowded(self) -> ViewUnavailable:
         return ViewUnavailable(

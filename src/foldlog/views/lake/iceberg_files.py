@@ -6,12 +6,11 @@ Loaded by pyiceberg, by the name in `FILES`; it requires pyiceberg.
 from __future__ import annotations
 
 import io
-import os
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from foldlog.files.paths import sync_directory
+from foldlog.files.paths import make_parents, sync_open, sync_parent
 
 
 class SyncedStream(io.BufferedWriter):
@@ -23,10 +22,9 @@ class SyncedStream(io.BufferedWriter):
 
     def close(self) -> None:
         if not self.closed:
-            self.flush()
-            os.fsync(self.fileno())
+            sync_open(self)
             super().close()
-            sync_directory(os.path.dirname(self._path))
+            sync_parent(self._path)
 
 
 class SyncedFile(PyArrowFile):
@@ -35,8 +33,7 @@ class SyncedFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
             raise FileExistsError(f"Cannot create file, already exists: {self.location}")
-        directory = os.path.dirname(self._path)
-        os.makedirs(directory, exist_ok=True)
+        make_parents(self._path)
         return SyncedStream(self._path)
 
 

@@ -22,14 +22,15 @@ Writers are serialized by a lock (`flock`); on a network file system, that has t
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
-from foldlog.files.paths import sync_directory
+from foldlog.files.base import replace_file
+from foldlog.files.paths import modified_ns, names_in, read_text, remove, rename, sync_directory, written
+from foldlog.files.posix import PosixFiles
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import CURRENT, Generations, shadow_link
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _BOOKMARK: Final = "_foldlog.json"
 _SCHEMA: Final = "_common_metadata"
-_DRAFT: Final = "_draft"
 _PENDING: Final = "_"
 _COUNTED_FILES_MAX: Final = 1000
 """Files whose rows are counted for a peek: each has to be opened."""
@@ -87,8 +87,8 @@ class ParquetHistory(View):
         wanted = lake_schema(shape.columns, is_history=True)
 
         def fill(directory: str) -> None:
-            _replace(directory, _SCHEMA, _schema_bytes(wanted))
-            _replace(directory, _BOOKMARK, _bookmark_bytes(start))
+            replace_file(PosixFiles(), f"{directory}/{_SCHEMA}", _schema_bytes(wanted))
+            replace_file(PosixFiles(), f"{directory}/{_BOOKMARK}", _bookmark_bytes(start))
 
         with self._errors():
             if self._generations.find(self._link) is None and self._generations.create(self._link, fill):
@@ -101,22 +101,22 @@ class ParquetHistory(View):
                 if missing:
                     import pyarrow as pa
 
-                    _replace(directory, _SCHEMA, _schema_bytes(pa.schema([*stored, *missing])))
+                    replace_file(PosixFiles(), f"{directory}/{_SCHEMA}", _schema_bytes(pa.schema([*stored, *missing])))
                 return self._read_bookmark(directory)
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         with self._errors(), self._writing() as directory:
             directory = self._at(directory, expected)
             for name, rows in self._files_of(delta, _read_schema(directory)):
-                _write_rows(os.path.join(directory, _PENDING + name), rows)
-            # The names first: if the bookmark survives a power cut, its files have to be there.
+                _write_rows(f"{directory}/{_PENDING}{name}", rows)
+            # The names first: a bookmark that survives a power cut must find its files.
             sync_directory(directory)
-            _replace(directory, _BOOKMARK, _bookmark_bytes(new))
+            replace_file(PosixFiles(), f"{directory}/{_BOOKMARK}", _bookmark_bytes(new))
             _settle(directory, new)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         with self._errors(), self._writing() as directory:
-            _replace(self._at(directory, expected), _BOOKMARK, _bookmark_bytes(new))
+            replace_file(PosixFiles(), f"{self._at(directory, expected)}/{_BOOKMARK}", _bookmark_bytes(new))
 
     def shadow(self, label: str) -> View:
         return ParquetHistory(self.root, shadow_link(label))
@@ -140,8 +140,8 @@ class ParquetHistory(View):
         with self._errors(), self._writing() as directory:
             if directory is None:
                 raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
-            names = sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
-            paths = [os.path.join(directory, name) for name in names]
+            names = sorted(name for name in names_in(directory) if _NAME.fullmatch(name))
+            paths = [f"{directory}/{name}" for name in names]
             return Snapshot(self._read_bookmark(directory), self._batches(paths, _read_schema(directory)))
 
     def newest_files(self, limit: int) -> LakeFiles:
@@ -155,9 +155,9 @@ class ParquetHistory(View):
             directory = self._generations.find(self._link)
             if directory is None:
                 raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
-            names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
-            paths = [os.path.join(directory, name) for name in names]
-            paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)
+            names = [name for name in names_in(directory) if _NAME.fullmatch(name)]
+            paths = [f"{directory}/{name}" for name in names]
+            paths.sort(key=lambda path: (modified_ns(path), path), reverse=True)
             is_quick = len(paths) <= _COUNTED_FILES_MAX
             total = sum(pq.read_metadata(path).num_rows for path in paths) if is_quick else None
             return LakeFiles(_read_schema(directory), paths[:limit], total)
@@ -207,8 +207,7 @@ class ParquetHistory(View):
 
     def _read_bookmark(self, directory: str) -> Bookmark:
         try:
-            with open(os.path.join(directory, _BOOKMARK), encoding="utf-8") as file:
-                return Bookmark.from_json(file.read())
+            return Bookmark.from_json(read_text(f"{directory}/{_BOOKMARK}"))
         except MalformedBytes as error:
             raise ViewUnavailable(self.place, f"{_BOOKMARK} cannot be read: {error}") from error
 
@@ -231,38 +230,25 @@ def _settle(directory: str, bookmark: Bookmark) -> None:
 
     Called under the writers' lock. Every writer settles first, so files up to the bookmark are the last commit's.
     """
-    for name in os.listdir(directory):
+    for name in names_in(directory):
         found = _NAME.fullmatch(name.removeprefix(_PENDING))
         if not name.startswith(_PENDING) or found is None:
             continue
-        path = os.path.join(directory, name)
+        path = f"{directory}/{name}"
         stop = bookmark.offset(int(found["partition"]))
         if stop is not None and int(found["stop"]) <= stop:
-            # Not synced: if a power cut undoes the rename, it is done again.
-            os.rename(path, os.path.join(directory, found[0]))
+            # Not synced: if a power cut takes the new name, the old one is back, and this is done again.
+            rename(path, f"{directory}/{found[0]}")
         else:
-            os.unlink(path)
+            remove(path)
 
 
 def _write_rows(path: str, rows: pa.Table) -> None:
     """Durable on return, except for the name."""
     import pyarrow.parquet as pq
 
-    with open(path, "wb") as file:
+    with written(path) as file:
         pq.write_table(rows, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace(directory: str, name: str, data: bytes) -> None:
-    """Write `data` under that name so that a power cut leaves the old bytes or the new. Durable on return."""
-    draft = os.path.join(directory, _DRAFT)
-    with open(draft, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(draft, os.path.join(directory, name))
-    sync_directory(directory)
 
 
 def _bookmark_bytes(bookmark: Bookmark) -> bytes:
@@ -282,4 +268,4 @@ def _schema_bytes(schema: pa.Schema) -> bytes:
 def _read_schema(directory: str) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    return pq.read_schema(os.path.join(directory, _SCHEMA))
+    return pq.read_schema(f"{directory}/{_SCHEMA}")

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import foldlog
-from client.serving import SERVE, WAIT_S, CuttingProxy, wait_until
+from client.serving import SERVE
 from client.test_forks import in_child
+from clients.cutting_proxy import CuttingProxy
 from faults.processes import child, finish, next_line, tell
 from foldlog.broker.data_directory import writer_of
 from foldlog.client.backends.directory import broker_of
@@ -44,8 +45,10 @@ def proxied(path: str) -> Iterator[tuple[foldlog.Log, CuttingProxy]]:
     """A writer whose address in the lock file is that of a proxy."""
     with foldlog.open(path, listen=True) as writer:
         host, _, port = (writer.bootstrap or "").rpartition(":")
-        proxy = CuttingProxy(host, int(port))
-        broker_of(writer).publish_address(*proxy.address)
+        proxy = CuttingProxy()
+        proxy.towards((host, int(port)))
+        proxy_host, _, proxy_port = proxy.address.rpartition(":")
+        broker_of(writer).publish_address(proxy_host, int(proxy_port))
         yield writer, proxy
         proxy.close()
 

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer as KafkaConsumer
 import foldlog
 from client.serving import wait_until
 from faults.processes import child, next_line, tell
+from foldlog import limits
 from foldlog.client.wire import questions
 from foldlog.client.wire.questions import Asker
 from foldlog.errors import FencedMember, GroupNotEmpty, InconsistentProtocol, NotAssigned, WriterUnreachable
-from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.testing.sim_clock import SimClock
 
 PARTITIONS = 6
@@ -280,6 +280,7 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
             really(asker, group)
 
     monkeypatch.setattr(questions, "evict_members", as_if_they_came_back)
+    monkeypatch.setattr(limits, "EVICTION_PAUSE_MS", 0)
     with member(remote):
         remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert evictions == 3
@@ -289,4 +290,6 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
         with pytest.raises(GroupNotEmpty) as caught:
             remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert caught.value.members == [there.name]
-        assert evictions == 3 + EVICTION_TRIES_MAX
+        assert "they came back each time they were sent away: stop them" in str(caught.value)
+        assert "evict" not in str(caught.value)
+        assert evictions == 3 + limits.EVICTION_TRIES_MAX
