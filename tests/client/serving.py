@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 WAIT_S = 60.0
@@ -24,4 +25,3 @@ def wait_until(is_so: Callable[[], bool], step: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < deadline_s, "it never came to be so"
         step()
-    raise AssertionError("it never came to be so")

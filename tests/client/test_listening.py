@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 import foldlog
 from foldlog.client.backends.backend import backend_of
 from foldlog.client.backends.local import LocalBackend
+from foldlog.demo.crew import free_port
 from foldlog.errors import AddressUnavailable, DirectoryLocked, FoldlogError, InvalidArgument, InvalidConfig, ReadOnly
 from foldlog.server.embedded import EmbeddedServer
 

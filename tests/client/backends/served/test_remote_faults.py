@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import foldlog
-from client.serving import SERVE
+from client.serving import SERVE, WAIT_S, wait_until
 from client.test_forks import in_child
 from clients.cutting_proxy import CuttingProxy
 from faults.processes import child, finish, next_line, tell
