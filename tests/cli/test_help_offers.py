@@ -11,10 +11,12 @@ import itertools
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -206,10 +208,22 @@ def names(one: Option, other: Option) -> bool:
     return bool(set(re.findall(r"--?[A-Za-z][a-z-]*", one.help or "")) & set(other.opts))
 
 
+def interrupt(_: int, frame: FrameType | None) -> None:
+    """Ctrl-C for the command, and for nobody else: on a busy machine the timer rings before it has begun, while it
+    ends, and when it has ended.
+    """
+    if isinstance(sys.exception(), KeyboardInterrupt):
+        return
+    while frame is not None:
+        if frame.f_code is main.__code__:
+            raise KeyboardInterrupt
+        frame = frame.f_back
+
+
 @contextmanager
 def interrupted() -> Iterator[None]:
     """Ctrl-C for what waits for more. The timer is borrowed from who bounds the tests."""
-    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    handler = signal.signal(signal.SIGALRM, interrupt)
     # Again and again: an interrupt that comes in a destructor is printed and forgotten.
     timer = signal.setitimer(signal.ITIMER_REAL, ENDLESS_S, AGAIN_S)
     try:
