@@ -167,8 +167,7 @@ def _quick_python(scratch: Path) -> Path:
     path = scratch / "python"
     ours = shlex.quote(os.environ.get("PYTHONPATH", ""))
     path.write_text(
-        f'#!/bin/sh\n[ "$2" = {DAEMON_MODULE} ] || export PYTHONPATH={ours}\n'
-        f'exec {shlex.quote(sys.executable)} "$@"\n'
+        f'#!/bin/sh\n[ "$2" = {DAEMON_MODULE} ] || export PYTHONPATH={ours}\nexec {shlex.quote(sys.executable)} "$@"\n'
     )
     path.chmod(0o755)
     return path
