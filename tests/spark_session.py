@@ -133,8 +133,7 @@ def running_session(scratch: Path, jars: Sequence[Path] = ()) -> Iterator[SparkS
 
 def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path] = ()) -> SparkSession:
     """Everything that Spark writes goes below `scratch`. `options` are for the JVM, in place of the usual ones."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_quick_python(scratch))
     os.environ["SPARK_LAUNCHER_OPTS"] = f"{_QUICK} {_QUIET}"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
@@ -159,6 +158,19 @@ def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path
     )
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _quick_python(scratch: Path) -> Path:
+    """This Python, for all that Spark starts with it. Spark has it import pyspark from an archive, and so compile it,
+    each time: for every stream, and more often, that was most of the time. Its daemon has to cope with that by itself.
+    """
+    path = scratch / "python"
+    ours = shlex.quote(os.environ.get("PYTHONPATH", ""))
+    path.write_text(
+        f'#!/bin/sh\n[ "$2" = {DAEMON_MODULE} ] || export PYTHONPATH={ours}\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
 
 
 def _make_archive(into: Path) -> None:

@@ -6,10 +6,10 @@ Reads the sources with `ast`; nothing is imported, so a broken module is judged 
 from __future__ import annotations
 
 import ast
+import gc
 import re
-import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -80,6 +80,17 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """Of all sources they are millions of objects: no garbage is looked for among them, and no later test has them."""
+    gc.disable()
+    yield
+    nodes_of.cache_clear()
+    tree_of.cache_clear()
+    gc.enable()
+
+
+@cache
 def sources(*folders: str, suffix: str = ".py") -> list[Path]:
     """Every source file below the folders, sorted."""
     found = [path for folder in folders for path in (ROOT / folder).rglob(f"*{suffix}")]
@@ -93,6 +104,12 @@ def relative(path: Path) -> str:
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Every node of a file: walking the trees takes longer than parsing them, and most rules look at every node."""
+    return list(ast.walk(tree_of(path)))
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
@@ -111,7 +128,7 @@ def calls(path: Path, names: set[str]) -> list[str]:
     """Where a plain function of one of these names is called."""
     return [
         f"{relative(path)}:{node.lineno}"
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     ]
 
@@ -168,7 +185,7 @@ def importers() -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     known = {dotted(path) for path in sources("src")}
     for path in sources("src"):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -239,9 +256,9 @@ def test_functions_part_in_few_ways() -> None:
     assert not wild, f"over {COMPLEXITY_MAX} by McCabe: {wild}"
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Every text that stands for itself, with its line: of modules, classes, functions, and constants."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 
@@ -255,7 +272,7 @@ def test_every_docstring_can_be_read_alone() -> None:
     leaning = [
         f"{relative(path)}:{line}"
         for path in sources("src", "bench", "clusters", "demo", "scripts")
-        for line, text in docstrings(tree_of(path))
+        for line, text in docstrings(nodes_of(path))
         if leans_on_another(text)
     ]
     assert not leaning, f"say what it is: {leaning}"
@@ -278,17 +295,17 @@ def test_files_that_texts_name_exist() -> None:
     lost = {
         f"{relative(path)}:{line}": names
         for path in sources("src", "bench", "clusters", "demo", "scripts")
-        for line, text in (*docstrings(tree_of(path)), *comments(path))
+        for line, text in (*docstrings(nodes_of(path)), *comments(path))
         if (names := lost_files(path, text))
     }
     assert not lost, f"renamed, moved or gone: {lost}"
 
 
 def comments(path: Path) -> Iterator[tuple[int, str]]:
-    with tokenize.open(path) as source:
-        for token in tokenize.generate_tokens(source.readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        _, mark, text = line.partition("# ")
+        if mark:
+            yield number, text
 
 
 def test_the_code_is_formatted_without_exception() -> None:
@@ -362,7 +379,7 @@ def test_the_source_asserts_nothing() -> None:
         f"{relative(path)}:{node.lineno}"
         for path in sources("src")
         if SOURCE / "testing" not in path.parents
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Assert)
     ]
     assert not asserts, f"raise an error of foldlog.errors instead: {asserts}"
@@ -400,21 +417,21 @@ def test_only_who_may_touch_the_file_system_opens_files() -> None:
     found = [
         place
         for path in sources("src/foldlog")
-        if path.relative_to(SOURCE).parts[0] not in FILE_ROOMS and not imports_os(tree_of(path))
+        if path.relative_to(SOURCE).parts[0] not in FILE_ROOMS and not imports_os(path)
         for place in calls(path, {"open"})
     ]
     assert not found, f"ask foldlog.files.paths for it: {found}"
 
 
-def imports_os(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.Import) and node.names[0].name == "os" for node in ast.walk(tree))
+def imports_os(path: Path) -> bool:
+    return any(isinstance(node, ast.Import) and node.names[0].name == "os" for node in nodes_of(path))
 
 
 def test_no_error_is_swallowed() -> None:
     swallowed = [
         f"{relative(path)}:{node.lineno}"
         for path in sources("src", "tests", "bench", "clusters", "demo")
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ExceptHandler) and swallows(node)
     ]
     assert not swallowed, f"name the error, or pass it on: {swallowed}"
@@ -425,7 +442,7 @@ def test_tests_do_not_sleep_to_wait() -> None:
     sleeps = [
         f"{relative(path)}:{node.lineno}"
         for path in sources("tests")
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute) and node.attr == "sleep"
     ]
     assert not sleeps, f"wait for the thing itself: {sleeps}"
@@ -459,12 +476,12 @@ def planted(code: str) -> ast.Module:
             "def f():\n" + "    if a:\n        return\n" * (COMPLEXITY_MAX - 1),
         ),
         (
-            lambda tree: [line for line, text in docstrings(tree) if leans_on_another(text)],
+            lambda tree: [line for line, text in docstrings(ast.walk(tree)) if leans_on_another(text)],
             'A = 1\n"""The same in bytes."""\n',
             'A = 1\n"""In bytes, the same."""\n',
         ),
         (
-            lambda tree: [name for _, text in docstrings(tree) for name in lost_files(SOURCE / "errors/x.py", text)],
+            lambda tree: [name for _, text in docstrings(ast.walk(tree)) for name in lost_files(SOURCE, text)],
             '"""See no_such_module.py."""\n',
             '"""See log/partition.py, files/base.py."""\n',
         ),

@@ -13,7 +13,7 @@ unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -179,16 +179,14 @@ def used_columns(result: DataFrame) -> frozenset[str] | None:
     unknown kind: then any column may be used.
     """
     root = _tree(result)
-    return _used(root, {_id(attribute) for attribute in _items(root.java.output())}, is_root=True)
+    return _used(root, _ids(_output(root)), is_root=True)
 
 
 def kept_columns(result: DataFrame) -> frozenset[str]:
     """The topic's columns that the result has under their own names and certainly with unchanged values."""
     root = _tree(result)
     return frozenset(
-        attribute.name()
-        for attribute in _items(root.java.output())
-        if _origin(root, _id(attribute)) == attribute.name()
+        _label(attribute) for attribute in _output(root) if _origin(root, _id(attribute)) == _label(attribute)
     )
 
 
@@ -408,9 +406,9 @@ class _Trees:
             known = self._definitions.get(int(plan.cteId()))
             node.children = [] if known is None else [known]
         else:
-            children = enumerate(_items(plan.children()))
+            children = enumerate(_many(plan, "children"))
             node.children = [self.of(child, (*path, ("children", number))) for number, child in children]
-        for number, expression in enumerate(_items(plan.expressions())):
+        for number, expression in enumerate(_many(plan, "expressions")):
             for part, place in _parts(expression, (("expressions", number),)):
                 node.parts.append(part)
                 node.places.append(place)
@@ -433,27 +431,69 @@ def _items(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(index)
 
 
+def _asked(java: Any, what: str, ask: Callable[[Any], Any]) -> Any:
+    """What a part of a plan says of itself, asked once: it never changes, and each call into the JVM costs. The answer
+    is kept with the handle, and goes with it.
+    """
+    answers = vars(java).setdefault("_foldlog_answers", {})
+    if what not in answers:
+        answers[what] = ask(java)
+    return answers[what]
+
+
+def _many(java: Any, method: str) -> list[Any]:
+    """The items of the sequence that a method gives."""
+    items: list[Any] = _asked(java, method, lambda one: list(_items(getattr(one, method)())))
+    return items
+
+
+def _output(node: _Node) -> list[Any]:
+    return _many(node.java, "output")
+
+
 def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
+    return int(_asked(attribute, "id", lambda one: one.exprId().id()))
 
 
-def _ids(attributes: Any) -> set[int]:
-    return {_id(attribute) for attribute in _items(attributes)}
+def _ids(attributes: Iterable[Any]) -> set[int]:
+    return {_id(attribute) for attribute in attributes}
+
+
+def _label(attribute: Any) -> str:
+    return str(_asked(attribute, "name", lambda one: one.name()))
+
+
+def _name(java: Any) -> str:
+    return str(_asked(java, "class", lambda one: one.getClass().getName()))
+
+
+_kinds: dict[str, str] = {}
+_kinships: dict[tuple[str, str], bool] = {}
+"""Both by the names of classes."""
 
 
 def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName()).rstrip("$")
+    name = _name(node)
+    if name not in _kinds:
+        _kinds[name] = str(node.getClass().getSimpleName()).rstrip("$")
+    return _kinds[name]
 
 
-def _is_a(java: Any, name: str) -> bool:
+def _is_a(java: Any, kind: str) -> bool:
     from pyspark import SparkContext
 
-    return bool(is_instance_of(SparkContext._gateway, java, name))
+    name = _name(java)
+    if (name, kind) not in _kinships:
+        answer = bool(is_instance_of(SparkContext._gateway, java, kind))
+        if "$$Lambda" in name:
+            return answer  # each has a class of its own
+        _kinships[name, kind] = answer
+    return _kinships[name, kind]
 
 
 def _parts(expression: Any, place: Path) -> Iterator[tuple[Any, Path]]:
     yield expression, place
-    for number, child in enumerate(_items(expression.children())):
+    for number, child in enumerate(_many(expression, "children")):
         yield from _parts(child, (*place, ("children", number)))
 
 
@@ -504,11 +544,11 @@ class _LogicText:
     def text(self, root: _Node) -> str:
         """All lines; the last ones are the output columns, except for topic columns that are passed on."""
         self._number(root)
-        picked = [f"{one.name()!r} is {told}" for one, told in self._output(root) if told != _of_rows(one)]
+        picked = [f"{_label(one)!r} is {told}" for one, told in self._output(root) if told != _of_rows(one)]
         return "" if self._lines == ["rows"] and not picked else "\n".join([*self._lines, *picked])
 
     def _output(self, node: _Node) -> list[tuple[Any, str]]:
-        return [(one, self._column(one)) for one in _items(node.java.output())]
+        return [(one, self._column(one)) for one in _output(node)]
 
     def _column(self, attribute: Any) -> str:
         number = _id(attribute)
@@ -526,25 +566,25 @@ class _LogicText:
 
     def _added(self, node: _Node, below: list[int]) -> int:
         if node.is_rows:
-            self._columns.update((_id(one), _of_rows(one)) for one in _items(node.java.output()))
+            self._columns.update((_id(one), _of_rows(one)) for one in _output(node))
             return self._line("rows")
         line = self._told_node(node)
         if line is None:
             # Such a node returns its child's columns by position; they may have other ids.
-            new = [one for one in _items(node.java.output()) if _id(one) not in self._columns]
+            new = [one for one in _output(node) if _id(one) not in self._columns]
             if new:
                 self._columns.update(
                     (_id(one), told)
-                    for one, (_, told) in zip(_items(node.java.output()), self._output(node.children[0]), strict=False)
+                    for one, (_, told) in zip(_output(node), self._output(node.children[0]), strict=False)
                 )
             return below[0]
-        new = [one for one in _items(node.java.output()) if _id(one) not in self._columns]
+        new = [one for one in _output(node) if _id(one) not in self._columns]
         if node.children and node.kind != "Project":
-            line += "".join(f", {one.name()!r} {one.dataType().catalogString()}" for one in new)
+            line += "".join(f", {_label(one)!r} {one.dataType().catalogString()}" for one in new)
         number = self._line(f"{line} of {below}")
         for place, one in enumerate(new):
-            twice = sum(other.name() == one.name() for other in new[:place])
-            self._columns[_id(one)] = f"{number}.{one.name()!r}" + f"/{twice}" * bool(twice)
+            twice = sum(_label(other) == _label(one) for other in new[:place])
+            self._columns[_id(one)] = f"{number}.{_label(one)!r}" + f"/{twice}" * bool(twice)
         return number
 
     def _line(self, text: str) -> int:
@@ -559,7 +599,7 @@ class _LogicText:
             return _PLACES.sub("", str(node.java.simpleString(_FIELDS_MAX)))
         if node.kind in ("SubqueryAlias", "View", "WithCTE", "CTERelationRef"):
             return None
-        made = [one for one in _items(node.java.expressions()) if not self._is_column(node, one)]
+        made = [one for one in _many(node.java, "expressions") if not self._is_column(node, one)]
         if node.kind == "Project":
             return f"Project [{', '.join(map(self._told, made))}]" if made else None
         own = _arguments(node.java, 0)
@@ -581,8 +621,8 @@ class _LogicText:
 
     def _picked(self, union: _Node, child: _Node) -> str:
         """The columns that a branch of a union returns under other names than its own."""
-        pairs = zip(_items(union.java.output()), self._output(child), strict=True)
-        return str([f"{one.name()} is {told}" for one, (_, told) in pairs if told != _of_rows(one)])
+        pairs = zip(_output(union), self._output(child), strict=True)
+        return str([f"{_label(one)} is {told}" for one, (_, told) in pairs if told != _of_rows(one)])
 
     def _told(self, part: Any) -> str:
         name = _name(part)
@@ -594,14 +634,14 @@ class _LogicText:
         if kind == "Alias":
             return f"{self._told(part.child())} as {part.name()!r}"
         own = [f"subquery {next(self._subqueries)}"] if _sort(part, name) == "query" else []
-        own += [self._told(child) for child in _items(part.children())]
+        own += [self._told(child) for child in _many(part, "children")]
         if kind == "Cast" and not any("date" in one or "time" in one for one in _types(part)):
             return f"Cast({', '.join([*own, *_types(part), str(part.evalMode().toString())])})"  # in any time zone
         return f"{kind}({', '.join([*own, *_arguments(part, 0)])})"
 
 
 def _of_rows(attribute: Any) -> str:
-    return f"rows.{attribute.name()!r}"
+    return f"rows.{_label(attribute)!r}"
 
 
 def _types(cast: Any) -> tuple[str, str]:
@@ -722,7 +762,7 @@ def _check_expressions(fold: str, node: _Node) -> None:
                 f"{_brief(part)} begins with other random bytes each time",
                 "give it an iv that is made of the record, or hash instead: sha2(...)",
             )
-        if part.deterministic() or not all(child.deterministic() for child in _items(part.children())):
+        if part.deterministic() or not all(child.deterministic() for child in _many(part, "children")):
             continue  # only the innermost one is reported
         if not node.is_fed and (_name(part).startswith(_AGGREGATES) or _is_a(part, _PLAN_EXPRESSION)):
             continue  # first() in a static frame, for example: the user is responsible for its order
@@ -738,7 +778,7 @@ def _is_clock_word(part: Any) -> bool:
     """Whether it is a cast of a constant such as cast('now' as timestamp)."""
     if _kind(part) not in _CASTS or (_kind(part) == "Cast" and not _is_time(part)):
         return False
-    return any(_CLOCK_WORD.match(_constant(child)) for child in _items(part.children()))
+    return any(_CLOCK_WORD.match(_constant(child)) for child in _many(part, "children"))
 
 
 def _constant(part: Any) -> str:
@@ -774,14 +814,10 @@ def _written(part: Any) -> str:
 
 def _has_random_iv(encryption: Any) -> bool:
     """Whether aes_encrypt chooses a random iv: in every mode but ECB, unless an iv is given."""
-    _, _, mode, _, iv, _ = _items(encryption.children())
+    _, _, mode, _, iv, _ = _many(encryption, "children")
     if _constant(mode).upper() == "ECB":
         return False
     return _kind(iv) == "Cast" and _name(iv.child()) == _LITERAL and str(iv.child().toString()) == ""
-
-
-def _name(java: Any) -> str:
-    return str(java.getClass().getName())
 
 
 def _told(part: Any) -> str:
@@ -799,45 +835,45 @@ def _brief(expression: Any) -> str:
 def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[str] | None:
     """The topic's columns that the columns `wanted` of a node depend on; None if a node between is of unknown kind."""
     if node.is_rows:
-        return frozenset(one.name() for one in _items(node.java.output()) if _id(one) in wanted)
+        return frozenset(_label(one) for one in _output(node) if _id(one) in wanted)
     if node.inner or not all(_name(part).startswith(_EXPRESSIONS) for part in node.parts):
         return None
     fed = [child for child in node.children if child.is_fed]
     if len(fed) != 1:
         return None
     if node.kind == "Project":
-        return _used(fed[0], _references(one for one in _items(node.java.projectList()) if _id(one) in wanted))
+        return _used(fed[0], _references(one for one in _many(node.java, "projectList") if _id(one) in wanted))
     is_known = node.kind in _PASSING or node.kind in ("Join", "Generate")
     # The only aggregation that was not refused is the view's own, on top of the fold's result.
     if is_known or (node.kind == "Aggregate" and is_root):
-        return _used(fed[0], wanted | _ids(node.java.references().toSeq()))
+        return _used(fed[0], wanted | _ids(_items(node.java.references().toSeq())))
     return None
 
 
 def _references(expressions: Iterable[Any]) -> set[int]:
-    return {number for one in expressions for number in _ids(one.references().toSeq())}
+    return {number for one in expressions for number in _ids(_items(one.references().toSeq()))}
 
 
 def _origin(node: _Node, number: int) -> str | None:
     """The topic's column that the column with this id is, unchanged; None if that is not certain."""
     if node.is_rows:
-        return next((str(one.name()) for one in _items(node.java.output()) if _id(one) == number), None)
+        return next((_label(one) for one in _output(node) if _id(one) == number), None)
     if node.kind == "Project":
         return _projected_origin(node, number)
     if node.kind in ("CTERelationRef", "Union"):
         # Columns correspond by position: each branch has its own ids.
-        place = [_id(one) for one in _items(node.java.output())].index(number)
-        origins = {_origin(child, _id(child.java.output().apply(place))) for child in node.children}
+        place = [_id(one) for one in _output(node)].index(number)
+        origins = {_origin(child, _id(_output(child)[place])) for child in node.children}
         return origins.pop() if len(origins) == 1 else None
     if node.kind in _PASSING or node.kind in ("Join", "Generate", "View", "WithCTE"):
         for child in node.children:
-            if child.is_fed and number in _ids(child.java.output()):
+            if child.is_fed and number in _ids(_output(child)):
                 return _origin(child, number)
     return None
 
 
 def _projected_origin(node: _Node, number: int) -> str | None:
-    for one in _items(node.java.projectList()):
+    for one in _many(node.java, "projectList"):
         if _id(one) != number:
             continue
         inner = one.child() if _kind(one) == "Alias" else one
