@@ -82,4 +82,4 @@ def test_the_command_says_it_and_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", ["0", "-5", "20001"])
 def test_a_rate_that_nobody_can_write_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--once", f"--rate={rate}"]) == 2
-    assert capsys.readouterr().err == f"foldlog: --rate {rate} is not from 1 to 20000\n"
+    assert f"argument --rate: '{rate}' is not a whole number from 1 to 20000" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def open_for_reading(files: Files, path: str) -> Catalog:
     try:
         return catalogs.load(files, path)
     except NotADirectoryError:
-        raise LogNotFound(f"there is no log in {path} to read: {_nearest(files, path)} is a file") from None
+        raise LogNotFound(f"there is no log in {path}: {_nearest(files, path)} is a file") from None
     except FileNotFoundError:
         _refuse_missing_catalog(files, path)
     raise LogNotFound(f"there is no log in {path} to read; open it with mode='w' to make one")

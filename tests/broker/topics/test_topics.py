@@ -394,7 +394,7 @@ def test_a_path_below_a_file_is_refused_and_the_file_is_named(files: Files, path
     put(files, "data")
     with pytest.raises(StorageError, match="data is a file; a log needs a directory"):
         Broker.open(path, files=files)
-    with pytest.raises(LogNotFound, match=r" to read: .*data is a file$"):
+    with pytest.raises(LogNotFound, match=r"there is no log in .*: .*data is a file$"):
         Broker.open(path, files=files, mode="r")
 
 

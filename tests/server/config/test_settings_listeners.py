@@ -38,7 +38,7 @@ def parse(**properties: object) -> ServerSettings:
     ],
 )
 def test_a_listener_is_written_as_kafka_writes_it_or_shorter(text: str, name: str, host: str, port: int) -> None:
-    assert parse_listener(text, "listeners")[:3] == (name, host, port)
+    assert parse_listener(text, "listeners", {})[:3] == (name, host, port)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_listener_is_written_as_kafka_writes_it_or_shorter(text: str, name: st
 )  # fmt: skip
 def test_what_is_no_address_is_refused_and_shown(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"is no address; it is HOST:PORT"):
-        parse_listener(text, "listeners")
+        parse_listener(text, "listeners", {})
 
 
 @pytest.mark.parametrize(

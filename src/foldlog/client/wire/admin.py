@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import GroupState
@@ -17,7 +17,7 @@ from foldlog.client.descriptions import ConfigEntry, GroupDescription, described
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import propagation, questions
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
-from foldlog.client.wire.questions import REPLICAS_DEFAULT, Answer, ListedOffset, Question
+from foldlog.client.wire.questions import EARLIEST, LATEST, REPLICAS_DEFAULT, Answer, ListedOffset, Question
 from foldlog.client.wire.refusals import Passing
 from foldlog.errors import RefusedByBroker, TopicExists, UnknownTopic, WaitTimeout
 from foldlog.wire.messages.delete_records import DeleteRecordsResponse
@@ -121,6 +121,40 @@ def list_offsets(
         return questions.list_offsets(topic, wanted, epochs, level, timeout_ms)
 
     return _of_leaders(links, topic, times_ms, question)
+
+
+class PartitionBounds(NamedTuple):
+    """What can be read of a partition, [start, end), and the epoch of its leader (-1 if the broker does not say)."""
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+def partition_bounds(links: ClusterLinks, topic: str, epochs: Mapping[int, int]) -> dict[int, PartitionBounds]:
+    """Where partitions begin and end now. `epochs` has each one's leader epoch as far as it is known, or -1."""
+    starts = list_offsets(links, topic, dict.fromkeys(epochs, EARLIEST))
+    ends = list_offsets(links, topic, dict.fromkeys(epochs, LATEST))
+    found: dict[int, PartitionBounds] = {}
+    for number, known in epochs.items():
+        start, end = starts[number], ends[number]
+        # A leader that was elected meanwhile may have answered: under the old epoch its end would look as if the log
+        # had been cut back. Its end may also lag behind a start that another leader told.
+        epoch = max(known, start.leader_epoch, end.leader_epoch)
+        found[number] = PartitionBounds(min(start.offset, end.offset), end.offset, epoch)
+    return found
+
+
+def offsets_at(links: ClusterLinks, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+    """Per partition the offset of the first record at or after its time; None where there is none."""
+    found = list_offsets(links, topic, {number: max(0, at) for number, at in times_ms.items()})
+    offsets = {number: None if one.offset < 0 else one.offset for number, one in found.items()}
+    early = [number for number, at in times_ms.items() if at < 0]
+    if early:
+        # Brokers read negative times as questions of another kind. Records without a time have -1, and are not before.
+        whole = partition_bounds(links, topic, dict.fromkeys(early, -1))
+        offsets |= {number: one.start if one.start < one.end else None for number, one in whole.items()}
+    return offsets
 
 
 def delete_records(links: ClusterLinks, topic: str, before: Mapping[int, int]) -> dict[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import GROWTHS_SETTING as GROWTHS_SETTING
@@ -21,17 +21,9 @@ from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, TopicMetadata
 from foldlog.client.wire.produce import ClusterProducer
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
-from foldlog.client.wire.questions import EARLIEST, LATEST
+from foldlog.client.wire.questions import LATEST
 from foldlog.client.wire.ranges import WantedRange, fetch_range, fetch_ranges
 from foldlog.errors import MalformedBytes
-
-
-class PartitionBounds(NamedTuple):
-    """What can be read of a partition, [start, end), and the epoch of its leader (-1 if the broker does not say)."""
-
-    start: int
-    end: int
-    leader_epoch: int
 
 
 class Cluster:
@@ -116,21 +108,11 @@ class Cluster:
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    def bounds(self, name: str, partitions: Container[int] | None = None) -> dict[int, PartitionBounds]:
+    def bounds(self, name: str, partitions: Container[int] | None = None) -> dict[int, admin.PartitionBounds]:
         """Per partition, as of now; of all, or of those among `partitions` that there are."""
-        leaders = self._links.topic(name).leaders
-        if partitions is not None:
-            leaders = {number: leader for number, leader in leaders.items() if number in partitions}
-        starts = admin.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
-        ends = admin.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
-        # An end may have been told by a leader that was elected meanwhile: under the old epoch it would look as if the
-        # log had been cut back.
-        return {
-            number: PartitionBounds(
-                starts[number].offset, ends[number].offset, max(leader.epoch, ends[number].leader_epoch)
-            )
-            for number, leader in leaders.items()
-        }
+        leaders = self._links.topic(name).leaders.items()
+        epochs = {number: leader.epoch for number, leader in leaders if partitions is None or number in partitions}
+        return admin.partition_bounds(self._links, name, epochs)
 
     def undecided(self, name: str) -> dict[int, tuple[int, int]]:
         """Per partition that has a transaction open, with read_committed: where that begins, and where the log ends."""
@@ -143,13 +125,7 @@ class Cluster:
 
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after its time; None where there is none."""
-        found = admin.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
-        offsets = {number: None if one.offset < 0 else one.offset for number, one in found.items()}
-        if all(at >= 0 for at in times_ms.values()):
-            return offsets
-        # Brokers take such times for questions of another kind. Records without a time have -1, and are not before.
-        whole = self.bounds(name, [number for number, at in times_ms.items() if at < 0])
-        return offsets | {number: one.start if one.start < one.end else None for number, one in whole.items()}
+        return admin.offsets_at(self._links, name, times_ms)
 
     def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
         """(the latest leader epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none such."""

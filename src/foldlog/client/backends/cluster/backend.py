@@ -47,7 +47,6 @@ from foldlog.client.positions import Place, TopicPartition, checked_replication_
 from foldlog.client.producer import ProducerSettings
 from foldlog.client.reader import ReadRequest, resolve_stop
 from foldlog.client.wire import admin, questions
-from foldlog.client.wire.questions import EARLIEST, LATEST
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, ReadOnly, UnknownTopic
 from foldlog.records.loops import Record
@@ -327,38 +326,21 @@ class ClusterBackend(Backend):
         library = self._handles.by_library
         if library is not None:
             return {one: PartitionOffsets(one, *library.bounds(*one), leader_epoch=-1) for one in chosen}
-        starts = self._listed_offsets(dict.fromkeys(chosen, EARLIEST))
-        ends = self._listed_offsets(dict.fromkeys(chosen, LATEST))
-        found: dict[tuple[str, int], PartitionOffsets] = {}
-        for one in chosen:
-            (start, start_epoch), (end, end_epoch) = starts[one], ends[one]
-            found[one] = PartitionOffsets(one, min(start, end), end, max(start_epoch, end_epoch))
-        return found
-
-    def _listed_offsets(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(offset, leader epoch) of each, at a time or EARLIEST or LATEST; the offset is -1 where there is none."""
-        by_topic: dict[str, dict[int, int]] = {}
-        for (topic, number), at in times_ms.items():
-            by_topic.setdefault(topic, {})[number] = at
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in chosen:
+            by_topic.setdefault(topic, []).append(number)
         with self._handles.wire() as links:
             return {
-                (topic, number): (found.offset, found.leader_epoch)
-                for topic, wanted in by_topic.items()
-                for number, found in admin.list_offsets(links, topic, wanted).items()
+                (topic, number): PartitionOffsets((topic, number), *found)
+                for topic, numbers in by_topic.items()
+                for number, found in admin.partition_bounds(links, topic, dict.fromkeys(numbers, -1)).items()
             }
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none."""
-        partitions = [(topic, number) for number in range(self.partition_count(topic))]
-        if timestamp_ms < 0:
-            # Brokers take such times for questions of another kind. Every record is at or after it.
-            whole = self.bounds(partitions).items()
-            return {
-                number: one.log_start_offset if one.log_start_offset < one.high_watermark else None
-                for (_, number), one in whole
-            }
-        found = self._listed_offsets(dict.fromkeys(partitions, timestamp_ms))
-        return {number: None if offset < 0 else offset for (_, number), (offset, _) in found.items()}
+        times_ms = dict.fromkeys(range(self.partition_count(topic)), timestamp_ms)
+        with self._handles.wire() as links:
+            return admin.offsets_at(links, topic, times_ms)
 
     def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
         """Delete everything below an offset, per partition, for good; "end" means all. Answers the new log starts."""
