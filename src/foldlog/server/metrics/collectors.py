@@ -235,7 +235,7 @@ def _group_partitions(positions: Sequence[GroupPosition]) -> list[Family]:
         Family(
             "foldlog_group_partition_lag",
             "gauge",
-            "Records between a group's last commit, or the log's start if it has none, and the high watermark.",
+            "Records between a group's last commit, or the log's start if it has none, and the log's end.",
             [Sample(position.lag, labels) for labels, position in labelled],
         ),
     ]
