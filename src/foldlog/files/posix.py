@@ -192,13 +192,16 @@ class PosixAllocated:
 class PosixLock:
     """flock on a file that names its holder. The kernel releases it when the process ends, however it ends."""
 
-    __slots__ = ("_descriptor", "_held", "_held_bytes", "_held_path", "_path")
+    __slots__ = ("_descriptor", "_held", "_held_bytes", "_held_inode", "_held_path", "_inode", "_path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = PosixFiles.from_root(path)
         self._descriptor = descriptor
+        # Kept: an inode has its number for as long as its file is open, so each look costs one call of the system.
+        self._inode = _inode_of(os.fstat(descriptor))
         self._held_path = ""
         self._held = -1
+        self._held_inode = (0, 0)
         self._held_bytes = 0
 
     def hold(self, path: str) -> None:
@@ -212,21 +215,27 @@ class PosixLock:
             raise
         self._let_go_of_held()
         self._held, self._held_path = descriptor, PosixFiles.from_root(path)
-        self._held_bytes = os.fstat(descriptor).st_size
+        found = os.fstat(descriptor)
+        self._held_inode, self._held_bytes = _inode_of(found), found.st_size
 
     def is_in_place(self) -> bool:
         if self._descriptor < 0:
             return True  # released: writes are refused for other reasons
-        return _is_named(self._descriptor, self._path) and (self._held < 0 or self._is_held_in_place())
-
-    def _is_held_in_place(self) -> bool:
+        # Every append and every sync looks, so it has to be cheap: two calls of the system.
         try:
-            ours, named = os.fstat(self._held), os.stat(self._held_path)
+            if _inode_of(os.stat(self._path)) != self._inode:
+                return False
+            return self._held < 0 or self._is_held_in_place(os.stat(self._held_path))
         except OSError as error:
-            return error.errno not in _NAMES_NOTHING
+            return error.errno not in _NAMES_NOTHING  # True if the system cannot say, as it may the next time
+
+    def _is_held_in_place(self, named: os.stat_result) -> bool:
+        if _inode_of(named) != self._held_inode:
+            return False
         # A store into a file that was cut short makes it longer again, but not as long as it was.
-        was_cut, self._held_bytes = ours.st_size < self._held_bytes, max(ours.st_size, self._held_bytes)
-        return os.path.samestat(ours, named) and not was_cut
+        was_cut = named.st_size < self._held_bytes
+        self._held_bytes = max(named.st_size, self._held_bytes)
+        return not was_cut
 
     def publish(self, address: str | None) -> None:
         data = format_holder(os.getpid(), address)
@@ -461,6 +470,10 @@ def _locked(path: str) -> int:
             raise
         os.close(descriptor)  # it was removed between opening and locking: another process would lock a new one
     raise DirectoryLocked(os.path.dirname(path), None)
+
+
+def _inode_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _is_named(descriptor: int, path: str) -> bool:

@@ -433,8 +433,8 @@ class Durability:
         if next_offset > self.tail.end_offset:
             self.refuse_if_poisoned()
             raise InvalidArgument(f"nothing was written at offset {next_offset - 1} of {self._core.path} to wait for")
-        # Repeats only if the sync did not reach the offset because the directory's lock was lost; the next round raises
-        # that.
+        # Repeats only if the sync did not reach the offset because it failed, or because the directory's lock was lost:
+        # the next round raises that. The lock is not looked at before the sync, since it is looked at after it.
         while self._turns.take(next_offset, self._acknowledged_offset):
             try:
                 with self.lock:
@@ -442,7 +442,8 @@ class Durability:
                     if self._acknowledged_offset() < next_offset:
                         if self._core.is_closed:
                             self._core.refuse_if_closed()
-                        self.refuse_if_poisoned()
+                        if self.poison is not None:
+                            raise self.poison
                         self.sync_tail()
             finally:
                 # Also if the sync failed: the next thread in turn finds that out by itself.
