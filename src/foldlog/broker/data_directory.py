@@ -160,17 +160,17 @@ def _refuse_other_files(files: Files, path: str, init: bool) -> tuple[bytes, Cat
 
     Returns the catalog, if there is one, with its bytes.
     """
+    if files.exists(f"{path}/{CATALOG_NAME}"):
+        data = read_file(files, f"{path}/{CATALOG_NAME}")
+        catalog = catalogs.decode(data, f"{path}/{CATALOG_NAME}")  # raises if it is something else
+        if files.exists(f"{path}/{CHECKPOINT_NAME}"):
+            _refuse_newer_checkpoint(files, path)
+        return data, catalog
     try:
         entries = files.entries(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     names = {entry.name for entry in entries}
-    if CATALOG_NAME in names:
-        data = read_file(files, f"{path}/{CATALOG_NAME}")
-        catalog = catalogs.decode(data, f"{path}/{CATALOG_NAME}")  # raises if it is something else
-        if CHECKPOINT_NAME in names:
-            _refuse_newer_checkpoint(files, path)
-        return data, catalog
     _refuse_missing_catalog(files, path)
     for entry in entries:
         if entry.name in (LOCK_NAME, CHECKPOINT_NAME) and not _is_ours(files, path, entry):

@@ -51,14 +51,13 @@ class KafkaDirectory:
 
 def find_kafka(files: Files, path: str) -> KafkaDirectory | None:
     """The directory at `path` if it is Kafka's and not a log of ours; else None."""
+    if files.exists(f"{path}/{CATALOG_NAME}"):  # first: a listing of thousands of partitions takes milliseconds
+        return None
     try:
         entries = files.entries(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    names = {entry.name for entry in entries}
-    if CATALOG_NAME in names:
-        return None
-    if KAFKA_PROPERTIES in names:
+    if KAFKA_PROPERTIES in {entry.name for entry in entries}:
         return KafkaDirectory(path)
     if not read_layout(entries).logs or files.exists(f"{_around(path)}/{CATALOG_NAME}"):
         return None
