@@ -8,7 +8,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 # One more than two cores: tests of Spark wait for a JVM most of the time.
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS    ?=
 
 BIN     := $(VENV)/bin
@@ -32,7 +32,7 @@ test: $(READY) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, the benchmarks and the demo
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m faults $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadscope -m faults $(ARGS)
 
 test-kafka: $(READY) ## with Apache Kafka and a Spark cluster; needs Java, Maven and Maven Central
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m kafka $(ARGS)
