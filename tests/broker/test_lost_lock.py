@@ -19,6 +19,7 @@ from faults.processes import child, finish, next_line, tell
 from foldlog.broker.broker import Broker
 from foldlog.cli.wording import error_text
 from foldlog.errors import DirectoryLocked, FoldlogError, LockLost, PartitionPoisoned, ReadOnly, StorageError
+from foldlog.files import posix
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFile
 from foldlog.log.partition import Partition
@@ -261,17 +262,13 @@ def test_a_path_that_became_a_loop_of_links_is_a_lost_lock(tmp_path: Path) -> No
 def test_a_system_that_cannot_say_whether_the_lock_is_there_does_not_end_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = os.stat
-
-    def refuse(path: str, *, follow_symlinks: bool = True) -> os.stat_result:
-        if str(path).endswith((".lock", "checkpoint")):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return look(path, follow_symlinks=follow_symlinks)
+    def refuse(path: bytes) -> tuple[int, int, int]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
 
     with foldlog.open(tmp_path / "data") as log:
         log.create_topic("events")
         with monkeypatch.context() as patch:
-            patch.setattr(os, "stat", refuse)
+            patch.setattr(posix, "inode_and_size", refuse)
             assert log.append("events", b"meanwhile").offset == 0
         remove(tmp_path / "data")
         with pytest.raises(LockLost):

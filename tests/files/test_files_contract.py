@@ -38,6 +38,27 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     return files, root
 
 
+@pytest.mark.parametrize("name", ["file", "link", "directory", "nothing", "file/beneath", "loop"])
+def test_the_compiled_look_at_a_path_answers_as_stat_does(tmp_path: Path, name: str) -> None:
+    compiled = pytest.importorskip("foldlog.files.status", reason="the compiled parts were not built")
+    (tmp_path / "file").write_bytes(b"seven..")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "directory").mkdir()
+
+    def answer(look: Callable[[bytes], object]) -> object:
+        try:
+            return look(os.fsencode(tmp_path / name))
+        except OSError as error:
+            return type(error), error.errno, error.filename
+
+    def stat(path: bytes) -> object:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino, found.st_size
+
+    assert answer(compiled.inode_and_size) == answer(stat)
+
+
 def write(files: Files, path: str, data: bytes) -> None:
     file = files.open(path, write=True, create=True)
     file.truncate(0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from foldlog.errors import CorruptLog, OffsetOutOfRange, StorageError
@@ -63,7 +61,7 @@ def test_it_waits_while_names_change_and_says_so_if_they_never_settle(monkeypatc
     slot = small.checkpoint.slot(0)
     state = slot.load()
     assert state is not None
-    slot.store(replace(state, generation=state.generation | 1))
+    slot.store(state._replace(generation=state.generation | 1))
     with pytest.raises(StorageError, match="in the middle of a change"):
         small.reader().read(0)
     small.reopen()

@@ -379,7 +379,7 @@ def test_a_change_that_was_interrupted_is_told_apart_from_damage() -> None:
     slot = checkpoint.slot(0)
     state = slot.load()
     assert state is not None
-    slot.store(type(state)(**{field: getattr(state, field) for field in state.__slots__} | {"generation": 7}))
+    slot.store(state._replace(generation=7))
     with pytest.raises(StorageError, match="in the middle of a change"):
         inspect_live(log.files, PATH, slot)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,7 +95,7 @@ def test_a_crash_before_the_unlink_is_finished_at_the_next_open() -> None:
     slot = small.checkpoint.slot(0)
     known = slot.load()
     assert known is not None
-    slot.store(replace(known, log_start_offset=second, start_reason=StartReason.RETENTION_TIME))
+    slot.store(known._replace(log_start_offset=second, start_reason=StartReason.RETENTION_TIME))
     small.reopen()
     assert small.partition.log_start_offset == second
     assert int(small.names(".log")[0][:20]) == second

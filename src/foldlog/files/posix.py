@@ -11,7 +11,9 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DirectoryLocked, StorageError, StorageFull, WrongProcess
 from foldlog.files.base import FULL, Buffer, DirectoryEntry, deleted, would_block
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
@@ -25,6 +27,18 @@ _LOOK_TRIES = 20
 _LOCK_TRIES = 500
 _RENEWED_LOCKS_MAX = 100  # how often a lock file may vanish while it is being locked
 _LOCK_PAUSE_S = 0.001  # 20 are far longer than a look at the lock, 500 than a short write elsewhere
+
+
+def _inode_and_size(path: bytes) -> tuple[int, int, int]:
+    """`status.inode_and_size` in Python."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size
+
+
+inode_and_size = _inode_and_size
+if not PURE_PYTHON:
+    with suppress(ImportError):  # it is not built everywhere
+        from foldlog.files.status import inode_and_size
 
 if sys.platform == "darwin":
 
@@ -195,11 +209,11 @@ class PosixLock:
     __slots__ = ("_descriptor", "_held", "_held_bytes", "_held_inode", "_held_path", "_inode", "_path")
 
     def __init__(self, path: str, descriptor: int) -> None:
-        self._path = PosixFiles.from_root(path)
+        self._path = os.fsencode(PosixFiles.from_root(path))
         self._descriptor = descriptor
         # Kept: an inode has its number for as long as its file is open, so each look costs one call of the system.
         self._inode = _inode_of(os.fstat(descriptor))
-        self._held_path = ""
+        self._held_path = b""
         self._held = -1
         self._held_inode = (0, 0)
         self._held_bytes = 0
@@ -214,7 +228,7 @@ class PosixLock:
             os.close(descriptor)
             raise
         self._let_go_of_held()
-        self._held, self._held_path = descriptor, PosixFiles.from_root(path)
+        self._held, self._held_path = descriptor, os.fsencode(PosixFiles.from_root(path))
         found = os.fstat(descriptor)
         self._held_inode, self._held_bytes = _inode_of(found), found.st_size
 
@@ -223,18 +237,18 @@ class PosixLock:
             return True  # released: writes are refused for other reasons
         # Every append and every sync looks, so it has to be cheap: two calls of the system.
         try:
-            if _inode_of(os.stat(self._path)) != self._inode:
+            if inode_and_size(self._path)[:2] != self._inode:
                 return False
-            return self._held < 0 or self._is_held_in_place(os.stat(self._held_path))
+            return self._held < 0 or self._is_held_in_place(*inode_and_size(self._held_path))
         except OSError as error:
             return error.errno not in _NAMES_NOTHING  # True if the system cannot say, as it may the next time
 
-    def _is_held_in_place(self, named: os.stat_result) -> bool:
-        if _inode_of(named) != self._held_inode:
+    def _is_held_in_place(self, device: int, inode: int, size: int) -> bool:
+        if (device, inode) != self._held_inode:
             return False
         # A store into a file that was cut short makes it longer again, but not as long as it was.
-        was_cut = named.st_size < self._held_bytes
-        self._held_bytes = max(named.st_size, self._held_bytes)
+        was_cut = size < self._held_bytes
+        self._held_bytes = max(size, self._held_bytes)
         return not was_cut
 
     def publish(self, address: str | None) -> None:

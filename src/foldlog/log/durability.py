@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from foldlog.errors import FoldlogError, InvalidArgument, LockLost, LogClosed, PartitionPoisoned, StorageError
@@ -597,10 +596,9 @@ class Durability:
                 state = core.state
                 high_watermark = max(high_watermark, state.high_watermark)
                 if synced is None or synced.end_offset < state.durable_offset:
-                    state = replace(state, high_watermark=high_watermark, clean=False)
+                    state = state._replace(high_watermark=high_watermark, clean=False)
                 else:
-                    state = replace(
-                        state,
+                    state = state._replace(
                         high_watermark=high_watermark,
                         durable_offset=synced.end_offset,
                         active_base_offset=synced.segment.base_offset,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from foldlog.errors import CorruptLog, FoldlogError, StorageError
@@ -138,7 +137,7 @@ class FollowedPartition:
             logger.warning(
                 "%s: segments before offset %d were removed by hand; it is read from there", self.path, first
             )
-        return replace(state, log_start_offset=first, start_reason=StartReason.MISSING)
+        return state._replace(log_start_offset=first, start_reason=StartReason.MISSING)
 
     @property
     def log_start_offset(self) -> int:

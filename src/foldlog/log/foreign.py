@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
@@ -104,7 +103,7 @@ class ForeignState:
                 raise CorruptLog(self._path, 0, "it holds no segment at all", ADVICE)
             start = min(max(self._log_start(), self._state.log_start_offset), self._state.high_watermark)
             reason = StartReason.UNKNOWN if start else StartReason.WRITTEN
-            return replace(self._state, log_start_offset=start, start_reason=reason)
+            return self._state._replace(log_start_offset=start, start_reason=reason)
 
     def _has_looked(self, entries: list[DirectoryEntry]) -> bool:
         """Derive the state from the files; False if Kafka has removed some meanwhile, which is no damage."""

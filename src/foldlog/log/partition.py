@@ -23,7 +23,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from foldlog.clock import Clock
@@ -166,7 +165,7 @@ class PartitionCore:
         if firmly:
             self.refuse_if_lost()
         with self.state_lock:
-            state = replace(self.state, **{"clean": False, **changes}, generation=generation(self.state.generation))
+            state = self.state._replace(**{"clean": False, **changes}, generation=generation(self.state.generation))
             # Stored, then published: a reading process may see a state a moment before this one does, never after, so
             # nothing is acknowledged here that it cannot read.
             if firmly:
@@ -332,7 +331,7 @@ class Partition:
             raise storage_error(f"{path} could not be opened", error) from error
         # Unclean: the epoch rises, so that a bookmark from before cannot take a new record for one that was cut.
         epoch = max(epochs.latest, recovered.state.leader_epoch) + recovered.unclean
-        state = replace(recovered.state, leader_epoch=epoch)
+        state = recovered.state._replace(leader_epoch=epoch)
         if known is not None and known.poisoned:
             slot.store_firmly(state)  # durable: what is acknowledged from now on must not be cut at the next open
         elif (
@@ -342,7 +341,7 @@ class Partition:
             or known.log_start_offset != state.log_start_offset  # reading processes need it, too
         ):
             slot.store(state)
-        state = replace(state, clean=known is not None and known.clean)  # as the slot on disk still says
+        state = state._replace(clean=known is not None and known.clean)  # as the slot on disk still says
         core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
         return cls(core, clock, syncer, producers or AllProducers())
 

@@ -8,7 +8,7 @@ served (after a failed sync a page can be clean in memory and not on disk); the 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from foldlog.errors import CorruptLog
@@ -89,7 +89,7 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
     if known is None and not is_new:
         # Unknown without a checkpoint: scan the log before an idempotent producer appends, or it could append twice.
-        settled = replace(settled, has_producers=True)
+        settled = settled._replace(has_producers=True)
     return Recovered(tuple(kept), settled, unclean=not is_new)
 
 
@@ -106,8 +106,8 @@ def _without_checkpoint(state: SlotState, segments: list[Segment]) -> tuple[Slot
     for segment, following in pairwise(segments):
         check_boundary(segment, _verified_end(segment), following)
     active = segments[-1]
-    return replace(
-        state, durable_offset=active.base_offset, active_base_offset=active.base_offset, active_position=0
+    return state._replace(
+        durable_offset=active.base_offset, active_base_offset=active.base_offset, active_position=0
     ), segments
 
 
@@ -139,7 +139,7 @@ def _check_segments(directory: str, state: SlotState, segments: list[Segment], s
             directory,
             upto[0].base_offset,
         )
-        return replace(state, log_start_offset=upto[0].base_offset, start_reason=StartReason.MISSING)
+        return state._replace(log_start_offset=upto[0].base_offset, start_reason=StartReason.MISSING)
     return state
 
 
@@ -235,8 +235,7 @@ def _settled(state: SlotState, scan: Scan | SlotState, segments: list[Segment]) 
     end_offset = scan.end_offset if isinstance(scan, Scan) else state.durable_offset
     # The next even generation, even if it was even: a reading process may have listed what was cut here, or know the
     # size of a file that is shorter now.
-    return replace(
-        state,
+    return state._replace(
         generation=(state.generation | 1) + 1,
         high_watermark=end_offset,
         durable_offset=end_offset,

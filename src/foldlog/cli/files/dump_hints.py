@@ -108,7 +108,7 @@ def checkpoint_items(files: Files, path: str) -> Items:
         state = checkpoint.slot(number).load()
         owner = owners.get(number)
         if state is not None:
-            fields: dict[str, object] = {"slot": number, "partition": owner, **asdict(state)}
+            fields: dict[str, object] = {"slot": number, "partition": owner, **state._asdict()}
             fields["start_reason"] = state.start_reason.name.lower()
             yield Item(
                 "slot",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog
@@ -200,8 +200,7 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
             rewrites.pop()  # it held nothing: an empty segment in its place is enough
         following = [base for base in bases if base == seal.end_offset]
         start = inspection.segments[0].base_offset
-        state = replace(
-            state,
+        state = state._replace(
             high_watermark=seal.end_offset,
             durable_offset=seal.end_offset,
             active_base_offset=following[0] if following else seal.end_offset,
@@ -209,8 +208,8 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
             segment_count=len(inspection.segments) + (seal.end_offset != active.base_offset),
         )
         if start > state.log_start_offset:
-            state = replace(state, log_start_offset=start, start_reason=StartReason.MISSING)
-    state = replace(state, generation=(state.generation | 1) + 1, clean=False, poisoned=False)
+            state = state._replace(log_start_offset=start, start_reason=StartReason.MISSING)
+    state = state._replace(generation=(state.generation | 1) + 1, clean=False, poisoned=False)
     epochs = inspection.epoch_starts if inspection.epochs_are_damaged else None
     return RepairPlan(tuple(rewrites), seal, epochs, state)
 
@@ -250,7 +249,7 @@ def _carry_out(
         kept_aside.append(_copy_aside(files, path, 0, _size_of(files, path), "contradicts the batches"))
     # All removed bytes are durable beside the log before the first of them is removed.
     files.sync_directory(directory)
-    _store(slot, replace(plan.state, generation=plan.state.generation - 1))
+    _store(slot, plan.state._replace(generation=plan.state.generation - 1))
     if plan.seal is not None:
         for base in plan.seal.dropped:
             files.unlink(segment_stem(directory, base) + LOG_SUFFIX)

@@ -1,0 +1,3 @@
+"""Types of the compiled look at a path. Where it was not built, `files.posix` asks `os.stat`."""
+
+def inode_and_size(path: bytes) -> tuple[int, int, int]: ...
