@@ -71,8 +71,6 @@ from foldlog.log.recovery import recover
 from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
 from foldlog.records.batch import (
-    ATTRIBUTES_AT,
-    COMPRESSION_MASK,
     FAULT_CUT_OFF,
     LENGTH_AT,
     LENGTH_PREFIX_BYTES,
@@ -80,6 +78,7 @@ from foldlog.records.batch import (
     NO_TIMESTAMP,
     RECORDS_AT,
     Compression,
+    codec_of,
 )
 from foldlog.records.compression import declared_bytes
 from foldlog.records.loops import BatchHeader, assign_offsets, decode, recompress, validate, walk
@@ -823,7 +822,7 @@ def admit(
         if quick_limit == limit:
             raise
         if foreign:  # which is one batch
-            declared_bytes(data[ATTRIBUTES_AT + 1] & COMPRESSION_MASK, memoryview(data)[RECORDS_AT:], limit)
+            declared_bytes(codec_of(data), memoryview(data)[RECORDS_AT:], limit)
         raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
     if foreign:
         _refuse_foreign(headers)

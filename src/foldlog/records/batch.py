@@ -147,3 +147,8 @@ class Compression(IntEnum):
                 return codec
         known = ", ".join(codec.name.lower() for codec in cls)
         raise InvalidArgument(f"there is no compression {name!r}; use one of {known}")
+
+
+def codec_of(batch: bytes | bytearray | memoryview) -> int:
+    """The codec's number in a batch's attributes; 0 for bytes too short for a batch, which are refused later."""
+    return batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK if len(batch) > ATTRIBUTES_AT + 1 else 0

@@ -18,7 +18,7 @@ from foldlog.wire.schema import Message, Records, Request
 
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
-    from foldlog.server.quick_produce import Found
+    from foldlog.server.produce_fast_path import Found
 
 
 class Disconnect(Exception):
@@ -50,7 +50,7 @@ class Caller(NamedTuple):
 class Call:
     """What a handler gets besides the request message. Created and used on the event loop.
 
-    `found`: why the quick path, after checking the one batch of a Produce, did not append it.
+    `found`: why the fast path, after checking the one batch of a Produce, did not append it.
     """
 
     __slots__ = ("caller", "client_id", "found", "node", "version")

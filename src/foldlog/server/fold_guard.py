@@ -14,9 +14,8 @@ from foldlog.client.fold_bulletin import FOLDS_TOPIC, MADE_BY_FOLDS, is_made_oth
 from foldlog.client.fold_proof import KEPT_FOR_FOLDS, KEY_FILE, UNPROVEN, FoldsKey, Headers
 from foldlog.errors import FoldlogError, InvalidArgument
 from foldlog.limits import FOLD_PROOF_AGE_MS
-from foldlog.records.batch import Compression
+from foldlog.records.batch import Compression, codec_of
 from foldlog.records.loops import decode, validate
-from foldlog.wire.hot import codec_of
 
 if TYPE_CHECKING:
     from foldlog.clock import Clock

@@ -26,7 +26,7 @@ from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
-from foldlog.server.quick_produce import QuickProduce
+from foldlog.server.produce_fast_path import ProduceFastPath
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -70,7 +70,7 @@ class BrokerNode:
         self.appenders = Appenders(self._holding)
         self.produce_throttle = ProduceThrottle(loop)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
-        self.quick_produce = QuickProduce(self)
+        self.produce_fast_path = ProduceFastPath(self)
         self.openings = Openings(broker, self)
         self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)

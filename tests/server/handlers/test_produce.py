@@ -304,7 +304,7 @@ def test_the_loop_never_waits_for_a_sync_of_what_it_appends(tmp_path: Path) -> N
     assert on_the_loop == []
 
 
-# --- the long way of a produce, and order ---------------------------------------------------------------------------
+# --- produces off the fast path, and order ---------------------------------------------------------------------------
 
 LARGE = b"x" * (3 << 19)
 """More than is appended on the loop itself."""
@@ -363,7 +363,7 @@ def test_a_failed_sync_is_never_acknowledged_on_the_long_way(tmp_path: Path, way
     assert others == [(0, 1)] * len(others), "what was synced is acknowledged"
 
 
-@pytest.mark.parametrize("way", ["quick", *LONG_WAYS])
+@pytest.mark.parametrize("way", ["fast", *LONG_WAYS])
 def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout_on_every_way(tmp_path: Path, way: str) -> None:
     gate = threading.Event()
 
@@ -372,7 +372,7 @@ def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout_on_every_wa
             assert gate.wait(30)
         return 0
 
-    request = produce(batch(b"two"), timeout_ms=50) if way == "quick" else long_request(way, timeout_ms=50)
+    request = produce(batch(b"two"), timeout_ms=50) if way == "fast" else long_request(way, timeout_ms=50)
     first, *others = answers_with_a_fault(tmp_path / "data", way, request, wait_at_sync, gate.set)
     assert first == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert set(others) <= {(0, 1), (ErrorCode.REQUEST_TIMED_OUT, -1)}
@@ -406,7 +406,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
             monkeypatch.setattr(AppendQueue, "submit", seen_submit)
             client.send(produce(batch(LARGE), acks=1), 9)
             assert began.wait(30)
-            client.send(produce(batch(b"small"), acks=1) if way == "quick" else long_request(way, acks=1), 9)
+            client.send(produce(batch(b"small"), acks=1) if way == "fast" else long_request(way, acks=1), 9)
             assert came.wait(30)
             gate.set()
             answers = [client.receive(ProduceResponse, 9)[1] for _ in range(2)]
@@ -414,7 +414,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
         return [produced(answer)[1] for answer in answers]
 
 
-@pytest.mark.parametrize("way", ["quick", "several partitions"])
+@pytest.mark.parametrize("way", ["fast", "several partitions"])
 def test_a_small_batch_never_overtakes_a_large_one_of_its_connection(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     assert offsets_in_order(monkeypatch, way) == [1, 2]
 
@@ -426,7 +426,7 @@ def timed(*times_ms: int, value: bytes = b"value", compression: int = 0) -> byte
     return bytes(pack([(time_ms, b"k", value, ()) for time_ms in times_ms], compression=compression))
 
 
-@pytest.mark.parametrize("way", ["quick", "several partitions", "queued"])
+@pytest.mark.parametrize("way", ["fast", "several partitions", "queued"])
 def test_a_time_too_far_ahead_is_refused_on_every_way_and_its_records_are_named(connect: Connect, way: str) -> None:
     now_ms, client = int(time.time() * 1000), connect()
     times_ms = (now_ms, now_ms + 2 * HOUR_MS, now_ms - 100 * HOUR_MS, now_ms + 3 * HOUR_MS)

@@ -16,12 +16,11 @@ from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, RefusedBatch, brief_repr
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import ExpandsFurther, Partition
-from foldlog.records.batch import Compression
+from foldlog.records.batch import Compression, codec_of
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
-from foldlog.server.quick_produce import INLINE_WEIGHT, TIMED_OUT, Found, weight
+from foldlog.server.produce_fast_path import INLINE_WEIGHT, TIMED_OUT, Found, weight
 from foldlog.wire.error_codes import ErrorCode, code_of
-from foldlog.wire.hot import codec_of
 from foldlog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,

@@ -24,7 +24,7 @@ from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
-from foldlog.server.quick_produce import QuickAcknowledgement, QuickAppend
+from foldlog.server.produce_fast_path import FastAcknowledgement, FastAppend
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
 from foldlog.wire.messages.produce import ProduceResponse
@@ -274,14 +274,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         try:
-            # Before the header is parsed: the quick path reads the fields it needs directly from the frame.
+            # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
-                quick = self._node.quick_produce.append(self._caller, view, start, end)
-                if isinstance(quick, QuickAppend):
-                    self._begin_quick(quick, began)
+                fast = self._node.produce_fast_path.append(self._caller, view, start, end)
+                if isinstance(fast, FastAppend):
+                    self._begin_fast(fast, began)
                     return
-                found = quick
+                found = fast
             header, position = parse_request_header(view, start, end)
             served = served_api(header.api_key, header.api_version)
             if served is None:
@@ -301,16 +301,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._begin(Exchange(header, began), reply)
 
-    def _begin_quick(self, quick: QuickAppend, began: float) -> None:
-        asked = quick.asked
+    def _begin_fast(self, fast: FastAppend, began: float) -> None:
+        asked = fast.asked
         self._throttled.is_needed = False
         exchange = Exchange(RequestHeader(_PRODUCE_KEY, asked.version, asked.correlation_id, None), began)
         self._exchanges.append(exchange)
-        if not quick.waits_for_sync:
-            self._node.syncs.written(quick.partition, quick.next_offset)
-            self._know(exchange, [quick.answer])
+        if not fast.waits_for_sync:
+            self._node.syncs.written(fast.partition, fast.next_offset)
+            self._know(exchange, [fast.answer])
             return
-        QuickAcknowledgement(self._node, quick, partial(self._acknowledged, exchange))
+        FastAcknowledgement(self._node, fast, partial(self._acknowledged, exchange))
 
     def _acknowledged(self, exchange: Exchange, chunks: list[Chunk], is_refusal: bool) -> None:
         self._know(exchange, chunks)

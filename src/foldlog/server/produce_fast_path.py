@@ -1,4 +1,4 @@
-"""The quick path of a Produce request: one plain batch for one open partition, appended without building messages.
+"""The fast path of a Produce request: one plain batch for one open partition, appended without building messages.
 
 All other requests, and all failures, take the long path through `handlers.produce`: nothing has been done then. What
 was found in the batch is passed on, so that it is checked once, and a refusal costs no more than a write.
@@ -14,12 +14,12 @@ from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, InvalidBatch, RecordTooLarge
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import ExpandsFurther, Partition
-from foldlog.records.batch import Compression
+from foldlog.records.batch import Compression, codec_of
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.frames import encode_response
-from foldlog.wire.hot import PlainProduce, codec_of, plain_answer, plain_produce
 from foldlog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from foldlog.wire.produce_fast_path import FastProduce, fast_answer, fast_produce
 
 if TYPE_CHECKING:
     from foldlog.server.call import Caller
@@ -54,10 +54,10 @@ Found = ExpandsFurther | InvalidBatch | RecordTooLarge
 """Why the batch of a request was not appended, if that is in its bytes: another check would find it again."""
 
 
-class QuickAppend(NamedTuple):
+class FastAppend(NamedTuple):
     """A batch that is written, and the frame that acknowledges it."""
 
-    asked: PlainProduce
+    asked: FastProduce
     partition: Partition
     next_offset: int
     answer: bytes
@@ -80,28 +80,28 @@ class QuickAppend(NamedTuple):
         return encode_response(ProduceResponse(responses=[topic]), asked.version, asked.correlation_id)
 
 
-class QuickAcknowledgement:
+class FastAcknowledgement:
     """Calls `done` once with the frame to send and whether it is a refusal: when the partition acknowledged the batch
     or failed, or when the request timed out. Event loop only."""
 
-    def __init__(self, node: BrokerNode, quick: QuickAppend, done: Callable[[list[Chunk], bool], None]) -> None:
+    def __init__(self, node: BrokerNode, fast: FastAppend, done: Callable[[list[Chunk], bool], None]) -> None:
         self._node = node
-        self._quick = quick
+        self._fast = fast
         self._done: Callable[[list[Chunk], bool], None] | None = done
-        self._timer = node.loop.call_later(max(1, quick.asked.timeout_ms) / 1000, self._timed_out)
-        node.syncs.wait(quick.partition, quick.next_offset, self._acknowledged)
+        self._timer = node.loop.call_later(max(1, fast.asked.timeout_ms) / 1000, self._timed_out)
+        node.syncs.wait(fast.partition, fast.next_offset, self._acknowledged)
 
     def _acknowledged(self, error: FoldlogError | None) -> None:
         self._timer.cancel()
         if error is None:
-            self._finish([self._quick.answer], False)
+            self._finish([self._fast.answer], False)
         else:
-            self._node.storage_failed("a batch", *self._quick.partition.label, error)
-            self._finish(self._quick.refusal(code_of(error), str(error)), True)
+            self._node.storage_failed("a batch", *self._fast.partition.label, error)
+            self._finish(self._fast.refusal(code_of(error), str(error)), True)
 
     def _timed_out(self) -> None:
         """The disk takes longer than the client waits. The batch is written, and may still become durable."""
-        self._finish(self._quick.refusal(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT), True)
+        self._finish(self._fast.refusal(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT), True)
 
     def _finish(self, chunks: list[Chunk], is_refusal: bool) -> None:
         done, self._done = self._done, None
@@ -109,8 +109,8 @@ class QuickAcknowledgement:
             done(chunks, is_refusal)
 
 
-class QuickProduce:
-    """Tries the quick path for each Produce of every connection. Event loop only.
+class ProduceFastPath:
+    """Tries the fast path for each Produce of every connection. Event loop only.
 
     Promises that a batch it appends is checked, authorized and acknowledged as on the long path. May leave any request
     to the handler.
@@ -120,13 +120,13 @@ class QuickProduce:
         self._node = node
         self._known: dict[tuple[bytes, int, bool], tuple[Partition, str]] = {}
 
-    def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> QuickAppend | Found | None:
+    def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> FastAppend | Found | None:
         """Append the batch if possible; else None, or what was found in it, with nothing done."""
         # An earlier batch of this connection is on a thread: appended here, this one would overtake it, and an
         # idempotent producer's batch would be refused as out of order.
         if caller.append_queue.is_busy:
             return None
-        asked = plain_produce(frame, start, end)
+        asked = fast_produce(frame, start, end)
         if asked is None or asked.acks not in (1, _ALL):
             return None
         key = (asked.topic, asked.partition, asked.names_topic_by_id)
@@ -156,8 +156,8 @@ class QuickProduce:
         base_offset, next_offset, append_time_ms, is_duplicate = appended
         if not is_duplicate:
             self._node.metrics.produced(next_offset - base_offset, size)
-        answer = plain_answer(asked, base_offset, append_time_ms, partition.log_start_offset)
-        return QuickAppend(asked, partition, next_offset, answer)
+        answer = fast_answer(asked, base_offset, append_time_ms, partition.log_start_offset)
+        return FastAppend(asked, partition, next_offset, answer)
 
     def _look_up(self, key: tuple[bytes, int, bool]) -> tuple[Partition, str] | None:
         topic, number, is_id = key

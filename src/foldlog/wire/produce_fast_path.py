@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from foldlog.wire.schema import Records
-
 _FIRST: Final = 3
 _RECORD_ERRORS_FROM: Final = 8
 _LOG_START_FROM: Final = 5
@@ -29,7 +27,7 @@ _ONE: Final = 2
 """A compact array of one item: its count is written plus one."""
 
 
-class PlainProduce(NamedTuple):
+class FastProduce(NamedTuple):
     """A Produce request of one batch for one partition; `records` are between two positions of its frame.
 
     `topic` is the name in UTF-8, or from version 13 on the topic's id.
@@ -49,7 +47,7 @@ class PlainProduce(NamedTuple):
         return self.version >= _TOPIC_IDS_FROM
 
 
-def plain_produce(frame: memoryview, start: int, end: int) -> PlainProduce | None:
+def fast_produce(frame: memoryview, start: int, end: int) -> FastProduce | None:
     """The request between these positions, if it is of that shape; None if it is not."""
     try:
         _, version, correlation_id, client_id_bytes = _HEADER.unpack_from(frame, start)
@@ -57,7 +55,7 @@ def plain_produce(frame: memoryview, start: int, end: int) -> PlainProduce | Non
             return None
         position = start + _HEADER.size + max(0, client_id_bytes)
         if _FIRST <= version < _FLEXIBLE_FROM:
-            found = _plain(frame, position, version, correlation_id)
+            found = _not_flexible(frame, position, version, correlation_id)
         elif _FLEXIBLE_FROM <= version <= _LAST:
             found = _flexible(frame, position, version, correlation_id)
         else:
@@ -69,7 +67,7 @@ def plain_produce(frame: memoryview, start: int, end: int) -> PlainProduce | Non
     return found
 
 
-def _plain(frame: memoryview, position: int, version: int, correlation_id: int) -> PlainProduce | None:
+def _not_flexible(frame: memoryview, position: int, version: int, correlation_id: int) -> FastProduce | None:
     if _INT16.unpack_from(frame, position)[0] != -1:  # a transactional id
         return None
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position + 2)
@@ -82,10 +80,10 @@ def _plain(frame: memoryview, position: int, version: int, correlation_id: int) 
         return None
     topic = bytes(frame[name_at : name_at + name_bytes])
     records = name_at + name_bytes + 12
-    return PlainProduce(version, correlation_id, acks, timeout_ms, topic, partition, records, records + size)
+    return FastProduce(version, correlation_id, acks, timeout_ms, topic, partition, records, records + size)
 
 
-def _flexible(frame: memoryview, position: int, version: int, correlation_id: int) -> PlainProduce | None:
+def _flexible(frame: memoryview, position: int, version: int, correlation_id: int) -> FastProduce | None:
     # No tagged fields in the header, no transactional id.
     if frame[position] or frame[position + 1]:
         return None
@@ -116,10 +114,10 @@ def _flexible(frame: memoryview, position: int, version: int, correlation_id: in
     if not size or frame[records + size - 1] or frame[records + size] or frame[records + size + 1]:
         return None  # null records, or tagged fields behind them
     topic = bytes(frame[name_at:after])
-    return PlainProduce(version, correlation_id, acks, timeout_ms, topic, partition, records, records + size - 1)
+    return FastProduce(version, correlation_id, acks, timeout_ms, topic, partition, records, records + size - 1)
 
 
-def plain_answer(asked: PlainProduce, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
+def fast_answer(asked: FastProduce, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
     """The whole frame that acknowledges the batch."""
     version, topic = asked.version, asked.topic
     if version >= _FLEXIBLE_FROM:
@@ -145,12 +143,3 @@ def plain_answer(asked: PlainProduce, base_offset: int, append_time_ms: int, log
 _COUNT_AND_LENGTH: Final = struct.Struct(">ih")
 _PLACE_3: Final = struct.Struct(">ihqq")
 _PLACE_5: Final = struct.Struct(">ihqqq")
-
-
-def codec_of(records: Records) -> int:
-    """The batch's codec, by its attributes; 0 for bytes too short for a batch, which are refused later."""
-    return records[_ATTRIBUTES_AT] & _CODEC_MASK if len(records) > _ATTRIBUTES_AT else 0
-
-
-_ATTRIBUTES_AT: Final = 22
-_CODEC_MASK: Final = 7

@@ -1,4 +1,4 @@
-"""The short way of Produce says what the codec says, or nothing: in every version and shape, whatever the bytes."""
+"""The fast path of Produce says what the codec says, or nothing: in every version and shape, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from foldlog.errors import MalformedBytes
 from foldlog.wire.codec import decoder
 from foldlog.wire.frames import encode_request, encode_response, parse_request_header
-from foldlog.wire.hot import PlainProduce, plain_answer, plain_produce
 from foldlog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -20,6 +19,7 @@ from foldlog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from foldlog.wire.produce_fast_path import FastProduce, fast_answer, fast_produce
 
 VERSIONS = range(3, 14)
 INT16 = st.integers(-(2**15), 2**15 - 1)
@@ -48,7 +48,7 @@ def test_a_plain_request_is_read_as_the_codec_reads_it(
     topic = TopicProduceData(name=name, topic_id=topic_id, partition_data=data)
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
     frame = frame_of(request, version, client_id, correlation_id)
-    found = plain_produce(frame, 4, len(frame))
+    found = fast_produce(frame, 4, len(frame))
     if 9 <= version < 13 and len(name.encode()) >= 127:
         assert found is None  # the codec's
         return
@@ -75,7 +75,7 @@ def test_other_shapes_are_left_to_the_codec(version: int) -> None:
         ProduceRequest(topic_data=[topic(b"one")], transactional_id="tx"),
     ):
         frame = frame_of(request, version)
-        assert plain_produce(frame, 4, len(frame)) is None
+        assert fast_produce(frame, 4, len(frame)) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -91,7 +91,7 @@ def test_whatever_the_bytes_it_never_says_other_than_the_codec(version: int, dat
     for _ in range(data.draw(st.integers(1, 3))):
         frame[data.draw(st.integers(12, len(frame) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.sampled_from([len(frame), len(frame) - 1, data.draw(st.integers(12, len(frame)))]))
-    found = plain_produce(frame, 4, end)
+    found = fast_produce(frame, 4, end)
     if found is None:
         return
     try:
@@ -118,7 +118,7 @@ def test_the_answer_has_the_bytes_of_the_codec(
     version: int, name: str, partition: int, base_offset: int, append_time_ms: int, log_start_offset: int
 ) -> None:
     topic = b"\2" * 16 if version >= 13 else name.encode()
-    asked = PlainProduce(version, 99, -1, 5, topic, partition, 0, 0)
+    asked = FastProduce(version, 99, -1, 5, topic, partition, 0, 0)
     if version < 13 and len(topic) >= 127:
         return
     only = PartitionProduceResponse(
@@ -126,13 +126,13 @@ def test_the_answer_has_the_bytes_of_the_codec(
     )
     answer = TopicProduceResponse(name=name, topic_id=b"\2" * 16, partition_responses=[only])
     expected = b"".join(encode_response(ProduceResponse(responses=[answer]), version, 99))
-    assert plain_answer(asked, base_offset, append_time_ms, log_start_offset) == expected
+    assert fast_answer(asked, base_offset, append_time_ms, log_start_offset) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_client_id_of_negative_length_is_left_to_the_codec_which_refuses_it(version: int) -> None:
     topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=1, records=b"records")])
     frame = frame_of(ProduceRequest(acks=-1, topic_data=[topic]), version, client_id=None)
-    assert plain_produce(frame, 4, len(frame)) is not None
+    assert fast_produce(frame, 4, len(frame)) is not None
     frame[12:14] = struct.pack(">h", -2)
-    assert plain_produce(frame, 4, len(frame)) is None
+    assert fast_produce(frame, 4, len(frame)) is None
