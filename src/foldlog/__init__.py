@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from foldlog.broker.groups.committed import OffsetAndMetadata
-    from foldlog.broker.topics.catalog import Topic
     from foldlog.client.consumer.consumer import Consumer
-    from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
+    from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription, Topic
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
     from foldlog.client.log import Log as KafkaLog
@@ -53,7 +52,7 @@ _HOMES = {
     "Record": ("foldlog.records.loops", "Record"),
     "RecordMetadata": ("foldlog.client.handle_types", "RecordMetadata"),
     "SendFuture": ("foldlog.client.handle_types", "SendFuture"),
-    "Topic": ("foldlog.broker.topics.catalog", "Topic"),
+    "Topic": ("foldlog.client.descriptions", "Topic"),
     "TopicPartition": ("foldlog.client.positions", "TopicPartition"),
 }
 

@@ -54,7 +54,7 @@ def _topic_facts(log: foldlog.Log, name: str) -> dict[str, Any]:
     return {
         "topic_id": topic.topic_id,
         "settings": {key: entry.value for key, entry in sorted(log.topic_config(name).items()) if not entry.is_default},
-        "growths": [[growth.partitions, list(growth.ends)] for growth in topic.growths],
+        "growths": [[growth.partitions, list(growth.ends)] for growth in topic.growths or ()],
         "partitions": {str(number): _partition_facts(log, name, number) for number in range(topic.partition_count)},
     }
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.upkeep import (
     RETRY_MS,
@@ -34,9 +34,9 @@ from foldlog.testing.sim_clock import SimClock
 DEADLINES = st.dictionaries(st.sampled_from(list(Job)), st.floats(0, 1e9))
 
 
-def topic(name: str, partitions: int, **settings: object) -> Topic:
+def topic(name: str, partitions: int, **settings: object) -> CatalogTopic:
     config = TopicConfig.parse({key.replace("_", "."): value for key, value in settings.items()})
-    return Topic(name, "0" * 32, config, tuple(range(partitions)))
+    return CatalogTopic(name, "0" * 32, config, tuple(range(partitions)))
 
 
 def fail(what: str, error: Exception) -> None:

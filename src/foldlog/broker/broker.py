@@ -48,7 +48,7 @@ from foldlog.broker.storage import (
     check_isolation_level,
     overview,
 )
-from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, plan_creation, these_topics
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.names import (
@@ -108,7 +108,7 @@ class Broker:
         self.directory_id = storage.catalog().directory_id
         self._storage = storage
         self._partitions = storage.partitions
-        self._by_id: tuple[Catalog | None, dict[str, Topic]] = (None, {})
+        self._by_id: tuple[Catalog | None, dict[str, CatalogTopic]] = (None, {})
         self.members_begin: Callable[[str], Mapping[TopicPartition, int]] = lambda group: {}
         """Start offsets of group members in this process that read from the end; set by the code that drives them."""
         self._closed = False
@@ -225,7 +225,7 @@ class Broker:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> CatalogTopic:
         """Create a topic. Durable on return. Raises TopicExists, with nothing changed, if the name is taken.
 
         Settings have Kafka's names, see `topics/config.py`.
@@ -242,7 +242,9 @@ class Broker:
         """For each topic the error with which `create_topics` would refuse it, as far as known beforehand, or None."""
         return plan_creation(self._writable().catalog(), wanted)
 
-    def create_topics(self, wanted: Sequence[NewTopic], *, stopped: Stopped = never) -> list[Topic | FoldlogError]:
+    def create_topics(
+        self, wanted: Sequence[NewTopic], *, stopped: Stopped = never
+    ) -> list[CatalogTopic | FoldlogError]:
         """Create several topics with one change of the catalog; for each the topic or the error. Durable on return. The
         caller has checked the names."""
         storage = self._writable()
@@ -270,13 +272,13 @@ class Broker:
             refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC,))
             require_text(name)
         outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
-        self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, Topic)})
+        self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, CatalogTopic)})
         return [outcome if isinstance(outcome, FoldlogError) else None for outcome in outcomes]
 
-    def grow_topic(self, name: str, partitions: int) -> Topic:
+    def grow_topic(self, name: str, partitions: int) -> CatalogTopic:
         """Add partitions until there are `partitions`. Durable on return.
 
-        Keys move when the count changes: `Topic.growths` records where the older partitions ended.
+        Keys move when the count changes: `CatalogTopic.growths` records where the older partitions ended.
         """
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.GROW)
@@ -291,13 +293,13 @@ class Broker:
         storage.on_topics_changed()
         return topic
 
-    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> CatalogTopic:
         """Change settings; None resets one to its default. Durable on return, and in force."""
         return self.configure_topic(name, lambda config: config.with_changes(changes))
 
     def configure_topic(
         self, name: str, decide: Callable[[TopicConfig], TopicConfig], *, validate_only: bool = False
-    ) -> Topic:
+    ) -> CatalogTopic:
         """As `alter_topic`, where `decide` maps the present settings to the new ones, with no other change in between.
 
         With `validate_only` nothing changes: returns the topic as it would be."""
@@ -317,16 +319,16 @@ class Broker:
         """All topics at this moment: a new object after each change, the same one until then."""
         return self._storage.catalog()
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> CatalogTopic:
         """The topic. Raises UnknownTopic if there is none of that name."""
         self._refuse_closed()
         return self._storage.topic(name)
 
-    def find_topic(self, name: str) -> Topic | None:
+    def find_topic(self, name: str) -> CatalogTopic | None:
         """The topic, or None if there is none of that name."""
         return self._storage.catalog().topics.get(name)
 
-    def topic_with_id(self, topic_id: str) -> Topic | None:
+    def topic_with_id(self, topic_id: str) -> CatalogTopic | None:
         """The topic of that id, or None if there is none (any more). Indexes all topics once after each change."""
         catalog = self._storage.catalog()
         indexed, by_id = self._by_id

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 from foldlog import limits
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
-from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, Topic, decode
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, decode
 from foldlog.broker.topics.changes import TopicChanges, keys_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.directories import Settlement
@@ -90,7 +90,7 @@ class Storage(ABC):
     def close(self) -> None:
         """Idempotent."""
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> CatalogTopic:
         try:
             topic = self.catalog().topics.get(name)
         except TypeError:  # a list, say: it cannot be looked up
@@ -100,7 +100,7 @@ class Storage(ABC):
             raise UnknownTopic(name, [known for known in self.catalog().topics if not is_internal(known)])
         return topic
 
-    def check_partition(self, name: str, number: int) -> Topic:
+    def check_partition(self, name: str, number: int) -> CatalogTopic:
         """Raises UnknownTopic or UnknownPartition if there is no such partition; -1 and True are none."""
         topic = self.topic(name)
         if type(number) is not int or not 0 <= number < topic.partition_count:
@@ -276,7 +276,7 @@ class FollowedStorage(Storage):
     def checkpointed_state(self, slot: int) -> SlotState | None:
         return self._checkpoint.slot(slot).load_live()
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> CatalogTopic:
         require_text(name)
         topic = self._follower.catalog.topics.get(name) or self._follower.refresh().topics.get(name)
         return super().topic(name) if topic is None else topic
@@ -289,7 +289,7 @@ class FollowedStorage(Storage):
             self._follower.refresh()  # a member that was just assigned a partition must not miss the very first commit
         return super().offsets_partition_count()
 
-    def check_partition(self, name: str, number: int) -> Topic:
+    def check_partition(self, name: str, number: int) -> CatalogTopic:
         try:
             return super().check_partition(name, number)
         except UnknownPartition:

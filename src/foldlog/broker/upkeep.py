@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
 from foldlog.broker.storage import Key
-from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, is_internal
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
@@ -76,7 +76,7 @@ def plan_due(deadlines: Mapping[Job, float], now_ms: float) -> Due:
     return Due(jobs, min(min(later) - now_ms, WAIT_MAX_MS) if later else None)
 
 
-def plan_retention(topics: Iterable[Topic]) -> list[tuple[str, int]]:
+def plan_retention(topics: Iterable[CatalogTopic]) -> list[tuple[str, int]]:
     """The partitions that may hold expired segments."""
     return [
         (topic.name, number)
@@ -86,7 +86,7 @@ def plan_retention(topics: Iterable[Topic]) -> list[tuple[str, int]]:
     ]
 
 
-def plan_compaction(topics: Iterable[Topic]) -> list[tuple[str, int]]:
+def plan_compaction(topics: Iterable[CatalogTopic]) -> list[tuple[str, int]]:
     """The partitions that may hold superseded records."""
     return [
         (topic.name, number) for topic in topics if topic.config.log.compact for number in range(topic.partition_count)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from threading import Condition, Lock, Thread
 
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, refuse_user_write, require_text
 from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
 from foldlog.client.handle_types import BatchAck
@@ -73,13 +73,13 @@ class TopicInfo:
 
     __slots__ = ("_turn", "_usable", "count", "is_compacted", "max_message_bytes", "numbers", "queues", "topic")
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: CatalogTopic) -> None:
         self.queues: list[PartitionQueue] = []
         self._usable: list[int] = []
         self._turn = 0
         self.update(topic)
 
-    def update(self, topic: Topic) -> None:
+    def update(self, topic: CatalogTopic) -> None:
         """Follow a change of the topic's settings or a growth; existing queues stay."""
         self.topic = topic
         self.count = topic.partition_count

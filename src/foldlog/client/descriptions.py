@@ -1,4 +1,4 @@
-"""Descriptions of topic settings and groups: the same values, wherever the log is."""
+"""Descriptions of topics, their settings, and groups: the same values, wherever the log is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,39 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
+from foldlog.broker.topics.catalog import CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty, MalformedBytes, UnknownGroup
 
 _MEMBERS_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic at one moment. `config` has the settings that foldlog knows; `Log.topic_config` tells all.
+
+    `growths` says where the older partitions ended when some were added; None on a cluster, which does not remember
+    that. `topic_id` is zeros where a cluster has none.
+
+    >>> import foldlog
+    >>> with foldlog.open(":memory:") as log:
+    ...     _ = log.create_topic("orders", partitions=2)
+    ...     log.grow_topic("orders", 3).growths
+    (Growth(partitions=3, ends=(0, 0)),)
+    """
+
+    name: str
+    topic_id: str
+    config: TopicConfig
+    partition_count: int
+    growths: tuple[Growth, ...] | None
+
+    @classmethod
+    def of(cls, entry: CatalogTopic) -> Topic:
+        """A directory's topic, without its place in the checkpoint."""
+        return cls(entry.name, entry.topic_id, entry.config, entry.partition_count, entry.growths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
-from foldlog.broker.topics.catalog import Topic
 from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
 from foldlog.client.groups import resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp

@@ -166,6 +166,19 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
+def partition_named_or_by_key(topic: str, partition: int | None, key: bytes | None, partition_count: int) -> int | None:
+    """The partition that the record names, else the one of its key; None if the keyless rule decides.
+
+    Raises UnknownPartition if the topic does not have the named one.
+
+    >>> partition_named_or_by_key("orders", 2, b"tx_001", 3), partition_named_or_by_key("orders", None, None, 3)
+    (2, None)
+    """
+    if partition is not None:
+        return checked_partition(topic, partition, partition_count)
+    return None if key is None else partition_for_key(key, partition_count)
+
+
 def checked_partition(topic: str, partition: int, partition_count: int) -> int:
     """`partition` if the topic has it; else raises UnknownPartition, for negatives, bools and other types too.
 

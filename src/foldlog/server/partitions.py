@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.storage import AnyPartition, Key
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
 from foldlog.errors import FoldlogError, InvalidTopicName, StorageError, WaitTimeout
 from foldlog.server.authorizer import AclOperation, ResourceType
@@ -132,7 +132,7 @@ NO_EPOCH: Final = -1
 """The client does not give, or the broker does not know, a leader epoch."""
 
 
-def described_topic(call: Call, name: str) -> Topic | ErrorCode:
+def described_topic(call: Call, name: str) -> CatalogTopic | ErrorCode:
     """The topic, or the error code if the caller may not see it or it does not exist."""
     if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -207,7 +207,7 @@ def is_internal_to_kafka(name: str) -> bool:
     return name in KAFKA_OWN_TOPICS
 
 
-async def leaders_of(node: BrokerNode, wanted: Iterable[tuple[Topic, range]]) -> list[list[PartitionMetadata]]:
+async def leaders_of(node: BrokerNode, wanted: Iterable[tuple[CatalogTopic, range]]) -> list[list[PartitionMetadata]]:
     """For each topic the leaders of the wanted partitions. Waits for partitions to open, but not for a long recovery.
 
     A partition that is still being recovered, or is damaged, has no leader: clients ask again. The replica of a damaged

@@ -17,7 +17,7 @@ from foldlog.errors import LogClosed
 if TYPE_CHECKING:
     import socket
 
-    from foldlog.broker.topics.catalog import Topic
+    from foldlog.client.descriptions import Topic
     from foldlog.client.log import Log
     from foldlog.files.base import Files
     from foldlog.server.config.settings import ServerSettings

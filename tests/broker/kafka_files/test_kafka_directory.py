@@ -18,7 +18,7 @@ import pytest
 
 import foldlog
 from foldlog.broker.kafka_files import storage as kafka_storage
-from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.client.backends.directory import broker_of
 from foldlog.errors import (
     CorruptLog,
@@ -359,7 +359,7 @@ def test_a_topic_that_goes_while_it_is_opened_is_unknown(tmp_path: Path, monkeyp
         storage = broker_of(log)._storage
         check = storage.check_partition
 
-        def check_and_lose(name: str, number: int) -> Topic:
+        def check_and_lose(name: str, number: int) -> CatalogTopic:
             found = check(name, number)
             shutil.rmtree(data / f"{name}-{number}")
             storage.look_again()

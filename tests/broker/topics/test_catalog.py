@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.broker.topics import catalog as catalogs
-from foldlog.broker.topics.catalog import Catalog, Growth, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.errors import CorruptLog, NewerVersion
 from foldlog.files.memory import MemoryFiles
@@ -25,7 +25,7 @@ CONFIGS = st.fixed_dictionaries(
 ).map(TopicConfig.parse)
 GROWTHS = st.builds(Growth, st.integers(2, 9), st.lists(st.integers(0, 2**63 - 1), max_size=4).map(tuple))
 TOPICS = st.builds(
-    Topic,
+    CatalogTopic,
     NAMES,
     st.uuids().map(lambda value: value.hex),
     CONFIGS,
@@ -40,8 +40,8 @@ CATALOGS = st.builds(
 
 
 def sample() -> Catalog:
-    orders = Topic("orders", "0123456789abcdef" * 2, TopicConfig.parse({"retention.ms": 1000}), (0, 1))
-    grown = Topic("a-1", "f" * 32, TopicConfig.parse({}), (2,)).grown([3], [7])
+    orders = CatalogTopic("orders", "0123456789abcdef" * 2, TopicConfig.parse({"retention.ms": 1000}), (0, 1))
+    grown = CatalogTopic("a-1", "f" * 32, TopicConfig.parse({}), (2,)).grown([3], [7])
     return Catalog.empty().with_topics(orders).with_topics(grown)
 
 
@@ -114,7 +114,7 @@ def test_free_slots_are_the_lowest_that_nobody_has() -> None:
 
 
 def test_a_growth_remembers_where_the_older_partitions_ended() -> None:
-    topic = Topic("a", "f" * 32, TopicConfig.parse({}), (5,)).grown([6, 7], [100]).grown([9], [100, 3, 4])
+    topic = CatalogTopic("a", "f" * 32, TopicConfig.parse({}), (5,)).grown([6, 7], [100]).grown([9], [100, 3, 4])
     assert topic.slots == (5, 6, 7, 9)
     assert topic.partition_count == 4
     assert topic.growths == (Growth(3, (100,)), Growth(4, (100, 3, 4)))

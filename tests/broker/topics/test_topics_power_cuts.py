@@ -16,7 +16,7 @@ import pytest
 from broker.small_broker import at, open_broker, read, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics import catalog as catalogs
-from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.changes import NewTopic, TopicChanges
 from foldlog.broker.topics.config import DEFAULT_CONFIG
 from foldlog.broker.topics.directories import TopicDirectories
@@ -256,7 +256,7 @@ def claim_without_clearing(self: TopicChanges, count: int) -> tuple[int, ...]:
     return tuple(self.catalog.free_slots(count))
 
 
-def remove_at_once(self: TopicDirectories, topic: Topic) -> None:
+def remove_at_once(self: TopicDirectories, topic: CatalogTopic) -> None:
     self._remove(partition_directory(topic.name, number) for number in range(topic.partition_count))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from foldlog.broker.topics.catalog import ABSENT, CATALOG_NAME, Catalog, Topic
+from foldlog.broker.topics.catalog import ABSENT, CATALOG_NAME, Catalog, CatalogTopic
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.names import is_partition_directory
 from foldlog.errors import ForeignDirectory, InvalidConfig, LogNotFound, MalformedBytes
@@ -90,7 +90,7 @@ def read_catalog(files: Files, kafka: KafkaDirectory, settings: Mapping[str, Map
     numbers: dict[str, set[int]] = {}
     for topic, number in held:
         numbers.setdefault(topic, set()).add(number)
-    topics: dict[str, Topic] = {}
+    topics: dict[str, CatalogTopic] = {}
     taken = 0
     for name in sorted(numbers):
         if name == METADATA_TOPIC:
@@ -100,7 +100,7 @@ def read_catalog(files: Files, kafka: KafkaDirectory, settings: Mapping[str, Map
             slots[number] = taken
             taken += 1
         topic_id = _topic_id(files, kafka.partition_path(name, min(numbers[name])), name)
-        topics[name] = Topic(name, topic_id, _config(settings.get(name, {})), tuple(slots))
+        topics[name] = CatalogTopic(name, topic_id, _config(settings.get(name, {})), tuple(slots))
     return Catalog(_directory_id(files, kafka), topics)
 
 

@@ -55,8 +55,8 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic at one moment. `slots` are its partitions' places in the checkpoint."""
+class CatalogTopic:
+    """One topic as the catalog has it. `slots` are its partitions' places in the checkpoint."""
 
     name: str
     topic_id: str
@@ -78,16 +78,16 @@ class Topic:
         """The growths as JSON, as in the catalog and for clients."""
         return _compact(_growths_fields(self.growths))
 
-    def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> Topic:
+    def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> CatalogTopic:
         """A copy with partitions added; `ends` is where the older ones ended."""
         slots = (*self.slots, *new_slots)
         return replace(self, slots=slots, growths=(*self.growths, Growth(len(slots), tuple(ends))))
 
-    def configured(self, config: TopicConfig) -> Topic:
+    def configured(self, config: TopicConfig) -> CatalogTopic:
         """A copy with other settings."""
         return replace(self, config=config)
 
-    def with_defaults(self, defaults: Mapping[str, str]) -> Topic:
+    def with_defaults(self, defaults: Mapping[str, str]) -> CatalogTopic:
         """A copy with the broker's defaults; the log's own topic stays as it is: it needs its settings."""
         return self if self.name == OFFSETS_TOPIC else self.configured(self.config.with_defaults(defaults))
 
@@ -97,7 +97,7 @@ class Catalog:
     """All topics at one moment. Immutable: a change is a new catalog, in force once `store` has returned."""
 
     directory_id: str
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, CatalogTopic]
 
     @classmethod
     def empty(cls) -> Catalog:
@@ -107,7 +107,7 @@ class Catalog:
         """A copy with the broker's defaults for every topic. They are not stored: they belong to the process."""
         return replace(self, topics={name: topic.with_defaults(defaults) for name, topic in self.topics.items()})
 
-    def with_topics(self, *topics: Topic) -> Catalog:
+    def with_topics(self, *topics: CatalogTopic) -> Catalog:
         """A copy with these topics added, each replacing one of the same name."""
         return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
 
@@ -174,7 +174,7 @@ def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _fields_of(topic: Topic) -> dict[str, Any]:
+def _fields_of(topic: CatalogTopic) -> dict[str, Any]:
     return {
         "id": topic.topic_id,
         "config": dict(topic.config.settings),
@@ -183,8 +183,8 @@ def _fields_of(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _topic_of(name: str, fields: dict[str, Any]) -> Topic:
-    return Topic(
+def _topic_of(name: str, fields: dict[str, Any]) -> CatalogTopic:
+    return CatalogTopic(
         name=check_topic_name(name),
         topic_id=fields["id"],
         config=TopicConfig.parse(fields["config"]),
@@ -202,7 +202,7 @@ def _growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
 
 
 def parse_growths(text: str) -> tuple[Growth, ...]:
-    """Parse the text of `Topic.growths_text`. Raises ValueError if it is something else.
+    """Parse the text of `CatalogTopic.growths_text`. Raises ValueError if it is something else.
 
     >>> parse_growths('[{"partitions":4,"ends":[10,12]}]')
     (Growth(partitions=4, ends=(10, 12)),)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.topics import catalog as catalogs
-from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, Topic
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.directories import TopicDirectories
 from foldlog.broker.topics.names import folded_name, is_internal, kafka_topic_id, refuse_collision, require_text
@@ -130,14 +130,14 @@ class TopicChanges:
         if catalog.slot_count():
             checkpoint.reserve(catalog.slot_count() - 1)
 
-    def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
+    def create(self, name: str, partitions: int, config: TopicConfig) -> CatalogTopic:
         """As `create_all` with one topic; raises the error."""
         (outcome,) = self.create_all([NewTopic(name, partitions, config)])
         if isinstance(outcome, FoldlogError):
             raise outcome
         return outcome
 
-    def create_all(self, wanted: Sequence[NewTopic], stopped: Stopped = never) -> list[Topic | FoldlogError]:
+    def create_all(self, wanted: Sequence[NewTopic], stopped: Stopped = never) -> list[CatalogTopic | FoldlogError]:
         """Create the topics; for each the topic or the error. One that is refused, or whose directories the disk
         refuses, does not stop the others. The catalog is replaced once. Durable on return.
 
@@ -154,20 +154,20 @@ class TopicChanges:
 
     def _create_planned(
         self, wanted: Sequence[NewTopic], refusals: Sequence[FoldlogError | None], stopped: Stopped
-    ) -> list[Topic | FoldlogError]:
+    ) -> list[CatalogTopic | FoldlogError]:
         allowed = sum(new.partitions for new, refusal in zip(wanted, refusals, strict=True) if refusal is None)
         slots = iter(self._claim_slots(allowed) if allowed else ())
-        outcomes: list[Topic | FoldlogError] = []
+        outcomes: list[CatalogTopic | FoldlogError] = []
         names = set(self.catalog.topics)
         with self._new_directories() as made:
             for new, refusal in zip(wanted, refusals, strict=True):
                 outcome = refusal or self._with_directories(
                     new, tuple(islice(slots, new.partitions)), made, names, stopped
                 )
-                if isinstance(outcome, Topic):
+                if isinstance(outcome, CatalogTopic):
                     names.add(outcome.name)
                 outcomes.append(outcome)
-            topics = [outcome for outcome in outcomes if isinstance(outcome, Topic)]
+            topics = [outcome for outcome in outcomes if isinstance(outcome, CatalogTopic)]
             if topics:
                 self._directories.sync()
                 self._commit(self.catalog.with_topics(*topics))
@@ -175,9 +175,9 @@ class TopicChanges:
 
     def _with_directories(
         self, new: NewTopic, slots: tuple[int, ...], made: list[str], names: Collection[str], stopped: Stopped
-    ) -> Topic | FoldlogError:
+    ) -> CatalogTopic | FoldlogError:
         """Create the topic's directories; `made` gets those that did not exist before."""
-        topic = Topic(new.name, _new_topic_id(), new.config, slots).with_defaults(self._defaults)
+        topic = CatalogTopic(new.name, _new_topic_id(), new.config, slots).with_defaults(self._defaults)
         try:
             with _disk_faults(f"topic {new.name!r} could not be created"):
                 made += self._directories.make(topic.name, topic.topic_id, range(new.partitions), names, stopped)
@@ -190,7 +190,7 @@ class TopicChanges:
         if there + more > limits.PARTITIONS_OF_ALL_MAX:
             raise TooManyPartitions(there, more, limits.PARTITIONS_OF_ALL_MAX)
 
-    def grow(self, name: str, partitions: int, end_of: Callable[[int], int]) -> Topic:
+    def grow(self, name: str, partitions: int, end_of: Callable[[int], int]) -> CatalogTopic:
         """Add partitions until there are `partitions`. Durable on return.
 
         `end_of` returns an older partition's end. It is called last: a record that a producer still routes by the old
@@ -221,7 +221,7 @@ class TopicChanges:
         partitions: OpenPartitions,
         *,
         validate_only: bool = False,
-    ) -> Topic:
+    ) -> CatalogTopic:
         """Replace the topic's settings by what `decide` makes of them, with no other change in between. Durable on
         return, and in force for later appends. With `validate_only`, returns the topic as it would be."""
         with self._one_change(f"topic {name!r} could not be changed"):
@@ -238,23 +238,23 @@ class TopicChanges:
 
     def delete_all(
         self, names: Sequence[str], partitions: OpenPartitions, stopped: Stopped = never
-    ) -> list[Topic | FoldlogError]:
+    ) -> list[CatalogTopic | FoldlogError]:
         """Delete the topics; for each the deleted topic or the error. The catalog is replaced once. Durable on return.
 
         Partitions are closed first: open handles of them raise LogClosed. Topics not begun when `stopped` returned true
         get LogClosed, too.
         """
         with self._changing:
-            outcomes: dict[str, Topic | FoldlogError] = {}
+            outcomes: dict[str, CatalogTopic | FoldlogError] = {}
             try:
                 with _disk_faults(f"{these_topics(names)} could not be deleted"):
                     self._delete_each(names, partitions, stopped, outcomes)
             except StorageError as error:
                 outcomes = {
-                    name: error if isinstance(outcomes.get(name), Topic) else outcomes.get(name, error)
+                    name: error if isinstance(outcomes.get(name), CatalogTopic) else outcomes.get(name, error)
                     for name in names
                 }
-            gone = [topic for topic in outcomes.values() if isinstance(topic, Topic)]
+            gone = [topic for topic in outcomes.values() if isinstance(topic, CatalogTopic)]
             self._tidy(gone)
             return [outcomes[name] for name in names]
 
@@ -263,9 +263,9 @@ class TopicChanges:
         names: Sequence[str],
         partitions: OpenPartitions,
         stopped: Stopped,
-        outcomes: dict[str, Topic | FoldlogError],
+        outcomes: dict[str, CatalogTopic | FoldlogError],
     ) -> None:
-        going: list[Topic] = []
+        going: list[CatalogTopic] = []
         with ExitStack() as held:
             try:
                 for name in dict.fromkeys(names):
@@ -314,14 +314,14 @@ class TopicChanges:
             self._directories.remove_made(made)
             raise
 
-    def _directories_away(self, topic: Topic) -> None:
+    def _directories_away(self, topic: CatalogTopic) -> None:
         try:
             self._directories.move_away(topic)
         except BaseException:
             self._directories.move_back([topic])
             raise
 
-    def _tidy(self, topics: Iterable[Topic]) -> None:
+    def _tidy(self, topics: Iterable[CatalogTopic]) -> None:
         """Clean up after a deletion: a fault here leaves files for the next open to remove, not a topic."""
         for topic in topics:
             try:
@@ -352,7 +352,7 @@ class TopicChanges:
         catalogs.store(self._files, self._path, catalog)
         self.catalog = catalog
 
-    def _known(self, name: str) -> Topic:
+    def _known(self, name: str) -> CatalogTopic:
         topic = self.catalog.topics.get(require_text(name))
         if topic is None:
             raise UnknownTopic(name, [known for known in self.catalog.topics if not is_internal(known)])
@@ -391,5 +391,5 @@ def check_partition_count(partitions: object) -> None:
         )
 
 
-def keys_of(topic: Topic) -> list[tuple[str, int]]:
+def keys_of(topic: CatalogTopic) -> list[tuple[str, int]]:
     return [(topic.name, number) for number in range(topic.partition_count)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import (
     deleted_directory,
     is_partition_directory,
@@ -148,7 +148,7 @@ class TopicDirectories:
         for entry in entries:
             self._files.unlink(f"{path}/{entry.name}")
 
-    def move_away(self, topic: Topic) -> None:
+    def move_away(self, topic: CatalogTopic) -> None:
         """First half of deleting: durable once `sync` has returned, undone by `move_back` or by the next open."""
         for number in range(topic.partition_count):
             old = self.path_of(topic.name, number)
@@ -156,7 +156,7 @@ class TopicDirectories:
             if self._files.exists(old):
                 self._files.rename(old, self._deleted_path(topic, number))
 
-    def move_back(self, topics: Iterable[Topic]) -> None:
+    def move_back(self, topics: Iterable[CatalogTopic]) -> None:
         """Undo `move_away`, also when it was interrupted."""
         for topic in topics:
             for number in range(topic.partition_count):
@@ -165,7 +165,7 @@ class TopicDirectories:
                     self._files.rename(away, self.path_of(topic.name, number))
         self._files.sync_directory(self._path)
 
-    def remove_moved(self, topic: Topic) -> None:
+    def remove_moved(self, topic: CatalogTopic) -> None:
         """Second half of deleting, after the catalog dropped the topic."""
         self._remove(deleted_directory(topic.name, number, topic.topic_id) for number in range(topic.partition_count))
 
@@ -196,7 +196,7 @@ class TopicDirectories:
         self._files.remove_directory(path)
         return True
 
-    def _deleted_path(self, topic: Topic, number: int) -> str:
+    def _deleted_path(self, topic: CatalogTopic, number: int) -> str:
         return f"{self._path}/{deleted_directory(topic.name, number, topic.topic_id)}"
 
 

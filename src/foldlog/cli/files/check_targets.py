@@ -10,7 +10,7 @@ from typing import Final
 
 from foldlog.broker.data_directory import open_for_reading
 from foldlog.broker.kafka_files.directory import KAFKA_PROPERTIES, KafkaDirectory, partition_label, read_log_starts
-from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, Topic
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic
 from foldlog.broker.topics.names import is_partition_directory, partition_directory
 from foldlog.errors import InvalidArgument, LogNotFound, MalformedBytes, UnknownTopic
 from foldlog.files.base import DirectoryEntry, Files
@@ -25,7 +25,7 @@ class CheckTarget:
 
     name: str
     directory: str
-    topic: Topic | None = None
+    topic: CatalogTopic | None = None
     number: int = 0
     only: int | None = None
     log_start: int = 0
@@ -89,7 +89,7 @@ def partitions_in(entries: Iterable[DirectoryEntry]) -> list[tuple[str, int]]:
     return sorted((name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in names)
 
 
-def _of(path: str, topic: Topic, number: int) -> CheckTarget:
+def _of(path: str, topic: CatalogTopic, number: int) -> CheckTarget:
     name = partition_directory(topic.name, number)
     return CheckTarget(name, f"{path}/{name}", topic, number)
 

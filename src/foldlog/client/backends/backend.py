@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from foldlog.broker.groups import messages as group_messages
     from foldlog.broker.groups.committed import OffsetAndMetadata
-    from foldlog.broker.topics.catalog import Topic
+    from foldlog.broker.topics.catalog import CatalogTopic
     from foldlog.client.consumer.arrivals import AnyPartition
     from foldlog.client.consumer.assignments import Member
     from foldlog.client.consumer.settings import ConsumerSettings
-    from foldlog.client.descriptions import ConfigEntry, GroupDescription
+    from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
     from foldlog.client.outgoing import Outgoing
@@ -293,17 +293,19 @@ class DirectoryBroker(Protocol):
 
     def close(self) -> None: ...
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic: ...
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> CatalogTopic: ...
 
     def delete_topic(self, name: str) -> None: ...
 
-    def grow_topic(self, name: str, partitions: int) -> Topic: ...
+    def grow_topic(self, name: str, partitions: int) -> CatalogTopic: ...
 
-    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic: ...
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> CatalogTopic: ...
 
     def topics(self, include_internal: bool = False) -> list[str]: ...
 
-    def topic(self, name: str) -> Topic: ...
+    def topic(self, name: str) -> CatalogTopic: ...
 
     def partition(self, topic: str, number: int) -> AnyPartition:
         """To read."""

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
 from foldlog.client.accumulator import RecordAccumulator, writable_partition
 from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships, backend_of
 from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer.consumption import Consumption
 from foldlog.client.consumer.settings import ConsumerSettings
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_entries, described_group
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, config_entries, described_group
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import RecordMetadata
-from foldlog.client.outgoing import Outgoing, check_size, checked_partition, partition_for_key
+from foldlog.client.outgoing import Outgoing, check_size, partition_named_or_by_key
 from foldlog.client.positions import Place, TopicPartition, check_one_replica, resolve_place
 from foldlog.client.producer import BatchSender, ProducerSettings
 from foldlog.client.reader import ReadRequest, Slice
@@ -105,12 +104,10 @@ class DirectoryBackend(Backend):
             check_size(record, info.max_message_bytes)
             if record.key is None:
                 info.refuse_keyless()
-            if record.partition is not None:
-                return checked_partition(topic, record.partition, info.count)
-            if record.key is not None:
-                return partition_for_key(record.key, info.count)
-            number = info.keyless_queue(self.broker).number
-            info.advance()
+            number = partition_named_or_by_key(topic, record.partition, record.key, info.count)
+            if number is None:
+                number = info.keyless_queue(self.broker).number
+                info.advance()
             return number
 
     def sender(self, settings: ProducerSettings) -> BatchSender:
@@ -165,22 +162,22 @@ class DirectoryBackend(Backend):
         self, name: str, partitions: int, config: Mapping[str, object] | None, replication_factor: int | None
     ) -> Topic:
         check_one_replica(replication_factor)
-        return self.broker.create_topic(name, partitions, config)
+        return Topic.of(self.broker.create_topic(name, partitions, config))
 
     def delete_topic(self, name: str) -> None:
         self.broker.delete_topic(name)
 
     def grow_topic(self, name: str, partitions: int) -> Topic:
-        return self.broker.grow_topic(name, partitions)
+        return Topic.of(self.broker.grow_topic(name, partitions))
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
-        return self.broker.alter_topic(name, changes)
+        return Topic.of(self.broker.alter_topic(name, changes))
 
     def topics(self, include_internal: bool) -> list[str]:
         return self.broker.topics(include_internal)
 
     def topic(self, name: str) -> Topic:
-        return self.broker.topic(name)
+        return Topic.of(self.broker.topic(name))
 
     def topic_config(self, name: str) -> dict[str, ConfigEntry]:
         return config_entries(self.broker.topic(name).config)

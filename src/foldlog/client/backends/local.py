@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foldlog.broker.broker import Broker
-from foldlog.broker.topics.catalog import Topic
 from foldlog.client.backends.backend import LogListener
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.catch_up import hurried
 from foldlog.client.consumer.membership import Memberships
+from foldlog.client.descriptions import Topic
 from foldlog.client.fold_bulletin import refuse_made_otherwise
-from foldlog.client.positions import check_one_replica
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 
@@ -37,9 +36,8 @@ class LocalBackend(DirectoryBackend):
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, object] | None, replication_factor: int | None
     ) -> Topic:
-        check_one_replica(replication_factor)
         refuse_made_otherwise(name, partitions, config)
-        return self.broker.create_topic(name, partitions, config)
+        return super().create_topic(name, partitions, config, replication_factor)
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.client.backends.backend import DirectoryBroker
 from foldlog.client.consumer.assignors import ASSIGNORS
 from foldlog.client.consumer.protocol import (
@@ -184,7 +184,7 @@ def counts_of(backend: DirectoryBroker, topics: Iterable[str]) -> dict[str, int]
     return {topic.name: topic.partition_count for topic in known if topic is not None}
 
 
-def topic_or_none(backend: DirectoryBroker, name: str) -> Topic | None:
+def topic_or_none(backend: DirectoryBroker, name: str) -> CatalogTopic | None:
     """The topic, or None if it was deleted."""
     try:
         return backend.topic(name)

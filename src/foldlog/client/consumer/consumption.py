@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import RLock
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
 from foldlog.client.consumer.arrivals import Arrivals
 from foldlog.client.consumer.assignments import (
@@ -81,7 +81,7 @@ class Consumption:
         self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
         self._turn = 0
         self._topics: tuple[str, ...] = ()
-        self._topics_seen: list[Topic | None] = []
+        self._topics_seen: list[CatalogTopic | None] = []
         self._adopted: Held = NOTHING_HELD
         self._problems: deque[FoldlogError] = deque()
         self._topic_ids: dict[str, str] = {}
@@ -361,7 +361,7 @@ class Consumption:
             self._add_cursors(back, {})
         return dropped
 
-    def _topics_now(self) -> list[Topic | None]:
+    def _topics_now(self) -> list[CatalogTopic | None]:
         return [topic_or_none(self._broker, name) for name in self._topics]
 
     def _adopt_if_changed(self) -> None:

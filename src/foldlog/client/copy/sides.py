@@ -111,7 +111,7 @@ class DirectorySide:
             offset = found.next_offset
 
     def growths(self, topic: str) -> tuple[Growth, ...]:
-        return self._log.topic(topic).growths
+        return self._log.topic(topic).growths or ()
 
     def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         directory_of(self._log).broker.commit_offsets(group, dict(places.items()))

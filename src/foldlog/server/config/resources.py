@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from foldlog.broker.topics.catalog import GROWTHS_SETTING, Topic
+from foldlog.broker.topics.catalog import GROWTHS_SETTING, CatalogTopic
 from foldlog.broker.topics.config import TOPIC_SETTINGS, Setting, TopicConfig
 from foldlog.server.config.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
 
@@ -95,7 +95,7 @@ def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]
     ]
 
 
-def growths_row(topic: Topic) -> ConfigRow:
+def growths_row(topic: CatalogTopic) -> ConfigRow:
     """The topic's growths as a setting: Kafka's protocol has no other place for them."""
     told = topic.growths_text()
     return ConfigRow(

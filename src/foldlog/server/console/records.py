@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
-from foldlog.client.outgoing import checked_partition, emptiest, partition_for_key
+from foldlog.client.outgoing import emptiest, partition_named_or_by_key
 from foldlog.client.places import parse_points, resolve
 from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
@@ -29,7 +29,7 @@ from foldlog.server.console.topics import open_partition
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.topics.catalog import Topic
+    from foldlog.broker.topics.catalog import CatalogTopic
     from foldlog.clock import Clock
     from foldlog.log.partition import Partition
     from foldlog.server.fold_guard import FoldGuard
@@ -408,11 +408,10 @@ def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, cloc
     return {"partition": number, "offset": appended.base_offset, "timestamp": timestamp}
 
 
-def _partition_for(broker: Broker, topic: Topic, record: NewRecord) -> int:
+def _partition_for(broker: Broker, topic: CatalogTopic, record: NewRecord) -> int:
     """The given one, else by the key as in all clients, else the one with the fewest records."""
-    if record.partition is not None:
-        return checked_partition(topic.name, record.partition, topic.partition_count)
-    if record.key is not None:
-        return partition_for_key(record.key, topic.partition_count)
+    number = partition_named_or_by_key(topic.name, record.partition, record.key, topic.partition_count)
+    if number is not None:
+        return number
     ends = [open_partition(broker, topic.name, number).log_end_offset for number in range(topic.partition_count)]
     return emptiest(ends)

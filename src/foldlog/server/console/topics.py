@@ -19,7 +19,7 @@ from foldlog.server.console.api_errors import ApiError
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.storage import PartitionOverview
-    from foldlog.broker.topics.catalog import Topic
+    from foldlog.broker.topics.catalog import CatalogTopic
     from foldlog.clock import Clock
     from foldlog.log.reading import LogView
     from foldlog.log.segment import Segment
@@ -140,7 +140,7 @@ def _opened_partition(number: int, partition: Partition) -> dict[str, Any]:
     }
 
 
-def _topic(topic: Topic, partitions: list[dict[str, Any]], rates: Rates) -> dict[str, Any]:
+def _topic(topic: CatalogTopic, partitions: list[dict[str, Any]], rates: Rates) -> dict[str, Any]:
     config = topic.config.log
     return {
         "name": topic.name,

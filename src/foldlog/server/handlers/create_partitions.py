@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
 from foldlog.server.authorizer import AclOperation, ResourceType
@@ -69,7 +69,7 @@ def _refuse(result: CreatePartitionsTopicResult, error: FoldlogError) -> None:
     result.error_code, result.error_message = told(error)
 
 
-def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
+def _check(known: CatalogTopic, wanted: CreatePartitionsTopic, node_id: int) -> int:
     """How many partitions are to be added; raises if the request is invalid."""
     now = known.partition_count
     if wanted.count <= now:

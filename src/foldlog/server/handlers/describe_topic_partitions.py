@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
@@ -34,14 +34,14 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
     start_name, start_number = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     limit = max(1, min(request.response_partition_limit, call.node.settings.max_request_partition_size_limit))
     unknown: dict[str, DescribeTopicPartitionsResponseTopic] = {}
-    page: dict[str, tuple[Topic, range]] = {}
+    page: dict[str, tuple[CatalogTopic, range]] = {}
     next_cursor: Cursor | None = None
     for name in sorted(name for name in names if name >= start_name):
         if limit == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         found = described_topic(call, name)
-        if not isinstance(found, Topic):
+        if not isinstance(found, CatalogTopic):
             unknown[name] = _unknown(name, found)
             continue
         first = start_number if name == start_name else 0
@@ -67,7 +67,9 @@ def _unknown(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal_to_kafka(name))
 
 
-def _described(call: Call, topic: Topic, leaders: list[PartitionMetadata]) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    call: Call, topic: CatalogTopic, leaders: list[PartitionMetadata]
+) -> DescribeTopicPartitionsResponseTopic:
     replicas = (call.node.settings.node_id,)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

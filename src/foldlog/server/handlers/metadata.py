@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, TopicExists
@@ -33,13 +33,13 @@ from foldlog.wire.schema import ZERO_UUID
 
 _TOPIC_IDS_FROM: Final = 12
 
-Found = Topic | MetadataResponseTopic
+Found = CatalogTopic | MetadataResponseTopic
 """A topic to describe, or the answer for one that is missing or hidden."""
 
 
 async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
     found = await _find(call, request)
-    topics = [topic for topic in found if isinstance(topic, Topic)]
+    topics = [topic for topic in found if isinstance(topic, CatalogTopic)]
     leaders = await leaders_of(call.node, [(topic, range(topic.partition_count)) for topic in topics])
     described = [_described(call, request, topic, led) for topic, led in zip(topics, leaders, strict=True)]
     node_id = call.node.settings.node_id
@@ -99,7 +99,7 @@ async def _find_one(call: Call, creating: _Creating, wanted: MetadataRequestTopi
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
         name = known
     found = described_topic(call, name)
-    if isinstance(found, Topic):
+    if isinstance(found, CatalogTopic):
         return found
     if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return await creating.create(name)
@@ -144,7 +144,7 @@ def _unknown(name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID) -> 
 
 
 def _described(
-    call: Call, request: MetadataRequest, topic: Topic, leaders: Sequence[PartitionMetadata]
+    call: Call, request: MetadataRequest, topic: CatalogTopic, leaders: Sequence[PartitionMetadata]
 ) -> MetadataResponseTopic:
     replicas = (call.node.settings.node_id,)
     described = MetadataResponseTopic(

@@ -72,7 +72,7 @@ class PathOrigin:
             topic_id=topic.topic_id,
             partition_count=topic.partition_count,
             is_compacted=topic.config.log.compact,
-            growths=tuple(TopicGrowth(growth.partitions, growth.ends) for growth in topic.growths),
+            growths=tuple(TopicGrowth(growth.partitions, growth.ends) for growth in topic.growths or ()),
         )
 
     def bounds(self, name: str) -> dict[int, Bounds]:

@@ -32,7 +32,6 @@ from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.producer import LibrarySender
 from foldlog.client.backends.cluster.reading import ClusterSlice
 from foldlog.client.backends.cluster.topics import (
-    ClusterTopic,
     PartitionOffsets,
     checked_settings,
     cluster_topic,
@@ -40,7 +39,7 @@ from foldlog.client.backends.cluster.topics import (
 )
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.consumer.settings import ConsumerSettings
-from foldlog.client.descriptions import ConfigEntry, GroupDescription
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Outgoing, checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_replication_factor, resolve_place
@@ -200,7 +199,7 @@ class ClusterBackend(Backend):
         partitions: int,
         config: Mapping[str, object] | None,
         replication_factor: int | None,
-    ) -> ClusterTopic:
+    ) -> Topic:
         """Make a topic. Ready to be used on return; TopicExists, and nothing touched, if there is one of that name.
 
         `replication_factor` brokers have each record: as many as the cluster's default.replication.factor says, unless
@@ -221,7 +220,7 @@ class ClusterBackend(Backend):
             admin.delete_topic(links, name)
         self.changes += 1
 
-    def grow_topic(self, name: str, partitions: int) -> ClusterTopic:
+    def grow_topic(self, name: str, partitions: int) -> Topic:
         """Add partitions until there are `partitions`. Keys move: order per key starts anew."""
         with self._changeable(name, OwnTopicChange.GROW) as (links, _):
             check_partition_count(partitions)
@@ -229,7 +228,7 @@ class ClusterBackend(Backend):
         self.changes += 1
         return self.topic(name)
 
-    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> ClusterTopic:
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
         """Change settings; None puts one back to its default. In force on return."""
         with self._changeable(name, OwnTopicChange.ALTER) as (links, _):
             texts = {
@@ -259,7 +258,7 @@ class ClusterBackend(Backend):
         with self._handles.wire() as links:
             return _names(links, include_internal=include_internal)
 
-    def topic(self, name: str) -> ClusterTopic:
+    def topic(self, name: str) -> Topic:
         """A topic's id, partition count and settings; UnknownTopic if there is none of that name."""
         with self._handles.wire() as links:
             return cluster_topic(self._described(links, name), admin.topic_settings(links, name))

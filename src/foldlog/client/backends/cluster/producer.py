@@ -27,7 +27,7 @@ from foldlog.client.outgoing import (
     checked_partition,
     emptiest,
     keyless_rule,
-    partition_for_key,
+    partition_named_or_by_key,
 )
 from foldlog.client.producer import ProducerSettings
 from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig, LogClosed, RefusedByBroker, WrongProcess
@@ -142,10 +142,9 @@ class Router:
 
     def choose(self, route: TopicRoute, record: Outgoing) -> int:
         """The partition that is named, else by key, else the keyless rule."""
-        if record.partition is not None:
-            return checked_partition(route.name, record.partition, route.count)
-        if record.key is not None:
-            return partition_for_key(record.key, route.count)
+        number = partition_named_or_by_key(route.name, record.partition, record.key, route.count)
+        if number is not None:
+            return number
         now_s = time.monotonic()
         if route.keyless_records and not self._round_robin and now_s > route.keyless_since_s + self._linger_s:
             route.advance()  # the batch that the last ones stuck to is closed

@@ -13,8 +13,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog.client.backends.cluster.handles import Handles
-from foldlog.client.backends.cluster.topics import ClusterTopic
 from foldlog.client.bulk import check_table, chunks_of, one_ahead, pyarrow_for, read_threads
+from foldlog.client.descriptions import Topic
 from foldlog.client.outgoing import checked_partition, emptiest
 from foldlog.client.wire.admin import list_offsets
 from foldlog.client.wire.produce import ClusterProducer
@@ -74,7 +74,7 @@ def _read_range(handles: Handles, wanted: TableRange, columns: Sequence[str]) ->
 
 
 def append_table(
-    handles: Handles, topic: ClusterTopic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
+    handles: Handles, topic: Topic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
 ) -> dict[int, tuple[int, int]]:
     """Send every row: on return all in-sync replicas have it. Per partition the first offset, and one past its last."""
     check_table(table, topic.name, is_compacted=topic.config.log.compact)
@@ -89,7 +89,7 @@ def append_table(
 
 
 def _packed(
-    links: ClusterLinks, topic: ClusterTopic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
+    links: ClusterLinks, topic: Topic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
 ) -> Iterator[list[tuple[int, bytearray]]]:
     """The rows as batches, chunk by chunk, each with the partition that it goes to.
 

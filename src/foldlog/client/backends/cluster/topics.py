@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
-from foldlog.client.descriptions import ConfigEntry
+from foldlog.client.descriptions import ConfigEntry, Topic
 from foldlog.client.wire.links import TopicMetadata
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.log.checkpoint import StartReason
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTopic(Topic):
-    """One topic of a cluster at one moment. `topic_id` is zeros where the cluster has none.
-
-    `config` has the settings that foldlog knows; `Log.topic_config` tells all. `growths` is None: a cluster does not
-    remember how many partitions there were when a record came.
-    """
-
-    growths: None = None  # type: ignore[assignment]
-
-
-def cluster_topic(described: TopicMetadata, entries: Mapping[str, ConfigEntry]) -> ClusterTopic:
+def cluster_topic(described: TopicMetadata, entries: Mapping[str, ConfigEntry]) -> Topic:
     """A topic as brokers describe it."""
-    numbers = tuple(range(described.partition_count))
-    return ClusterTopic(described.name, described.topic_id.hex(), _known_config(entries), numbers)
+    known = _known_config(entries)
+    return Topic(described.name, described.topic_id.hex(), known, described.partition_count, growths=None)
 
 
 class PartitionOffsets(NamedTuple):

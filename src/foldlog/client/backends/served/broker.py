@@ -17,7 +17,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
 from foldlog.broker.groups.committed import OffsetAndMetadata, check_offsets
 from foldlog.broker.groups.messages import GroupSummary, check_group_name
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_own_topic
@@ -73,7 +73,7 @@ class RemoteBroker:
         self._calls = Calls(self._search)
         self._link = ProduceLink(self._search)
         self._partitions: dict[tuple[str, int], RemotePartition] = {}
-        self._known_topics: dict[str, tuple[Topic, Topic]] = {}
+        self._known_topics: dict[str, tuple[CatalogTopic, CatalogTopic]] = {}
         self._learned_from: WriterInfo | None = None
         self._told_outlived: set[str] = set()
         self._memberships = RemoteMemberships(self, self._search)
@@ -92,7 +92,7 @@ class RemoteBroker:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> CatalogTopic:
         check_user_topic_name(name)
         check_partition_count(partitions)
         settings = TopicConfig.parse({} if config is None else config).settings
@@ -110,7 +110,7 @@ class RemoteBroker:
         self.topic(name)
         self._change_topics(questions.delete_topic(name, WRITER_ANSWER_MS), lambda broker: broker.delete_topic(name))
 
-    def grow_topic(self, name: str, partitions: int) -> Topic:
+    def grow_topic(self, name: str, partitions: int) -> CatalogTopic:
         refuse_own_topic(name, OwnTopicChange.GROW)  # here, since the writer's answer has no words for it
         self.topic(name)
         check_partition_count(partitions)
@@ -119,7 +119,7 @@ class RemoteBroker:
         )
         return self.topic(name)
 
-    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> CatalogTopic:
         wanted = self.topic(name).config.with_changes(changes).settings
         texts = {setting: wanted.get(setting) for setting in changes}
         self._change_topics(questions.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
@@ -128,7 +128,7 @@ class RemoteBroker:
     def topics(self, include_internal: bool = False) -> list[str]:
         return self._followed.topics(include_internal)
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> CatalogTopic:
         """As it stands in the directory, over what its writer sets for topics that do not."""
         stored = self._followed.topic(name)
         defaults = self._search.topic_defaults

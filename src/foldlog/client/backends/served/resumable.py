@@ -14,11 +14,12 @@ from threading import Condition
 from typing import NamedTuple
 
 from foldlog.broker.broker import Broker
-from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import refuse_user_write
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
 from foldlog.client.backends.served.partition import RemotePartition
+from foldlog.client.descriptions import Topic
 from foldlog.client.wire.batches import EPOCH_MAX
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
@@ -62,11 +63,10 @@ class TopicLimits(NamedTuple):
     is_compacted: bool
 
     @classmethod
-    def of(cls, topic: Topic, defaults: Mapping[str, str] | None = None) -> TopicLimits:
+    def of(cls, topic: Topic | CatalogTopic, defaults: Mapping[str, str] | None = None) -> TopicLimits:
         """`defaults`: what the writer sets for topics that do not, where `topic` was read from the directory alone."""
         refuse_user_write(topic.name)
-        shown = topic.with_defaults(defaults) if defaults else topic
-        log = shown.config.log
+        log = (topic.config.with_defaults(defaults) if defaults else topic.config).log
         return cls(topic.topic_id, topic.partition_count, log.max_message_bytes, log.segment_bytes, log.compact)
 
 
