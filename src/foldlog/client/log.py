@@ -659,9 +659,9 @@ class Log:
         assigned = {partition for member in members for partition in member.assignment}
         bounds = self._backend.bounds({*committed, *assigned})
         found = partition_lags(
-            {place: at.offset for place, at in committed.items()},
+            {partition: at.offset for partition, at in committed.items()},
             assigned,
-            {place: (one.log_start_offset, one.acknowledged_end()) for place, one in bounds.items()},
+            {partition: (one.log_start_offset, one.acknowledged_end()) for partition, one in bounds.items()},
             self._backend.members_begin(group),
         )
         return {TopicPartition(one.topic, one.partition): one.lag for one in found if one.lag is not None}
@@ -684,9 +684,9 @@ class Log:
         ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
         [b'1', b'2']
         """
-        places = resolve_offsets(self._backend, group, offsets)
+        committed = resolve_offsets(self._backend, group, offsets)
         try:
-            self._backend.move_group(group, places, evict=evict)
+            self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
             raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error

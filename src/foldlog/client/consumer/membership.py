@@ -181,7 +181,7 @@ class Memberships:
                 raise _error(code, member.group)
             if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
                 # It was silent for too long; its partitions were assigned to others.
-                member.lose_place()
+                member.lose_membership()
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 

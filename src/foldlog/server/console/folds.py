@@ -32,7 +32,7 @@ from foldlog.server.console.records import bounds, time_at
 from foldlog.server.console.topics import open_partition
 from foldlog.server.folds_reader import FoldsReader
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
-from foldlog.views.peek.places import NamedPlaces
+from foldlog.views.peek.locations import NamedLocations
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -110,7 +110,7 @@ class FoldPages:
         self._clock = node.clock
         self._workers = workers
         self._topic = FoldTopic(node.broker, node.fold_guard)
-        self._named = NamedPlaces(node.settings.console_views)
+        self._named = NamedLocations(node.settings.console_views)
         self._processes = PeekProcesses()
         path = node.broker.path
         in_memory = path == MEMORY_PATH

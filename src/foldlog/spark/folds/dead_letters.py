@@ -27,14 +27,16 @@ def dead_letters(fold: Fold, dead: pa.Table) -> list[LedgerEntry]:
     """
     entries: list[LedgerEntry] = []
     for row in dead.to_pylist():
-        place = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
+        coordinates = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
         headers = [("reason", row["reason"].encode()), ("fold", fold.name.encode())]
-        headers += [(name, text.encode()) for name, text in zip(("topic", "partition", "offset"), place, strict=True)]
+        headers += [
+            (name, text.encode()) for name, text in zip(("topic", "partition", "offset"), coordinates, strict=True)
+        ]
         if row["key"] is not None:
             headers.append(("key", row["key"]))
         if row["value"] is None:
             headers.append(("value", b"null"))
-        entries.append(LedgerEntry("/".join(place).encode(), row["value"] or b"", tuple(headers)))
+        entries.append(LedgerEntry("/".join(coordinates).encode(), row["value"] or b"", tuple(headers)))
     return entries
 
 

@@ -230,7 +230,7 @@ class Session:
             self.member.max_poll_interval_ms,
         )
         leaving = self._group.leaving()
-        self._group.lose_place()  # first: whoever is given the share must not find it held here
+        self._group.lose_membership()  # first: whoever is given the share must not find it held here
         self._is_out = True
         self._leave(leaving)
 
