@@ -1,4 +1,4 @@
-"""The log's place: -d DIR for a directory, -b HOST:PORT for a broker, and how either is opened.
+"""Which log a command opens: -d DIR for a directory, -b HOST:PORT for a broker, and how either is opened.
 
 A directory that a broker serves is accessed through that broker, and one without a writer is opened here: the user need
 not know which it is. Reading takes no lock, so it also works beside a writer that accepts no connections. A directory
@@ -83,7 +83,7 @@ def open_named(
     make: bool = False,
     init: bool = False,
 ) -> Iterator[Log]:
-    """The log at a place from other options: a directory or a broker, not both."""
+    """The log that other options name: a directory or a broker, not both."""
     if directory:
         log: Log = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:

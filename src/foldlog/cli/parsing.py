@@ -359,7 +359,7 @@ def command(
 
 
 class LazyVerb(NamedTuple):
-    """An entry in a list of commands: its place below this package, and a one-line summary."""
+    """An entry in a list of commands: its module and function below this package, and a one-line summary."""
 
     target: str
     summary: str

@@ -38,7 +38,7 @@ class Topic:
 
     @classmethod
     def of(cls, entry: CatalogTopic) -> Topic:
-        """A directory's topic, without its place in the checkpoint."""
+        """A directory's topic, without its slot in the checkpoint."""
         return cls(entry.name, entry.topic_id, entry.config, entry.partition_count, entry.growths)
 
 

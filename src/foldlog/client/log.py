@@ -131,8 +131,8 @@ class Log:
     `with` block, or close it.
 
     It does the same wherever the log is. "Durable on return" is synced to the disk for a directory, and acknowledged by
-    the in-sync replicas for a cluster. What a place cannot do raises ReadOnly, which says why; docs/clusters.md has the
-    table, and where else a directory and a cluster differ.
+    the in-sync replicas for a cluster. What it cannot do there raises ReadOnly, which says why; docs/clusters.md has
+    the table, and where else a directory and a cluster differ.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -314,9 +314,9 @@ class Log:
         "latest" (the default), "earliest", or "none" for OffsetOutOfRange. `auto_commit` matters with a group only.
         `assignor` is "sticky" (the default: a rebalance moves as few partitions as it can), "range" or "roundrobin";
         on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
-        A member that does not poll for `max_poll_interval_ms` loses its place, and joins again at its next poll. With a
-        `group_instance_id`, closing keeps the place for the next consumer that has it. Deserializers are callables or
-        "json", "str", "bytes"; without them keys and values are bytes.
+        A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll. With
+        a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
+        callables or "json", "str", "bytes"; without them keys and values are bytes.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:

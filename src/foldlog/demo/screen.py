@@ -134,7 +134,7 @@ class Screen:
 
 
 def table_lines(board: Board, addresses: str, width: int) -> list[str]:
-    """The table below the log's places; no line longer than `width`."""
+    """The table below the log's addresses; no line longer than `width`."""
     width = min(width, WIDEST)
     minutes, seconds = divmod(int(board.elapsed_s), 60)
     head = f"── {minutes}:{seconds:02d} ── {addresses} "

@@ -185,7 +185,7 @@ def newest_per_key(log: Log, wanted: Iterable[Reach]) -> NewestRows:
 
 
 def when(record: Record) -> tuple[int, int, int]:
-    """The order of a table: by time, and by place if times are equal."""
+    """The order of a table: by time, and by partition and offset if times are equal."""
     return record.timestamp_ms, record.partition, record.offset
 
 

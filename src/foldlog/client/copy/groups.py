@@ -53,9 +53,7 @@ def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[s
         if group in OWN_GROUPS:
             continue
         committed = source.log.committed(group)
-        ours = {
-            routes[partition]: at.offset for partition, at in committed.items() if partition in routes
-        }
+        ours = {routes[partition]: at.offset for partition, at in committed.items() if partition in routes}
         if ours:
             found[group] = ours
     return found

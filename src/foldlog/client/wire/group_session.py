@@ -1,4 +1,4 @@
-"""One member's dealings with the coordinator of its group: what it asks, and what the answers mean for its place.
+"""One member's dealings with the coordinator of its group: what it asks, and what the answers mean for its membership.
 
 Kafka's group protocol: a member joins, and the coordinator answers when everybody has; the one that it names leader
 says who reads what; all sync, and hear their share. From then on heartbeats, until one is answered that the group
@@ -70,14 +70,14 @@ class GroupSession:
 
     def __init__(self, member: SessionMember) -> None:
         self._member = member
-        # A static member's place is kept as long as it would be in the coordinator's own process.
+        # A static member's membership is kept as long as it would be in the coordinator's own process.
         longest_ms = member.max_poll_interval_ms
         self._session_ms = longest_ms if member.instance_id is not None else min(longest_ms, MEMBER_SESSION_MS)
         self.must_join = True
         self.must_commit = False
         """What was dealt with, before it joins again: whoever is given its share begins there."""
         self.has_joined = False
-        """Ever: a coordinator that cannot be reached keeps the place of who has."""
+        """Ever: a coordinator that cannot be reached keeps the membership of who has."""
 
     @property
     def heartbeat_ms(self) -> float:
@@ -169,7 +169,7 @@ class GroupSession:
         )
         return Question(request, LeaveGroupResponse, lambda answer: None, Coordinator(member.group))
 
-    # --- what becomes of the place --------------------------------------------------------------------------------
+    # --- what becomes of the membership ---------------------------------------------------------------------------
 
     def rejoin(self) -> None:
         """The group rebalances; or there are partitions to give out, which a settled group does when its leader

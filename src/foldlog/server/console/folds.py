@@ -2,7 +2,7 @@
 
 The console runs no fold. It reads their state from the topic `__folds`, and writes commands there, which a runner,
 wherever that is, carries out. A view is opened by its description, if that comes from a runner that has proven itself,
-or if the view is in a place that the operator named; by a few separate processes, because a database may be slow.
+or if the view is in a location that the operator named; by a few separate processes, because a database may be slow.
 """
 
 from __future__ import annotations

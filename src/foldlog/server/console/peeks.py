@@ -1,6 +1,6 @@
 """Looks into views, each in a separate process that can be killed and runs `foldlog.views.peek.child`.
 
-A process is kept for the next question, separately for those with and without secrets: only views in places that the
+A process is kept for the next question, separately for those with and without secrets: only views in locations that the
 operator has named are opened by a process that has this one's passwords.
 """
 

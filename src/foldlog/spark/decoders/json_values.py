@@ -409,7 +409,7 @@ def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
 
 
 def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Piece:
-    """The rows of both, each at its original place."""
+    """The rows of both, each at its original index."""
     if len(exact) <= _INSERTED_MAX:
         indices = pc.indices_nonzero(is_exact).to_pylist()
         columns = [_inserted(one, other, indices) for one, other in zip(fine.columns, exact.columns, strict=True)]
@@ -423,7 +423,7 @@ def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Pie
 
 
 def _inserted(fine: pa.Array, exact: pa.Array, indices: list[int]) -> pa.Array:
-    """Both, with the n-th row of `exact` at the n-th of these places."""
+    """Both, with the n-th row of `exact` at the n-th of these indices."""
     parts: list[pa.Array] = []
     taken = 0
     for number, index in enumerate(indices):

@@ -1,4 +1,4 @@
-"""Records that do not parse, or that a fold fails at: kept in a dead letter topic, with their place and the reason."""
+"""Records that do not parse, or that a fold fails at: kept in a dead letter topic, with coordinates and the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ raised, as the source topic may allow larger records than the default.
 
 
 def dead_letters(fold: Fold, dead: pa.Table) -> list[LedgerEntry]:
-    """One entry per record: its value, and in the headers its place, its key and the reason.
+    """One entry per record: its value, and in the headers its topic, partition and offset, its key and the reason.
 
     The key is `<topic>/<partition>/<offset>`. A compacted topic takes no null value for a letter (it would be a
     tombstone), so a record without a value keeps an empty one, and the header `value` says "null".

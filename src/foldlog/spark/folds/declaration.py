@@ -77,7 +77,7 @@ class Fold:
 
     @property
     def group(self) -> str:
-        """The group whose committed offsets show this fold's place to every Kafka tool."""
+        """The group whose committed offsets show this fold's position to every Kafka tool."""
         return f"{FOLD_GROUP_PREFIX}{self.name}"
 
     @property

@@ -51,7 +51,7 @@ _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 @dataclass(frozen=True)
 class PlanFacts:
     """What one plan of a fold shows: the topic's columns it needs (None if unknown), whether every row certainly keeps
-    the key and the place of its record, whether it certainly keeps `_deleted`, and what the plan does.
+    the key and the coordinates of its record, whether it certainly keeps `_deleted`, and what the plan does.
     """
 
     used: frozenset[str] | None
@@ -184,7 +184,7 @@ def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
 def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
     """Add to each row the key of its record, and a deletion for each record without rows.
 
-    `records` has the key and META of every record of the range that parses. Rows know their record by its place.
+    `records` has the key and META of every record of the range that parses. Rows know their record by its coordinates.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -239,7 +239,7 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
 
 
 def _with_missing(table: pa.Table, records: pa.Table, coordinates: pa.Array) -> pa.Table:
-    """Add a deletion for each of the records whose place is not among these."""
+    """Add a deletion for each of the records whose coordinates are not among these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -76,7 +76,7 @@ class Feed:
     error: str | None = None
     failures: int = 0
     repeated: int = 0
-    """How often in a row Spark failed with the same error at the same place."""
+    """How often in a row Spark failed with the same error at the same bookmark."""
     replanned: int = 0
     """How often in a row the function gave another plan than before, with nothing stored."""
     retry_at_ms: float = 0.0

@@ -271,7 +271,7 @@ def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray 
 
 
 def _once(letters: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """Each record of these ranges once, ordered by place: a task may have reported twice, or for an earlier range."""
+    """Each record of these ranges once, in order: a task may have reported twice, or for an earlier range."""
     import pyarrow as pa
 
     coordinates = zip(letters[PARTITION].to_pylist(), letters[OFFSET].to_pylist(), strict=True)
@@ -349,7 +349,7 @@ class TopicFrames:
         return self._table(ranges, schema, "rows", None, needs_key=True)
 
     def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
-        """The places of the records without a value: _partition and _offset. Nothing is decoded."""
+        """The coordinates of the records without a value: _partition and _offset. Nothing is decoded."""
         schema = T.StructType([one for one in self.schema if one.name in (PARTITION, OFFSET)])
         return self._table(ranges, schema, "tombstones", None, needs_key=False)
 

@@ -4,8 +4,8 @@ This code uses no plans, used columns, packed batches, shared reads or counts. T
 itself, Spark runs the function over a frame with all columns, and deletions, the records that rows belong to and
 counters are computed independently. So a bug of the short way (`deltas`, `runner`) is detected and not repeated.
 
-`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random places
-for the long one: `try_fold`.
+`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random
+offsets for the long one: `try_fold`.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ Coordinates = set[tuple[int, int]]
 def _parts(
     fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Coordinates
 ) -> tuple[list[pa.Table], Coordinates]:
-    """All rows that the function returns, in parts, and the places of the records that it fails at, or whose rows the
-    view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
+    """All rows that the function returns, in parts, and the coordinates of the records that it fails at, or whose rows
+    the view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
     """
     error: Exception | None = None
     try:
@@ -106,7 +106,7 @@ def _parts(
 
 
 def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.Table], Coordinates]:
-    """The rows of records whose rows can all be held, and the places of the other records."""
+    """The rows of records whose rows can all be held, and the coordinates of the other records."""
     import pyarrow as pa
 
     coordinates = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))

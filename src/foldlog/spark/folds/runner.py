@@ -138,7 +138,7 @@ def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exceptio
 
 
 def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
-    """The letters of both, ordered by place."""
+    """The letters of both, ordered by partition and offset."""
     import pyarrow as pa
 
     if one is None or other is None:
@@ -422,7 +422,7 @@ class Runner:
         if not reach:
             return None
         budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
-        # A verification splits at random places: a function that depends on the split then gives other rows.
+        # A verification splits at random offsets: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))

@@ -29,7 +29,7 @@ class LakeFiles(NamedTuple):
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:
-    """The columns of a fold in a lake's types; a history has the places of the records after them.
+    """The columns of a fold in a lake's types; a history has the coordinates of the records after them.
 
     `int_bits_min` is for formats without smaller integers.
     """

@@ -1,4 +1,4 @@
-"""The places of views that an operator allows: directories, and hosts of PostgreSQL."""
+"""The locations of views that an operator allows: directories, and hosts of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Host(NamedTuple):
 
 
 class NamedLocations:
-    """Places whose views may be opened even if a description is not trusted. Databases there may get a password."""
+    """Locations whose views may be opened even if a description is not trusted. Databases there may get a password."""
 
     def __init__(self, locations: Iterable[str]) -> None:
-        """InvalidArgument for a place that is neither a directory's path nor a URL of PostgreSQL."""
+        """InvalidArgument for a location that is neither a directory's path nor a URL of PostgreSQL."""
         self._directories: list[str] = []
         self._hosts: set[Host] = set()
         for location in locations:
@@ -44,7 +44,7 @@ class NamedLocations:
             self._hosts.update(hosts)
 
     def names(self, description: Mapping[str, object]) -> bool:
-        """Whether the view of this description is in one of the places."""
+        """Whether the view of this description is in one of the locations."""
         url, path = description.get("url"), description.get("path")
         if description.get("engine") == "postgresql":
             hosts = hosts_of(url) if isinstance(url, str) else None

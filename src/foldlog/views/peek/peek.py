@@ -3,7 +3,7 @@
 `open_peek(view.description())` returns a `Peek`: a few rows, rows that contain some text, numbers over time. It only
 reads, takes bounded time and memory, never delays a writer for longer than that, and works across a rebuild: it shows
 the view before or after. The description comes from a topic that others may write, so nothing in it is trusted: it
-names a place, the place has to hold a view that a fold made, and its names are quoted in every statement. PostgreSQL is
+names a location, that has to hold a view that a fold made, and its names are quoted in every statement. PostgreSQL is
 accessed with the rights of the user that runs this process (libpq's defaults, ~/.pgpass).
 """
 

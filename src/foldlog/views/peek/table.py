@@ -1,7 +1,7 @@
 """A peek into an SQL table: its newest rows, a row by its key, rows that contain some text.
 
-SQLite numbers rows as they are inserted, so the newest ones come first; a replaced row keeps its place. PostgreSQL does
-not, so the greatest keys come first, which its index finds at once.
+SQLite numbers rows as they are inserted, so the newest ones come first; a replaced row keeps its number. PostgreSQL
+does not, so the greatest keys come first, which its index finds at once.
 """
 
 from __future__ import annotations

@@ -194,5 +194,5 @@ def _position_of_first(flags: Any) -> int:
 
 
 def where_first(delta: Delta, name: str, matches: Callable[[Any], Any]) -> str:
-    """The place of the first row for whose column `matches` is true, for a message."""
+    """The coordinates of the first row for whose column `matches` is true, for a message."""
     return _where(delta.rows, _position_of_first(matches(delta.rows[name])))

@@ -387,7 +387,7 @@ class LibraryConsumption:
             self._problem = self._handles.fault(self._handles.kafka_exception(error), where, self._trouble)
 
     def _look_around(self) -> None:
-        """What every poll looks after: what could not be placed, and commits that are due."""
+        """What every poll looks after: what has no position yet, and commits that are due."""
         if self._unpositioned:
             self._position_again()
         if self._auto_commits and time.monotonic() >= self._next_commit_s and self._consumer is not None:

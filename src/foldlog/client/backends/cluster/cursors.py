@@ -1,4 +1,4 @@
-"""A consumer's places in the partitions of a cluster, and whose turn it is, wherever the records come from."""
+"""A consumer's positions in the partitions of a cluster, and whose turn it is, wherever the records come from."""
 
 from __future__ import annotations
 

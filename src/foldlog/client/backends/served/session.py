@@ -329,7 +329,7 @@ class RemoteMemberships:
     def leave(self, member: Member) -> None:
         """Give everything back; the other members of this process hold it on return, unless others are awaited.
 
-        A member with a group.instance.id only steps out: its place is kept for the next.
+        A member with a group.instance.id only steps out: its membership is kept for the next.
         """
         session = self._forget(member)
         if session is None:
