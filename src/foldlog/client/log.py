@@ -314,8 +314,8 @@ class Log:
         "latest" (the default), "earliest", or "none" for OffsetOutOfRange. `auto_commit` matters with a group only.
         `assignor` is "sticky" (the default: a rebalance moves as few partitions as it can), "range" or "roundrobin";
         on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
-        A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll. With
-        a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
+        A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll.
+        With a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
         callables or "json", "str", "bytes"; without them keys and values are bytes.
 
         >>> import foldlog
