@@ -233,6 +233,15 @@ _SERVER_SETTINGS: Final = {
     "offset.metadata.max.bytes": _integer(
         limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
     ),
+    "transaction.max.timeout.ms": _integer(
+        15 * _MINUTE_MS, 1, MAX_INT32, "The longest `transaction.timeout.ms` that a producer may ask for."
+    ),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": _integer(
+        10_000, 1, MAX_INT32, "How often transactions are looked for that took longer than their timeout: they are aborted."
+    ),
+    "transactional.id.expiration.ms": _integer(
+        7 * 24 * _HOUR_MS, 1, MAX_INT32, "How long a transactional id without transactions is remembered."
+    ),
     "log.cleaner.threads": _integer(
         limits.COMPACTION_THREADS,
         1,

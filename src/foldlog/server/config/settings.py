@@ -72,6 +72,11 @@ class ServerSettings:
     group_max_size: int = _default("group.max.size")
     offsets_retention_minutes: int = _default("offsets.retention.minutes")
     offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
+    transaction_max_timeout_ms: int = _default("transaction.max.timeout.ms")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _default(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    )
+    transactional_id_expiration_ms: int = _default("transactional.id.expiration.ms")
     log_cleaner_threads: int = _default("log.cleaner.threads")
     socket_request_max_bytes: int = _default("socket.request.max.bytes")
     queued_max_request_bytes: int = _default("queued.max.request.bytes")
