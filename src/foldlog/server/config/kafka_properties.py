@@ -112,7 +112,6 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
         "socket.send.buffer.bytes",
         "telemetry.max.bytes",
         "transaction.partition.verification.enable",
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
         "transaction.two.phase.commit.enable",
         "unclean.leader.election.enable",
         "unclean.leader.election.interval.ms",
