@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Producer as confluent_producer
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import admin as confluent
 from kafka import TopicPartition as PythonPartition
 from kafka import admin as python
@@ -193,7 +192,7 @@ def test_kafka_python_says_what_the_broker_does_not_serve(
 def test_kafka_python_finds_transactions_and_aborts_one(
     kafka_python: python.KafkaAdminClient, server: Server, topic: str
 ) -> None:
-    producer = confluent_producer({**QUICK, "bootstrap.servers": server.bootstrap, "transactional.id": topic})
+    producer = Producer({**QUICK, "bootstrap.servers": server.bootstrap, "transactional.id": topic})
     producer.init_transactions(BOUND_S)
     producer.begin_transaction()
     producer.produce(topic, b"open")

@@ -1,7 +1,7 @@
 """Transactions of real clients: librdkafka's, aiokafka's and kafka-python's, all of transaction version 1.
 
-Java's, of version 2, are in tests/clusters/test_java_clients.py. What is refused with which code, and what is written in
-which order, is in tests/server/handlers.
+Java's, of version 2, are in tests/clusters/test_java_clients.py. What is refused with which code is in
+tests/server/handlers/test_transactions.py.
 """
 
 from __future__ import annotations
@@ -208,16 +208,19 @@ def test_aiokafka_has_transactions(
 ) -> None:
     topic = new_topic()
 
+    async def fail(producer: AIOKafkaProducer) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"aborted")
+            await producer.send_offsets_to_transaction({AiokafkaPartition(topic, 0): 2}, group)
+            raise ZeroDivisionError
+
     async def write() -> None:
         async with AIOKafkaProducer(bootstrap_servers=server.bootstrap, transactional_id=topic) as producer:
             async with producer.transaction():
                 await producer.send_and_wait(topic, b"committed")
                 await producer.send_offsets_to_transaction({AiokafkaPartition(topic, 0): 1}, group)
             with pytest.raises(ZeroDivisionError):
-                async with producer.transaction():
-                    await producer.send_and_wait(topic, b"aborted")
-                    await producer.send_offsets_to_transaction({AiokafkaPartition(topic, 0): 2}, group)
-                    raise ZeroDivisionError
+                await fail(producer)
             async with producer.transaction():
                 await producer.send_and_wait(topic, b"last")
 

@@ -1,4 +1,4 @@
-"""A transactional producer as a client program is one: it sends the requests of one transaction version, in its order."""
+"""A transactional producer as a client program is one: it sends the requests of one transaction version."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JAVA_4 = Versions(5, 12, 3, 4, 5, 5)
 
 
 class TransactionClient:
-    """One producer. Each method sends one request and returns the error code, and `ok` is what usually comes."""
+    """One producer. Each method but `write` sends one request and returns its error codes."""
 
     def __init__(self, small: SmallNode, versions: Versions, transactional_id: str = "tx") -> None:
         self.small = small
@@ -148,9 +148,8 @@ class TransactionClient:
 
     def end(self, *, commit: bool) -> int:
         answer = self.small.ask(self.end_request(commit=commit), self.versions.end)
-        if not answer.error_code:
-            if self.versions.is_2:
-                self._moved_to(answer.producer_id, answer.producer_epoch)
+        if not answer.error_code and self.versions.is_2:
+            self._moved_to(answer.producer_id, answer.producer_epoch)
         return int(answer.error_code)
 
     def _moved_to(self, producer_id: int, epoch: int) -> None:

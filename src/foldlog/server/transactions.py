@@ -1,4 +1,4 @@
-"""What the handlers of transactions share: who may use a transactional id, and the codes with which clients are refused.
+"""What the handlers of transactions share: who may use a transactional id, and with which codes clients are refused.
 
 The coordinator says PRODUCER_FENCED for an epoch that is not the current one. Clients below a version of each API know
 only INVALID_PRODUCER_EPOCH, and what is written (Produce, TxnOffsetCommit) is refused with that code in all versions.

@@ -208,7 +208,9 @@ def committed_offsets(small: SmallNode, *, stable: bool, version: int = 9) -> di
         found = small.ask(one, version).topics[0].partitions
     else:
         many = [OffsetFetchRequestGroup(group_id=GROUP, topics=topics)]
-        found = small.ask(OffsetFetchRequest(groups=many, require_stable=stable), version).groups[0].topics[0].partitions
+        found = (
+            small.ask(OffsetFetchRequest(groups=many, require_stable=stable), version).groups[0].topics[0].partitions
+        )
     return {one.partition_index: (one.committed_offset, one.error_code) for one in found}
 
 

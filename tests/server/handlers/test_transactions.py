@@ -328,9 +328,7 @@ def test_timeouts_over_the_brokers_maximum_are_refused(small: SmallNode, timeout
 
 def test_a_transactional_batch_needs_a_transactional_id(connect: Connect) -> None:
     """In a request that looks like the fast path's, and in one that does not."""
-    records = bytes(
-        pack([(5, b"k", b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    )
+    records = bytes(pack([(5, b"k", b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
     client = connect()
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert produced(client.ask(produce_request(records), 9))[0] == code
@@ -382,7 +380,7 @@ def test_a_client_writes_no_markers(small: SmallNode) -> None:
     assert client.produce(EVENTS, records=marker) == ErrorCode.INVALID_RECORD
 
 
-# --- who may -----------------------------------------------------------------------------------------------------------
+# --- who may ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_request_needs_the_right_to_the_transactional_id() -> None:

@@ -116,9 +116,7 @@ def _verify(call: Call, asked: _Asked) -> _Codes:
     """On a thread: another call may hold the coordinator's lock."""
     transactions = call.node.broker.transactions
     try:
-        found = transactions.verify(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, asked.partitions
-        )
+        found = transactions.verify(asked.transactional_id, asked.producer_id, asked.producer_epoch, asked.partitions)
     except FoldlogError as failed:
         return dict.fromkeys(asked.partitions, _code(call, asked, failed))
     return {key: ErrorCode.NONE if error is None else _code(call, asked, error) for key, error in found.items()}

@@ -1,7 +1,8 @@
 """ListOffsets, versions 1 to 11: an offset by time, or the start or end of a partition.
 
-2: isolation levels: with read_committed a partition ends at its last stable offset. 4: leader epochs. 7: the largest timestamp. 8: the
-earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits for upload.
+2: isolation levels: with read_committed a partition ends at its last stable offset. 4: leader epochs. 7: the largest
+timestamp. 8: the earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits
+for upload.
 
 Answers that depend on the end of the log wait until everything acknowledged is durable: see `catch_up`.
 """

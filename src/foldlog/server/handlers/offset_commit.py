@@ -74,7 +74,11 @@ def _partitions(call: Call, topic: OffsetCommitRequestTopic) -> Iterator[_Asked]
         offset = OffsetAndMetadata(
             partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
         )
-        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else commit_refusal(call, name, partition.partition_index, offset)
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_ID
+            if name is None
+            else commit_refusal(call, name, partition.partition_index, offset)
+        )
         response = OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
         yield _Asked((name or "", partition.partition_index), offset, response)
 
