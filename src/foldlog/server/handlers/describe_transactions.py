@@ -20,21 +20,24 @@ async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTr
     # Each once: a small request that repeats an id many times would otherwise be answered with gigabytes.
     errors = {one: transaction_refusal(call, one, AclOperation.DESCRIBE) for one in request.transactional_ids}
     wanted = [one for one, error in errors.items() if error is ErrorCode.NONE]
-    found: dict[str, TransactionMetadata] = {}
+    found: dict[str, TransactionMetadata | FoldlogError] = {}
     if wanted:
         try:
-            found = await call.node.run(call.node.broker.transactions.describe, wanted)
+            found = dict(zip(wanted, await call.node.run(call.node.broker.transactions.describe, wanted), strict=True))
         except FoldlogError as failed:
-            errors |= {one: transaction_error_code(one, failed, knows_fenced=True) for one in wanted}
+            found = dict.fromkeys(wanted, failed)
     return DescribeTransactionsResponse(
-        transaction_states=[_state(call, one, found.get(one), error) for one, error in errors.items()]
+        transaction_states=[
+            _state(call, one, found[one]) if one in found else TransactionState(transactional_id=one, error_code=error)
+            for one, error in errors.items()
+        ]
     )
 
 
-def _state(call: Call, transactional_id: str, found: TransactionMetadata | None, error: ErrorCode) -> TransactionState:
-    if found is None:
-        error = error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        return TransactionState(transactional_id=transactional_id, error_code=error)
+def _state(call: Call, transactional_id: str, found: TransactionMetadata | FoldlogError) -> TransactionState:
+    if isinstance(found, FoldlogError):
+        code = transaction_error_code(transactional_id, found, knows_fenced=True)
+        return TransactionState(transactional_id=transactional_id, error_code=code)
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(found.partitions):
         if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
