@@ -239,6 +239,9 @@ CODES: Final = MappingProxyType(
         errors.UnknownTransactionalId: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         errors.TooManyTransactions: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # clients ask again after a while
         errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        errors.TransactionNotOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.StaleCoordinatorEpoch: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
 """A type that is not here has the code of its nearest base class."""
@@ -295,6 +298,7 @@ PLAIN: Final[Mapping[ErrorCode, type[errors.FoldlogError]]] = MappingProxyType(
         ErrorCode.TRANSACTION_ABORTABLE: errors.TransactionAbortable,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: errors.UnknownTransactionalId,
         ErrorCode.UNSTABLE_OFFSET_COMMIT: errors.UnstableOffsets,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: errors.StaleCoordinatorEpoch,
     }
 )
 """Codes whose error type has nothing but its sentence."""

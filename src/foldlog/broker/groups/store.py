@@ -440,7 +440,7 @@ class GroupStore:
         partition = self._home.offsets_partition(number)
         offset = max(self._read_to.get(number, 0), partition.log_start_offset)
         while True:
-            data, next_offset = partition.read(offset, _READ_BYTES)
+            data, next_offset, _ = partition.read(offset, _READ_BYTES)
             if next_offset == offset:
                 break
             headers = walk(data, check_crc=False).headers

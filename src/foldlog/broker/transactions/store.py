@@ -386,10 +386,12 @@ class TransactionStore:
 
     def open_at(self, topic: str, number: int) -> Sequence[TransactionAt]:
         """The transactions that are open in a partition; the first one is where committed records end."""
-        partition = self._home.partition(topic, number)
+        self._home.check_partition(topic, number)
+        if self._writer is None:
+            raise self._read_only()
+        partition = self._writer.writable_partition((topic, number))
         found = sorted(partition.open_transactions(), key=lambda one: one.first_offset)
-        with self.lock:
-            self._ready()
+        with self._writing():
             return [
                 TransactionAt(
                     self._coordinator.id_of_producer(one.producer_id),
