@@ -17,7 +17,7 @@ from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from clients.any_client import BOUND_S, POLL_S, AnyClient, ConsumerOptions, Outgoing, eventually
+from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, eventually
 from clients.confluent_client import QUICK
 from clients.conftest import NewTopic
 from foldlog.broker.broker import Broker
@@ -44,7 +44,7 @@ def begun(server: Server, transactional_id: str, **settings: Any) -> Producer:
 
 def values(client: AnyClient, topic: str, count: int, isolation: str) -> list[bytes | None]:
     """So many values from the start of a topic with one partition, in their order."""
-    consumer = client.consumer(ConsumerOptions(isolation=isolation))
+    consumer = client.consumer(isolation=isolation)
     consumer.assign([(topic, 0)])
     found: list[bytes | None] = []
     eventually(lambda: found.extend(one.value for one in consumer.poll(POLL_S)) or len(found) >= count, "records")
@@ -61,6 +61,7 @@ def test_every_client_reads_what_was_committed_and_not_what_was_aborted(
             producer.begin_transaction()
         producer.produce(topic, b"%d" % number)
         producer.produce(topic, b"%d again" % number)
+        assert producer.flush(BOUND_S) == 0, "an abort would take back what is not sent"
         if number % 2:
             producer.abort_transaction(BOUND_S)
         else:
@@ -80,7 +81,7 @@ def test_an_open_transaction_is_seen_by_who_reads_uncommitted_records_only(
     assert producer.flush(BOUND_S) == 0
     client.producer().send(topic, [Outgoing(b"behind")])
     assert values(client, topic, 3, UNCOMMITTED) == [b"before", b"open", b"behind"]
-    reader = client.consumer(ConsumerOptions(isolation=COMMITTED))
+    reader = client.consumer(isolation=COMMITTED)
     reader.assign([(topic, 0)])
     found: list[bytes | None] = []
     eventually(lambda: found.extend(one.value for one in reader.poll(POLL_S)) or found, "the first record")

@@ -52,6 +52,7 @@ class TransactionClient:
         self.producer_id = -1
         self.epoch = -1
         self._sequences: dict[Place, int] = {}
+        self._added: set[Place] = set()
 
     def init(self, timeout_ms: int = 60_000, **changes: Any) -> int:
         request = InitProducerIdRequest(
@@ -108,8 +109,9 @@ class TransactionClient:
 
     def write(self, place: Place, *values: bytes) -> None:
         """Produce, after the partition is added if this client has to do that."""
-        if not self.versions.is_2 and place not in self._sequences:
+        if not self.versions.is_2 and place not in self._added:
             assert self.add(place) == [0]
+            self._added.add(place)
         assert self.produce(place, *values) == 0
 
     def add_offsets(self, group: str) -> int:
@@ -148,6 +150,7 @@ class TransactionClient:
 
     def end(self, *, commit: bool) -> int:
         answer = self.small.ask(self.end_request(commit=commit), self.versions.end)
+        self._added.clear()
         if not answer.error_code and self.versions.is_2:
             self._moved_to(answer.producer_id, answer.producer_epoch)
         return int(answer.error_code)
@@ -155,6 +158,7 @@ class TransactionClient:
     def _moved_to(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self._sequences.clear()
+            self._added.clear()
         self.producer_id, self.epoch = producer_id, epoch
 
 
