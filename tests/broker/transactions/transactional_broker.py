@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.small_broker import writable
+from broker.small_broker import at, writable
 from foldlog.broker.broker import Broker
 from foldlog.log.partition import Appended
 from foldlog.log.transactions import Aborted
@@ -60,8 +60,6 @@ class Producer:
         return appended
 
     def commit_offsets(self, group: str, offset: int, topic: str = "orders", number: int = 0) -> None:
-        from broker.small_broker import at
-
         if self.version == 1:
             self.broker.transactions.add_offsets(self.name, *self.identity, group, client_version=1)
         self.broker.transactions.commit_offsets(
@@ -85,7 +83,7 @@ class Producer:
 
 def read_committed(broker: Broker, topic: str, number: int = 0) -> list[bytes]:
     """The values of committed records, as a client finds them: up to the last stable offset, without aborted ones."""
-    partition = broker.partition(topic, number)
+    partition = writable(broker, topic, number)
     values: list[bytes] = []
     offset = partition.log_start_offset
     while True:
