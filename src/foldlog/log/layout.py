@@ -1,4 +1,5 @@
-"""The file names in a partition's directory, and what recovery does with those that a crash left behind."""
+"""The files in a partition's directory: how they begin, what they are named, and what recovery does with those that a
+crash left behind."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog
 from foldlog.files.base import DirectoryEntry, Files
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import format_epochs
 from foldlog.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
+    create_segment,
     segment_stem,
 )
 
@@ -21,7 +26,24 @@ METADATA_NAME = "partition.metadata"
 CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
 CUT_SUFFIX = ".cut"
-_NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot)")
+_NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot|\.txnindex)")
+
+
+def create_partition(files: Files, path: str, *, topic_id: str) -> None:
+    """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
+    files.make_directory(path)
+    # Written in place: until the catalog names this directory, a half-made one is not taken for a partition.
+    for name, data in (
+        (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
+        (EPOCHS_NAME, format_epochs(((0, 0),))),
+    ):
+        file = files.open(f"{path}/{name}", write=True, create=True)
+        file.truncate(0)
+        file.write(0, [data])
+        file.sync()
+        file.close()
+    create_segment(files, path, 0)
+    files.sync_directory(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +54,17 @@ class PartitionLayout:
     cleaned: dict[int, int]
     swaps: dict[int, int]
     snapshots: dict[int, int]
+    transaction_indexes: dict[int, int]
 
 
 def read_layout(entries: Iterable[DirectoryEntry]) -> PartitionLayout:
-    kinds: dict[str, dict[int, int]] = {LOG_SUFFIX: {}, CLEANED_SUFFIX: {}, SWAP_SUFFIX: {}, SNAPSHOT_SUFFIX: {}}
+    suffixes = (LOG_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+    kinds: dict[str, dict[int, int]] = {suffix: {} for suffix in suffixes}
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
         if match:
             kinds[match[2]][int(match[1])] = entry.size_bytes
-    return PartitionLayout(kinds[LOG_SUFFIX], kinds[CLEANED_SUFFIX], kinds[SWAP_SUFFIX], kinds[SNAPSHOT_SUFFIX])
+    return PartitionLayout(*(kinds[suffix] for suffix in suffixes))
 
 
 def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:

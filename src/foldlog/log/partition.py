@@ -48,16 +48,22 @@ from foldlog.limits import (
     READ_CHUNK_BYTES,
     RECORD_ERRORS_MAX,
 )
-from foldlog.log.checkpoint import Slot, SlotState, StartReason, out_of_range
+from foldlog.log.checkpoint import (
+    Slot,
+    SlotState,
+    StartReason,
+    name_added,
+    names_change,
+    names_settled,
+    out_of_range,
+)
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
-from foldlog.log.epochs import NAME as EPOCHS_NAME
-from foldlog.log.epochs import Epochs, format_epochs
-from foldlog.log.layout import METADATA_NAME
-from foldlog.log.producers import AllProducers, ProducerInfo, Producers, ProducerState
+from foldlog.log.epochs import Epochs
+from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
     LogView,
@@ -81,7 +87,7 @@ from foldlog.records.batch import (
     codec_of,
 )
 from foldlog.records.compression import declared_bytes
-from foldlog.records.loops import BatchHeader, assign_offsets, decode, recompress, validate, walk
+from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, decode, recompress, validate, walk
 
 logger = logging.getLogger("foldlog.log")
 
@@ -243,19 +249,6 @@ class PartitionCore:
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
 
 
-def names_change(generation: int) -> int:
-    return generation | 1
-
-
-def names_settled(generation: int) -> int:
-    return (generation | 1) + 1
-
-
-def name_added(generation: int) -> int:
-    """Even stays even, and odd odd: a roll may come in the middle of a compaction."""
-    return generation + 2
-
-
 class Partition:
     """A directory of segments with one appender at a time and any number of readers, each in any thread.
 
@@ -285,23 +278,6 @@ class Partition:
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
 
     # Opening and closing
-
-    @staticmethod
-    def create(files: Files, path: str, *, topic_id: str) -> None:
-        """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
-        files.make_directory(path)
-        # Written in place: until the catalog names this directory, a half-made one is not taken for a partition.
-        for name, data in (
-            (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
-            (EPOCHS_NAME, format_epochs(((0, 0),))),
-        ):
-            file = files.open(f"{path}/{name}", write=True, create=True)
-            file.truncate(0)
-            file.write(0, [data])
-            file.sync()
-            file.close()
-        create_segment(files, path, 0)
-        files.sync_directory(path)
 
     @classmethod
     def open(
@@ -342,7 +318,11 @@ class Partition:
             slot.store(state)
         state = state._replace(clean=known is not None and known.clean)  # as the slot on disk still says
         core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
-        return cls(core, clock, syncer, producers or AllProducers())
+        partition = cls(core, clock, syncer, producers or AllProducers())
+        if state.has_transactions:
+            # Now, so that reads of committed records need not wait for it later.
+            partition._producers.try_to_load(state.durable_offset)
+        return partition
 
     def close(self) -> None:
         """Sync, and leave the directory so that the next open has nothing to recover. Idempotent."""
@@ -389,6 +369,18 @@ class Partition:
     def high_watermark(self) -> int:
         """All records below may be read."""
         return self._core.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All records below may be read, and each is committed or aborted: no transaction is open. Moves only with the
+        high watermark. Takes no lock, unless the producer state could not be read at the open."""
+        # Taken before what is undecided: batches that it covers are noted there before they can be covered.
+        state = self._core.state
+        if not state.has_transactions:
+            return state.high_watermark
+        if self._producers.undecided is None:
+            self._look_at_producers(lambda _: None, None)
+        return max(state.log_start_offset, self._producers.stable_below(state.high_watermark))
 
     @property
     def acknowledged_offset(self) -> int:
@@ -448,13 +440,19 @@ class Partition:
     # Appending
 
     def append(
-        self, *buffers: Buffer, trusted: bool = False, foreign: bool = False, stored: bool = False, nowait: bool = False
+        self,
+        *buffers: Buffer,
+        trusted: bool = False,
+        foreign: bool = False,
+        stored: bool = False,
+        nowait: bool = False,
+        begins_transaction: bool = False,
     ) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
         Writable memory is not copied: offsets are written into it, and it is the caller's again on return. `trusted`,
         `foreign` and `stored`: see `admit`. `nowait`: raises BlockingIOError, with nothing done, if it would have to
-        wait.
+        wait. A batch of a transaction that is not open here is TransactionNotOpen, unless `begins_transaction`.
         """
         core, arrived_ms = self._core, self._clock.now_ms()
         admitted = [
@@ -472,7 +470,7 @@ class Partition:
             self._durability.refuse_if_poisoned()
             now_ms = self._clock.now_ms()  # under the lock: append times ascend, as offsets do
             must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
-            if nowait and (must_prepare or (producers is not None and producers.must_wait())):
+            if nowait and (must_prepare or (producers is not None and producers.must_wait(headers))):
                 raise would_block(self.path)
             if producers is not None:
                 repeated = producers.duplicate_of(headers, self._durability.tail.end_offset)
@@ -480,7 +478,10 @@ class Partition:
                     # Not written again, but waited for like the first time: that may not be durable yet.
                     then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
                     return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
-                if not stored:
+                if stored:
+                    producers.refuse_malformed_markers(admitted)
+                else:
+                    producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
             appended = self._assign_and_write(tail, admitted, headers, size_bytes, now_ms, producers)
@@ -506,15 +507,44 @@ class Partition:
         for data, found in admitted:
             next_offset = assign_offsets(data, found, next_offset, leader_epoch, append_time_ms)
         if producers is not None:
-            producers.expect()
+            producers.expect(headers)
         self._write(tail, [data for data, _ in admitted])
         # The batches are in the file; the rest publishes them. The tail comes last: a sync takes it for the end, and
         # the index has to know a batch before a reader may ask for it.
         if producers is not None:
-            producers.note(headers, now_ms)
+            producers.note(admitted, now_ms)
         tail.segment.wrote(headers, tail.position, size_bytes)
         self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        transaction_version: int,
+    ) -> Appended:
+        """Write the marker that ends the producer's transaction, if one is open here. Not durable yet.
+
+        The producer has the marker's epoch from then on. `transaction_version` 2: that is newer than the epoch of the
+        batches. Raises InvalidProducerEpoch or StaleCoordinatorEpoch for a marker that comes too late.
+        """
+        with self._append_lock:
+            self._refuse_unless_writable()
+            now_ms = self._clock.now_ms()
+            data = control_batch(int(commit), coordinator_epoch, producer_id, producer_epoch, now_ms)
+            headers = walk(data, check_crc=False).headers
+            state = self._producers.load(self._durability.tail.end_offset)
+            state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+            if self._has_to_prepare(headers, len(data), now_ms):
+                self._ready_tail(headers, len(data), now_ms)
+            tail = self._durability.tail
+            appended = self._place(tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers)
+            if not commit:
+                self._producers.note_aborted(appended.next_offset)
+            return appended
 
     def _tell_outlived(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
         newest_ms = max((header.max_timestamp for header in headers), default=-1)
@@ -684,10 +714,17 @@ class Partition:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False
+        self,
+        offset: int,
+        max_bytes: int = READ_CHUNK_BYTES,
+        into: Into = None,
+        *,
+        nowait: bool = False,
+        committed: bool = False,
     ) -> FetchedBatches:
         """Whole verified batches below the high watermark, from the one with `offset` on; at least one, if any.
 
+        `committed`: below the last stable offset, with the aborted transactions among them (`without_aborted`).
         An offset that is acknowledged but not synced yet is waited for. With `into`, the data are in that buffer until
         the next read into it. `nowait`: raises BlockingIOError instead of waiting for the disk; the caller asks again
         on another thread. Raises OffsetOutOfRange (with the reason) and CorruptLog.
@@ -696,13 +733,26 @@ class Partition:
             if nowait:
                 raise would_block(self.path)
             self.acknowledged_end()
-        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
+        if not committed or not self._core.state.has_transactions:
+            return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
+        if nowait and self._producers.undecided is None:
+            raise would_block(self.path)
+        # In this order: every transaction that is decided below the offset is in the index, and compaction drops it
+        # from there only after the segments that held its batches.
+        end_offset, aborted = self.last_stable_offset, self._producers.aborted
+        found = self._core.with_view(
+            lambda view: read_batches(view.upto(end_offset), offset, max_bytes, into, nowait), offset
+        )
+        return found._replace(aborted=aborted.between(offset, found.next_offset)) if found.data else found
 
-    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
+    def offset_at_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none. `committed`: below
+        the last stable offset; as in Kafka, also a record of an aborted transaction."""
 
         def look(view: LogView) -> tuple[int, int] | None:
-            return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
+            return first_at_time(
+                self._view(view, committed), self.log_start_offset, timestamp_ms, self.decompressed_limit
+            )
 
         seen = self.high_watermark
         found = self._core.with_view(look)
@@ -710,10 +760,17 @@ class Partition:
             found = self._core.with_view(look)
         return found
 
-    def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one."""
+    def max_timestamp_offset(self, *, committed: bool = False) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one.
+        `committed`: as for `offset_at_time`."""
         self.acknowledged_end()
-        return self._core.with_view(lambda view: latest_record(view, self.log_start_offset, self.decompressed_limit))
+
+        return self._core.with_view(
+            lambda view: latest_record(self._view(view, committed), self.log_start_offset, self.decompressed_limit)
+        )
+
+    def _view(self, view: LogView, committed: bool) -> LogView:
+        return view.upto(self.last_stable_offset) if committed else view
 
     def look(self, at: Callable[[LogView], Result], offset: int | None = None) -> Result:
         """What `at` returns for a consistent view of the segments. For inspection only: it changes nothing.
@@ -772,6 +829,10 @@ class Partition:
     def producers_info(self) -> list[ProducerInfo]:
         """The producers with an id that are remembered, in order of id: which batch each may send next."""
         return self._look_at_producers(lambda producers: producers.infos(), [])
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that no marker has ended, oldest first."""
+        return self._look_at_producers(lambda producers: producers.open_transactions(), [])
 
     def _look_at_producers(self, look: Callable[[ProducerState], Result], without: Result) -> Result:
         """What `look` returns for the producer state; `without`, and nothing is read, if there never was a producer."""
@@ -924,8 +985,8 @@ def _refuse_foreign(headers: list[BatchHeader]) -> None:
     header = headers[0]
     if header.is_control:
         raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
-    if header.is_transactional:
-        raise RefusedBatch("it belongs to a transaction, and this log has no transactions", 0)
+    if header.is_transactional and header.producer_id < 0:
+        raise RefusedBatch("it belongs to a transaction, and has no producer id", 0)
     if header.has_delete_horizon:
         raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
     if header.is_log_append_time:

@@ -230,6 +230,18 @@ CODES: Final = MappingProxyType(
         errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+        errors.ProducerFenced: ErrorCode.PRODUCER_FENCED,
+        errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+        errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
+        errors.InvalidProducerIdMapping: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        errors.TransactionAbortable: ErrorCode.TRANSACTION_ABORTABLE,
+        errors.UnknownTransactionalId: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        errors.TooManyTransactions: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # clients ask again after a while
+        errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        errors.TransactionNotOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.StaleCoordinatorEpoch: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
 """A type that is not here has the code of its nearest base class."""
@@ -278,7 +290,15 @@ PLAIN: Final[Mapping[ErrorCode, type[errors.FoldlogError]]] = MappingProxyType(
         ErrorCode.NOT_COORDINATOR: errors.CoordinatorUnavailable,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: errors.OutOfOrderSequence,
         ErrorCode.INVALID_PRODUCER_EPOCH: errors.InvalidProducerEpoch,
-        ErrorCode.PRODUCER_FENCED: errors.InvalidProducerEpoch,
+        ErrorCode.PRODUCER_FENCED: errors.ProducerFenced,
+        ErrorCode.INVALID_TXN_STATE: errors.InvalidTransactionState,
+        ErrorCode.CONCURRENT_TRANSACTIONS: errors.ConcurrentTransactions,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: errors.InvalidProducerIdMapping,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT: errors.InvalidTransactionTimeout,
+        ErrorCode.TRANSACTION_ABORTABLE: errors.TransactionAbortable,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: errors.UnknownTransactionalId,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT: errors.UnstableOffsets,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: errors.StaleCoordinatorEpoch,
     }
 )
 """Codes whose error type has nothing but its sentence."""
