@@ -47,7 +47,7 @@ def read(broker: Broker, topic: str, number: int = 0) -> list[bytes]:
     values: list[bytes] = []
     offset = partition.log_start_offset
     while True:
-        data, next_offset = partition.read(offset)
+        data, next_offset, _ = partition.read(offset)
         if next_offset == offset:
             return values
         values += [record.value for record in decode(data, topic, number, start_offset=offset)[0]]

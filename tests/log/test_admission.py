@@ -138,9 +138,9 @@ def with_delete_horizon() -> bytearray:
         (lambda: some(b"a") + some(b"b"), InvalidBatch, "2 batches were sent"),
         (lambda: control_batch(1, 0, 7, 0, 1_000), InvalidBatch, "control batch"),
         (
-            lambda: some(b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+            lambda: some(b"a", transactional=True),
             InvalidBatch,
-            "no transactions",
+            "no producer id",
         ),
         (lambda: some(b"a", producer_id=7, producer_epoch=0), InvalidBatch, "sequence -1"),
         (lambda: some(b"a", producer_id=7, base_sequence=0), InvalidBatch, "epoch -1"),

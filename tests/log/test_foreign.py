@@ -129,7 +129,7 @@ class Model:
         found: list[int] = []
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
-            data, next_offset = log.read(offset, max_bytes)
+            data, next_offset, _ = log.read(offset, max_bytes)
             found += [record.offset for record in decode(data, "payments", 0, start_offset=offset)[0]]
             if next_offset == offset:
                 break

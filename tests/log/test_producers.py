@@ -136,9 +136,9 @@ def test_a_batch_that_could_not_be_written_is_not_taken_for_sent() -> None:
 
 def test_silent_producers_are_forgotten_after_a_day() -> None:
     state = ProducerState()
-    state.replay(walk(batch(0, b"a", timestamp_ms=1000)).headers)
+    state.note(walk(batch(0, b"a", timestamp_ms=1000)).headers[0])
     state.expire(1000)
-    state.replay(walk(batch(0, b"a", producer_id=8, timestamp_ms=2000)).headers)
+    state.note(walk(batch(0, b"a", producer_id=8, timestamp_ms=2000)).headers[0])
     state.expire(2000)
     state.expire(1001 + EXPIRATION_MS)
     assert len(state) == 1

@@ -110,7 +110,7 @@ def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 def _read(log: AnyPartition, offset: int, memory: bytearray) -> tuple[Any, int]:
     found = log.read(offset, ARROW_READ_BYTES, memory)
-    return found if found.next_offset > offset else refuse_end(log, offset)
+    return (found.data, found.next_offset) if found.next_offset > offset else refuse_end(log, offset)
 
 
 def read_batches(

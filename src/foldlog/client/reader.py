@@ -149,7 +149,7 @@ class Slice:
         if self.stop is not None:
             stop = min(stop, self.stop)
         try:
-            data, next_offset = self.log.read(offset, self._read_bytes)
+            data, next_offset, _ = self.log.read(offset, self._read_bytes)
         except OffsetOutOfRange as error:
             if self.begins_at_start and offset == self.start and error.start > offset:
                 # Retention moved the start between the call and the first read; "start" is the new start.

@@ -478,6 +478,18 @@ class InvalidProducerEpoch(ProducerError):
     """A newer producer with the same id has taken over."""
 
 
+class TransactionNotOpen(ProducerError):
+    """A batch belongs to a transaction that its producer has not begun in this partition. Nothing was written."""
+
+
+class TransactionOpen(ProducerError):
+    """A batch outside of transactions comes from a producer whose transaction is open in this partition."""
+
+
+class StaleCoordinatorEpoch(ProducerError):
+    """A marker comes from a transaction coordinator that another has replaced."""
+
+
 class RefusedByBroker(FoldlogError):
     """A broker answered with an error code that has no type here; `code` is Kafka's number."""
 

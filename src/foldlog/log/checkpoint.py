@@ -47,6 +47,7 @@ _OPEN_ONCE = "open the log once for writing, which recovers it"
 _CLEAN = 1
 _POISONED = 2
 _HAS_PRODUCERS = 4
+_HAS_TRANSACTIONS = 8
 
 
 class StartReason(IntEnum):
@@ -108,6 +109,7 @@ class SlotState(NamedTuple):
     clean: bool = False
     poisoned: bool = False
     has_producers: bool = False  # an idempotent producer has written: its state is loaded before the next such append
+    has_transactions: bool = False  # a transaction was begun: what is committed is known only by the producer state
 
 
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
@@ -119,7 +121,10 @@ _STATE_BYTES = _LAYOUT.size + _CRC.size
 def _encode(number: int, state: SlotState) -> bytes:
     body = _LAYOUT.pack(
         number,
-        _CLEAN * state.clean | _POISONED * state.poisoned | _HAS_PRODUCERS * state.has_producers,
+        _CLEAN * state.clean
+        | _POISONED * state.poisoned
+        | _HAS_PRODUCERS * state.has_producers
+        | _HAS_TRANSACTIONS * state.has_transactions,
         state.start_reason,
         0,
         state.leader_epoch,
@@ -159,6 +164,7 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
         clean=bool(flags & _CLEAN),
         poisoned=bool(flags & _POISONED),
         has_producers=bool(flags & _HAS_PRODUCERS),
+        has_transactions=bool(flags & _HAS_TRANSACTIONS),
     )
 
 

@@ -26,16 +26,22 @@ from foldlog.log.follower import FollowedPartition, Listing, Result
 from foldlog.log.layout import SWAP_SUFFIX, read_layout
 from foldlog.log.producers import read_snapshot
 from foldlog.log.reading import LogView
-from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
-from foldlog.log.transactions import (
+from foldlog.log.segment import (
+    ANY_OFFSET,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    segment_stem,
+)
+from foldlog.log.transactions import (
     Aborted,
     AbortedTransaction,
     Transactions,
+    end_marker,
     read_transaction_index,
 )
 from foldlog.records.batch import RECORDS_AT
-from foldlog.records.loops import BatchHeader
 
 ADVICE: Final = "restore it, or let Kafka fetch it from another replica"
 _SETTLE: Final = "start Kafka on it once, which finishes it"
@@ -61,6 +67,7 @@ class _Noted(NamedTuple):
     generation: int
     since: int
     transactions: Transactions
+    aborted: list[AbortedTransaction]
     position: int = 0
 
 
@@ -237,13 +244,13 @@ class ForeignState:
         noted = self._noted
         if noted is None or noted.generation != self._generation:
             since, still_open = self._newest_snapshot(entries, end)
-            noted = _Noted(self._generation, since, Transactions(still_open))
+            noted = _Noted(self._generation, since, Transactions(still_open), [])
             for base, following in pairwise(bases):
                 if following > since:
                     self._note_batches(self._segment(base, sizes[base]), 0, noted)
         last = self._segment(bases[-1], sizes[bases[-1]])
         self._noted = noted._replace(position=self._note_batches(last, noted.position, noted))
-        self.aborted = Aborted([*aborted, *noted.transactions.aborted])
+        self.aborted = Aborted([*aborted, *noted.aborted])
         first_open = noted.transactions.first_open_offset()
         return end if first_open is None else min(end, first_open)
 
@@ -266,7 +273,10 @@ class ForeignState:
             for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
                 for header in headers:
                     if header.base_offset >= noted.since:
-                        noted.transactions.note(header, _bytes_of_marker(segment, at, header))
+                        marker = end_marker(segment.read_batch(at, header), header) if header.is_control else None
+                        ended = noted.transactions.note(header, marker)
+                        if ended is not None and ended.is_aborted:
+                            noted.aborted.append(ended.entry)
                     end = at + header.position + header.size
             return end
         except InvalidBatch as error:
@@ -337,10 +347,3 @@ def load_epochs(files: Files, directory: str) -> Epochs:
 def _sizes(entries: list[DirectoryEntry]) -> dict[str, int]:
     """File sizes by name. Times are left out: they prove nothing."""
     return {entry.name: entry.size_bytes for entry in entries}
-
-
-def _bytes_of_marker(segment: Segment, position: int, header: BatchHeader) -> memoryview | None:
-    if not header.is_control:
-        return None
-    data = memoryview(segment.log().read(position + header.position, header.size))
-    return data if len(data) == header.size else None

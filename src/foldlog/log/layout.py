@@ -13,6 +13,7 @@ from foldlog.log.segment import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_stem,
 )
@@ -21,7 +22,7 @@ METADATA_NAME = "partition.metadata"
 CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
 CUT_SUFFIX = ".cut"
-_NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot)")
+_NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot|\.txnindex)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,17 @@ class PartitionLayout:
     cleaned: dict[int, int]
     swaps: dict[int, int]
     snapshots: dict[int, int]
+    transaction_indexes: dict[int, int]
 
 
 def read_layout(entries: Iterable[DirectoryEntry]) -> PartitionLayout:
-    kinds: dict[str, dict[int, int]] = {LOG_SUFFIX: {}, CLEANED_SUFFIX: {}, SWAP_SUFFIX: {}, SNAPSHOT_SUFFIX: {}}
+    suffixes = (LOG_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+    kinds: dict[str, dict[int, int]] = {suffix: {} for suffix in suffixes}
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
         if match:
             kinds[match[2]][int(match[1])] = entry.size_bytes
-    return PartitionLayout(kinds[LOG_SUFFIX], kinds[CLEANED_SUFFIX], kinds[SWAP_SUFFIX], kinds[SNAPSHOT_SUFFIX])
+    return PartitionLayout(*(kinds[suffix] for suffix in suffixes))
 
 
 def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:

@@ -1,6 +1,6 @@
 """One partition as its single writer sees it: checks of batches, offsets, rolling, and what readers may see.
 
-To follow an append: `Partition.append`, `admit` (at the end), `_ready_tail` where the disk has to be touched first,
+To follow an append: `Partition.append`, `admit` (admission.py), `_ready_tail` where the disk has to be touched first,
 `_write`, and then durability.py.
 
 Locks, in the order in which they may be taken:
@@ -18,7 +18,6 @@ may run under the second and third. Readers take no lock: they see immutable val
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,36 +27,27 @@ from typing import Any, NamedTuple, TypeVar
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
-    DecompressedTooLarge,
     FoldlogError,
-    InvalidBatch,
-    InvalidTimestamp,
     LogClosed,
     PartitionPoisoned,
-    RecordTooLarge,
-    RefusedBatch,
     StorageError,
 )
 from foldlog.files.base import Buffer, Files, Into, storage_error, would_block
 from foldlog.limits import (
     POSITION_MAX,
-    QUICK_DECOMPRESSED_BYTES_MAX,
-    QUICK_DECOMPRESSED_BYTES_MIN,
-    QUICK_DECOMPRESSED_RATIO,
-    QUICK_RECORDS_MAX,
     READ_CHUNK_BYTES,
-    RECORD_ERRORS_MAX,
 )
+from foldlog.log.admission import Admitted, admit, refuse_malformed_markers
 from foldlog.log.checkpoint import Slot, SlotState, StartReason, out_of_range
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
-from foldlog.log.config import AS_PRODUCED, LogConfig
+from foldlog.log.config import LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs, format_epochs
 from foldlog.log.layout import METADATA_NAME
-from foldlog.log.producers import AllProducers, ProducerInfo, Producers, ProducerState
+from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
     LogView,
@@ -70,22 +60,10 @@ from foldlog.log.reading import (
 from foldlog.log.recovery import recover
 from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
-from foldlog.records.batch import (
-    FAULT_CUT_OFF,
-    LENGTH_AT,
-    LENGTH_PREFIX_BYTES,
-    MAX_INT64,
-    NO_TIMESTAMP,
-    RECORDS_AT,
-    Compression,
-    codec_of,
-)
-from foldlog.records.compression import declared_bytes
-from foldlog.records.loops import BatchHeader, assign_offsets, decode, recompress, validate, walk
+from foldlog.records.batch import CONTROL_ABORT, CONTROL_COMMIT, Compression
+from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, walk
 
 logger = logging.getLogger("foldlog.log")
-
-Writable = bytearray | memoryview
 
 _VIEW_TRIES = 16  # each try follows a change of the segment list, which takes a retention or a compaction
 
@@ -103,22 +81,6 @@ class Appended(NamedTuple):
 
 OnAppended = Callable[[Appended | None, FoldlogError | None], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
-
-
-class ExpandsFurther(BlockingIOError):
-    """A caller that must not wait has checked a batch as far as there is time. `is_steep`: it expands to so many times
-    its size that its sender has hardly paid for the check."""
-
-    def __init__(self, is_steep: bool) -> None:
-        super().__init__(errno.EAGAIN, "a batch expands further than can be looked at in a moment")
-        self.is_steep = is_steep
-
-
-class Admitted(NamedTuple):
-    """Batches that may be appended, in memory that offsets may be written into."""
-
-    data: Writable
-    headers: list[BatchHeader]
 
 
 class PartitionCore:
@@ -342,7 +304,11 @@ class Partition:
             slot.store(state)
         state = state._replace(clean=known is not None and known.clean)  # as the slot on disk still says
         core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
-        return cls(core, clock, syncer, producers or AllProducers())
+        partition = cls(core, clock, syncer, producers or AllProducers())
+        if state.has_transactions:
+            # Now, so that reads of committed records need not wait for it later.
+            partition._producers.try_to_load(state.durable_offset)
+        return partition
 
     def close(self) -> None:
         """Sync, and leave the directory so that the next open has nothing to recover. Idempotent."""
@@ -389,6 +355,22 @@ class Partition:
     def high_watermark(self) -> int:
         """All records below may be read."""
         return self._core.state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All records below may be read, and each is committed or aborted: no transaction is open. Moves only with the
+        high watermark. Takes no lock, unless the producer state could not be read at the open."""
+        # Taken before what is undecided: batches that it covers are noted there before they can be covered.
+        state = self._core.state
+        if not state.has_transactions:
+            return state.high_watermark
+        undecided = self._producers.undecided
+        if undecided is None:
+            with self._append_lock:
+                self._core.refuse_if_closed()
+                self._producers.load(self._durability.tail.end_offset)
+            return self.last_stable_offset
+        return max(state.log_start_offset, undecided.stable_below(state.high_watermark))
 
     @property
     def acknowledged_offset(self) -> int:
@@ -448,13 +430,19 @@ class Partition:
     # Appending
 
     def append(
-        self, *buffers: Buffer, trusted: bool = False, foreign: bool = False, stored: bool = False, nowait: bool = False
+        self,
+        *buffers: Buffer,
+        trusted: bool = False,
+        foreign: bool = False,
+        stored: bool = False,
+        nowait: bool = False,
+        begins_transaction: bool = False,
     ) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
         Writable memory is not copied: offsets are written into it, and it is the caller's again on return. `trusted`,
         `foreign` and `stored`: see `admit`. `nowait`: raises BlockingIOError, with nothing done, if it would have to
-        wait.
+        wait. A batch of a transaction that is not open here is TransactionNotOpen, unless `begins_transaction`.
         """
         core, arrived_ms = self._core, self._clock.now_ms()
         admitted = [
@@ -465,6 +453,8 @@ class Partition:
         size_bytes = sum([len(data) for data, _ in admitted])
         # Most batches have no producer id, and need no producer state.
         producers = self._producers if any(header.producer_id >= 0 for header in headers) else None
+        if producers is not None and not foreign:
+            refuse_malformed_markers(admitted)
         if not self._append_lock.acquire(blocking=not nowait):
             raise would_block(self.path)
         try:
@@ -472,7 +462,7 @@ class Partition:
             self._durability.refuse_if_poisoned()
             now_ms = self._clock.now_ms()  # under the lock: append times ascend, as offsets do
             must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
-            if nowait and (must_prepare or (producers is not None and producers.must_wait())):
+            if nowait and (must_prepare or (producers is not None and producers.must_wait(headers))):
                 raise would_block(self.path)
             if producers is not None:
                 repeated = producers.duplicate_of(headers, self._durability.tail.end_offset)
@@ -481,6 +471,7 @@ class Partition:
                     then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
                     return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
                 if not stored:
+                    producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
             appended = self._assign_and_write(tail, admitted, headers, size_bytes, now_ms, producers)
@@ -506,15 +497,45 @@ class Partition:
         for data, found in admitted:
             next_offset = assign_offsets(data, found, next_offset, leader_epoch, append_time_ms)
         if producers is not None:
-            producers.expect()
+            producers.expect(headers)
         self._write(tail, [data for data, _ in admitted])
         # The batches are in the file; the rest publishes them. The tail comes last: a sync takes it for the end, and
         # the index has to know a batch before a reader may ask for it.
         if producers is not None:
-            producers.note(headers, now_ms)
+            producers.note(admitted, now_ms)
         tail.segment.wrote(headers, tail.position, size_bytes)
         self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        transaction_version: int,
+    ) -> Appended:
+        """Write the marker that ends the producer's transaction, if one is open here. Not durable yet.
+
+        The producer has the marker's epoch from then on. `transaction_version` 2: that is newer than the epoch of the
+        batches. Raises InvalidProducerEpoch or StaleCoordinatorEpoch for a marker that comes too late.
+        """
+        kind = CONTROL_COMMIT if commit else CONTROL_ABORT
+        with self._append_lock:
+            self._refuse_unless_writable()
+            now_ms = self._clock.now_ms()
+            data = control_batch(kind, coordinator_epoch, producer_id, producer_epoch, now_ms)
+            headers = walk(data, check_crc=False).headers
+            state = self._producers.load(self._durability.tail.end_offset)
+            state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+            if self._has_to_prepare(headers, len(data), now_ms):
+                self._ready_tail(headers, len(data), now_ms)
+            tail = self._durability.tail
+            appended = self._place(tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers)
+            if not commit:
+                self._producers.note_aborted(appended.next_offset)
+            return appended
 
     def _tell_outlived(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
         newest_ms = max((header.max_timestamp for header in headers), default=-1)
@@ -684,10 +705,17 @@ class Partition:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False
+        self,
+        offset: int,
+        max_bytes: int = READ_CHUNK_BYTES,
+        into: Into = None,
+        *,
+        nowait: bool = False,
+        committed: bool = False,
     ) -> FetchedBatches:
         """Whole verified batches below the high watermark, from the one with `offset` on; at least one, if any.
 
+        `committed`: below the last stable offset, with the aborted transactions among them (`without_aborted`).
         An offset that is acknowledged but not synced yet is waited for. With `into`, the data are in that buffer until
         the next read into it. `nowait`: raises BlockingIOError instead of waiting for the disk; the caller asks again
         on another thread. Raises OffsetOutOfRange (with the reason) and CorruptLog.
@@ -696,12 +724,24 @@ class Partition:
             if nowait:
                 raise would_block(self.path)
             self.acknowledged_end()
-        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
+        if not committed or not self._core.state.has_transactions:
+            return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
+        if nowait and self._producers.undecided is None:
+            raise would_block(self.path)
+        # In this order: every transaction that is decided below the offset is in the index, and compaction drops it
+        # from there only after the segments that held its batches.
+        end_offset, aborted = self.last_stable_offset, self._producers.aborted
+        found = self._core.with_view(
+            lambda view: read_batches(view.upto(end_offset), offset, max_bytes, into, nowait), offset
+        )
+        return found._replace(aborted=aborted.between(offset, found.next_offset)) if found.data else found
 
-    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
+    def offset_at_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none. `committed`: below
+        the last stable offset; as in Kafka, also a record of an aborted transaction."""
 
         def look(view: LogView) -> tuple[int, int] | None:
+            view = view.upto(self.last_stable_offset) if committed else view
             return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
 
         seen = self.high_watermark
@@ -710,10 +750,16 @@ class Partition:
             found = self._core.with_view(look)
         return found
 
-    def max_timestamp_offset(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one."""
+    def max_timestamp_offset(self, *, committed: bool = False) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one.
+        `committed`: as for `offset_at_time`."""
         self.acknowledged_end()
-        return self._core.with_view(lambda view: latest_record(view, self.log_start_offset, self.decompressed_limit))
+
+        def look(view: LogView) -> tuple[int, int] | None:
+            view = view.upto(self.last_stable_offset) if committed else view
+            return latest_record(view, self.log_start_offset, self.decompressed_limit)
+
+        return self._core.with_view(look)
 
     def look(self, at: Callable[[LogView], Result], offset: int | None = None) -> Result:
         """What `at` returns for a consistent view of the segments. For inspection only: it changes nothing.
@@ -773,6 +819,10 @@ class Partition:
         """The producers with an id that are remembered, in order of id: which batch each may send next."""
         return self._look_at_producers(lambda producers: producers.infos(), [])
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that no marker has ended, oldest first."""
+        return self._look_at_producers(lambda producers: producers.open_transactions(), [])
+
     def _look_at_producers(self, look: Callable[[ProducerState], Result], without: Result) -> Result:
         """What `look` returns for the producer state; `without`, and nothing is read, if there never was a producer."""
         if not self._core.state.has_producers:
@@ -780,159 +830,3 @@ class Partition:
         with self._append_lock:
             self._core.refuse_if_closed()
             return look(self._producers.load(self._durability.tail.end_offset))
-
-
-# Checks before the partition is locked: batches are validated, and brought into the form the topic asks for. Pure
-# functions of the bytes and the settings; offsets come later. Kafka's own rules for clients are in `_refuse_foreign`,
-# so that a client gets the same refusals from both.
-
-
-def admit(
-    buffer: Buffer,
-    config: LogConfig,
-    now_ms: int,
-    *,
-    trusted: bool,
-    foreign: bool,
-    stored: bool = False,
-    quickly: bool = False,
-) -> Admitted:
-    """Check the batches of one buffer, at `now_ms`. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or
-    RecordTooLarge.
-
-    `trusted`: just built by our own builder, so only the headers are checked. `foreign`: from a client, which may send
-    one batch and nothing that only a log may write. `stored`: as another log holds and has admitted them: offsets of
-    records that compaction removed stay used, codec and size stay as they are. `quickly`: raises ExpandsFurther if the
-    check takes longer than a moment. A batch that declares too large a size is refused at once in any case.
-    """
-    data = _writable(buffer)
-    if stored:
-        return Admitted(data, _headers_of_another_log(data))
-    if foreign:
-        _refuse_several(data)
-    limit = config.decompressed_limit
-    if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
-        headers = _headers_of_our_own(data, config, limit)
-        _refuse_times(data, headers, config, now_ms, quickly)
-        return Admitted(data, headers)
-    quick_limit = min(limit, _quick_limit(len(data))) if quickly else limit
-    try:
-        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=quick_limit)
-    except DecompressedTooLarge:
-        if quick_limit == limit:
-            raise
-        if foreign:  # which is one batch
-            declared_bytes(codec_of(data), memoryview(data)[RECORDS_AT:], limit)
-        raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
-    if foreign:
-        _refuse_foreign(headers)
-    _refuse_times(data, headers, config, now_ms, quickly)
-    if config.compact:
-        _refuse_keyless(data, headers, limit)
-    if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
-        data = recompress(data, config.compression, decompressed_limit=limit)
-        headers = walk(data, check_crc=False).headers
-    return Admitted(data, headers)
-
-
-def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
-    """Headers of another log's batches; checks their CRCs, and that nothing is between or behind the batches."""
-    found = walk(data)
-    if found.problem is not None or found.end != len(data):
-        raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
-    return found.headers
-
-
-def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: int) -> list[BatchHeader]:
-    """Headers of our own builder's batches, which are sound. It keeps batches below max.message.bytes before
-    compression, except for one record that is larger by itself: only such a batch is opened."""
-    headers = walk(data, check_crc=False).headers
-    for header in headers:
-        if header.size > config.max_message_bytes:
-            raise RecordTooLarge(header.size, config.max_message_bytes)
-        if header.compression and header.record_count == 1:
-            alone = memoryview(data)[header.position : header.position + header.size]
-            validate(alone, max_batch_bytes=config.max_message_bytes, decompressed_limit=decompressed_limit)
-    return headers
-
-
-def _quick_limit(size_bytes: int) -> int:
-    """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
-    least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
-    return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
-
-
-def _writable(buffer: Buffer) -> Writable:
-    """The caller's own memory if it is writable, else a copy."""
-    if isinstance(buffer, bytearray):
-        return buffer
-    if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
-        return buffer if buffer.format == "B" and buffer.ndim == 1 else buffer.cast("B")
-    return bytearray(buffer)
-
-
-def _refuse_several(data: Writable) -> None:
-    """Refuse several batches before any is opened: `admit` checks the declared size of the first one only."""
-    declared = LENGTH_PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:LENGTH_PREFIX_BYTES], "big")
-    headers = walk(data, check_crc=False).headers if declared < len(data) else []
-    if len(headers) > 1:
-        raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
-
-
-def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
-    """Refuse records if the producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
-    as long, and a lookup by time finds it. Our own appends too: they are the same call on a served directory.
-
-    A header has the largest time of its batch, so usually nothing is opened; for the smallest, each record is checked.
-    """
-    if config.log_append_time:
-        return
-    earliest_ms, latest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-    if config.timestamp_before_max_ms == MAX_INT64 and all(header.max_timestamp <= latest_ms for header in headers):
-        return
-    if quickly and sum(header.record_count for header in headers) > QUICK_RECORDS_MAX:
-        raise ExpandsFurther(False)
-    records, _ = decode(data, "", 0, decompressed_limit=config.decompressed_limit)
-    outside: list[tuple[int, str]] = []
-    for index, record in enumerate(records):
-        time_ms = record.timestamp_ms
-        if time_ms > latest_ms:
-            allowed = f"ahead of the clock, over message.timestamp.after.max.ms={config.timestamp_after_max_ms}"
-            outside.append((index, f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"))
-        elif time_ms < earliest_ms and time_ms != NO_TIMESTAMP:
-            allowed = f"behind the clock, over message.timestamp.before.max.ms={config.timestamp_before_max_ms}"
-            outside.append((index, f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"))
-    if outside:
-        refused = InvalidTimestamp(outside[0][1], 0)
-        refused.record_errors = tuple(outside[:RECORD_ERRORS_MAX])
-        raise refused
-
-
-def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_limit: int) -> None:
-    """Refuse records without a key for a compacted topic: compaction could not tell them apart."""
-    if not any(header.keyless_count for header in headers):
-        return
-    refused = RefusedBatch("a record without a key cannot go to a compacted topic", 0)
-    records, _ = decode(data, "", 0, decompressed_limit=decompressed_limit)
-    keyless = [(index, refused.reason) for index, record in enumerate(records) if record.key is None]
-    refused.record_errors = tuple(keyless[:RECORD_ERRORS_MAX])
-    raise refused
-
-
-def _refuse_foreign(headers: list[BatchHeader]) -> None:
-    """Refuse what Kafka refuses from a client: marks that only a log sets, and producer ids without a sequence."""
-    header = headers[0]
-    if header.is_control:
-        raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
-    if header.is_transactional:
-        raise RefusedBatch("it belongs to a transaction, and this log has no transactions", 0)
-    if header.has_delete_horizon:
-        raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
-    if header.is_log_append_time:
-        raise InvalidTimestamp("its timestamp type is LogAppendTime, which only a log itself sets", 0)
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise RefusedBatch(
-            f"producer {header.producer_id} sent it with epoch {header.producer_epoch} and sequence"
-            f" {header.base_sequence}, which start at 0",
-            0,
-        )

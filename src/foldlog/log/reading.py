@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foldlog.errors import CorruptLog
@@ -16,16 +16,18 @@ from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.doctor.soundness import batch_at
 from foldlog.log.segment import ANY_OFFSET, FoundBatches, Segment
-from foldlog.log.transactions import Aborted, spans_without
+from foldlog.log.transactions import Aborted, AbortedTransaction, spans_without
 from foldlog.records.batch import LENGTH_AT
 from foldlog.records.loops import BatchHeader, check_epochs, decode, offset_at_time, walk
 
 
 class FetchedBatches(NamedTuple):
-    """Whole verified batches; `next_offset` is where to go on, or the requested offset at the view's end."""
+    """Whole verified batches; `next_offset` is where to go on, or the requested offset at the view's end. `aborted`:
+    after a read of committed records, the transactions whose batches among these do not count."""
 
     data: memoryview
     next_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class LogView:
     aborted: Aborted | None = None
     diagnose: Diagnose | None = None
 
+    def upto(self, end_offset: int) -> LogView:
+        """The view that ends at `end_offset`, where a batch ends, if it does not end before."""
+        return self if self.end_offset <= end_offset else replace(self, end_offset=end_offset)
+
     def segment_at(self, offset: int) -> int:
         """Index of the segment that holds `offset`."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
@@ -89,13 +95,18 @@ def read_batches(view: LogView, offset: int, max_bytes: int, into: Into = None, 
         found = _read_all(view, offset, max_bytes, into, nowait)
         if not view.aborted or not found.data:
             return found
-        kept = _without_aborted(found, view.aborted)
+        kept = _without(view.aborted, found)
         if kept.data:
             return kept
         offset = found.next_offset
 
 
-def _without_aborted(found: FetchedBatches, aborted: Aborted) -> FetchedBatches:
+def without_aborted(found: FetchedBatches) -> FetchedBatches:
+    """Only the committed ones of batches that were read as such. May be none: go on at `next_offset`."""
+    return _without(Aborted(found.aborted), found)._replace(aborted=()) if found.aborted else found
+
+
+def _without(aborted: Aborted, found: FetchedBatches) -> FetchedBatches:
     spans = spans_without(aborted, walk(found.data, check_crc=False).headers)
     if spans == [(0, len(found.data))]:
         return found

@@ -88,8 +88,9 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
     settled = _settled(state, scan, kept)
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
     if known is None and not is_new:
-        # Unknown without a checkpoint: scan the log before an idempotent producer appends, or it could append twice.
-        settled = settled._replace(has_producers=True)
+        # Unknown without a checkpoint: scan the log before an idempotent producer appends, or it could append twice,
+        # and before committed records are read.
+        settled = settled._replace(has_producers=True, has_transactions=True)
     return Recovered(tuple(kept), settled, unclean=not is_new)
 
 

@@ -30,6 +30,7 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
 ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
@@ -369,7 +370,7 @@ class Segment:
 
     def unlink(self) -> None:
         """Remove its files, the log first: an index without a log is useless, a log without an index is whole."""
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             try:
                 self._files.unlink(self.stem + suffix)
             except FileNotFoundError:
@@ -525,6 +526,14 @@ class Segment:
                 return
             else:
                 raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
+
+    def read_batch(self, position: int, header: BatchHeader) -> memoryview:
+        """The bytes of a batch that `scan` found: `position` and `header` as it gave them. Raises CorruptLog."""
+        at = position + header.position
+        data = memoryview(self.log().read(at, header.size))
+        if len(data) < header.size:
+            raise CorruptLog(self.log_path, at, "the batch is cut off")
+        return data
 
     def _check_relative(self, position: int, headers: list[BatchHeader]) -> None:
         """Raise CorruptLog if an offset does not belong to this segment: where gaps are legal, a damaged base offset

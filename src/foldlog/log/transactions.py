@@ -1,17 +1,19 @@
-"""Transactions in a log that Kafka wrote: which were aborted, and up to where none is open. Pure functions of bytes.
+"""Transactions in a log: which are open, which were aborted, and up to where all are decided. Without I/O.
 
-A transaction is the batches of one producer up to its next control batch, whose record says commit or abort. Kafka
-keeps the aborted ones beside each segment, in entries of 34 bytes:
+A transaction is the batches of one producer up to its next control batch, whose record, the marker, says commit or
+abort. The last stable offset is where the oldest open one begins: readers of committed records stop there, and leave
+out the batches of aborted ones. Those are kept beside the segment that holds their marker, in entries of 34 bytes:
 
     .txnindex    int16 0 · int64 producer id · int64 first offset · int64 offset of the abort · int64 last stable offset
 
-A segment without aborted transactions has no such file. Our own log has no transactions.
+A segment without aborted transactions has no such file.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -19,7 +21,6 @@ from foldlog.errors import InvalidBatch
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader
 
-TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
 _MARKER_KEY: Final = struct.Struct(">hh")  # version, type
@@ -67,7 +68,7 @@ def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
 
 def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
     """The records of a control batch, which is never compressed. Raises InvalidBatch if they are malformed."""
-    # Imported here: only Apache Kafka's logs have markers, and a server of its own log starts without these modules.
+    # Imported here: most logs have no markers, and a server starts without these modules.
     from foldlog.records.pure.reading import Body, batches_in, field, parse_records
 
     body = Body(batch, fmt.RECORDS_AT, header.size)
@@ -87,31 +88,124 @@ def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
     return found
 
 
+def end_marker(batch: memoryview, header: BatchHeader) -> Marker | None:
+    """The marker in a control batch that ends a transaction; None if it holds none. Raises InvalidBatch."""
+    return next((marker for marker in markers_of(batch, header) if marker.coordinator_epoch is not None), None)
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction that the marker at `last_offset` ended. `last_stable_offset`: where the next open one begins, or
+    behind the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    is_aborted: bool
+
+    @property
+    def entry(self) -> AbortedTransaction:
+        """As the index of aborted transactions has it."""
+        return AbortedTransaction(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+
+
 class Transactions:
-    """Open and aborted transactions as of the batches that were noted, in order. One thread."""
+    """The transactions that are open after the batches that were noted, in order. One thread."""
 
     def __init__(self, still_open: Iterable[tuple[int, int]] = ()) -> None:
         """`still_open`: producer and first offset of each transaction that is open before the first batch."""
-        self._open = dict(still_open)
-        self.aborted: list[AbortedTransaction] = []
+        # In the order of their beginnings: batches are noted in order, and the oldest is the first.
+        self._open = dict(sorted(still_open, key=lambda one: one[1]))
 
-    def note(self, header: BatchHeader, batch: memoryview | None = None) -> None:
-        """Take in a batch; for a control batch with its bytes."""
-        if not header.is_control:
-            if header.is_transactional:
+    def note(self, header: BatchHeader, marker: Marker | None = None) -> EndedTransaction | None:
+        """Take in a batch; for a control batch its marker, if it ends a transaction. The transaction it ended."""
+        if marker is None:
+            if header.is_transactional and not header.is_control:
                 self._open.setdefault(header.producer_id, header.base_offset)
-            return
-        first_offset = self._open.get(header.producer_id)
-        for marker in markers_of(batch, header) if batch is not None else ():
-            if marker.coordinator_epoch is None:
-                continue
-            self._open.pop(header.producer_id, None)
-            if marker.kind == fmt.CONTROL_ABORT and first_offset is not None:
-                self.aborted.append(AbortedTransaction(header.producer_id, first_offset, marker.offset))
+            return None
+        first_offset = self._open.pop(header.producer_id, None)
+        if first_offset is None:
+            return None
+        following = self.first_open_offset()
+        stable = marker.offset + 1 if following is None else following
+        is_aborted = marker.kind == fmt.CONTROL_ABORT
+        return EndedTransaction(header.producer_id, first_offset, marker.offset, stable, is_aborted)
+
+    def start_of(self, producer_id: int) -> int | None:
+        """Where the producer's open transaction begins; None if it has none."""
+        return self._open.get(producer_id)
 
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction begins; None if none is open."""
-        return min(self._open.values(), default=None)
+        return next(iter(self._open.values()), None)
+
+    def open(self) -> dict[int, int]:
+        """Producer and first offset of each, oldest first."""
+        return dict(self._open)
+
+
+class Undecided(NamedTuple):
+    """What holds the last stable offset. Immutable: the appender replaces it whole, any thread reads it.
+
+    `ending`: (offset of the marker, first offset) of each transaction that ended, but whose marker was not readable
+    yet when this was made.
+    """
+
+    first_open: int = fmt.MAX_INT64
+    ending: tuple[tuple[int, int], ...] = ()
+
+    def stable_below(self, high_watermark: int) -> int:
+        """The last stable offset: where the first transaction begins that no marker below `high_watermark` ends."""
+        firsts = [first for marker, first in self.ending if marker >= high_watermark]
+        return min(high_watermark, self.first_open, *firsts)
+
+    def after(self, first_open: int | None, ended: Iterable[EndedTransaction], high_watermark: int) -> Undecided:
+        """As of a later append, which ended these transactions."""
+        still = [one for one in self.ending if one[0] >= high_watermark]
+        ending = (*still, *((one.last_offset, one.first_offset) for one in ended))
+        return Undecided(fmt.MAX_INT64 if first_open is None else first_open, ending)
+
+
+class AbortedIndex:
+    """All aborted transactions of a partition in the order of their markers, 32 bytes each. The appender adds at the
+    end while any thread reads."""
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self._producers, self._firsts, self._lasts, self._stables = (array("q") for _ in range(4))
+        for entry in sorted(set(entries), key=lambda one: one.last_offset):
+            self.append(entry)
+
+    def __len__(self) -> int:
+        return len(self._lasts)
+
+    def append(self, entry: AbortedTransaction) -> None:
+        # The column that readers search comes last: what it holds, the others hold, too.
+        self._producers.append(entry.producer_id)
+        self._firsts.append(entry.first_offset)
+        self._stables.append(entry.last_stable_offset)
+        self._lasts.append(entry.last_offset)
+
+    def between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Those that a reader of the batches in [start, end) has to know."""
+        found: list[AbortedTransaction] = []
+        for at in range(bisect_left(self._lasts, start_offset), len(self._lasts)):
+            if self._firsts[at] < end_offset:
+                found.append(self._entry(at))
+            if self._stables[at] >= end_offset:
+                break  # all that ended later also began later
+        return tuple(found)
+
+    def ended_in(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those whose markers are in [start, end): what the index file of a segment holds."""
+        places = range(bisect_left(self._lasts, start_offset), bisect_left(self._lasts, end_offset))
+        return [self._entry(at) for at in places]
+
+    def _entry(self, at: int) -> AbortedTransaction:
+        return AbortedTransaction(self._producers[at], self._firsts[at], self._lasts[at], self._stables[at])
+
+
+def format_transaction_index(entries: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 class Aborted:

@@ -55,7 +55,7 @@ class FoldsReader:
         self._at = max(self._at, partition.log_start_offset)
         while self._at < end:
             try:
-                data, following = partition.read(self._at, _READ_BYTES)
+                data, following, _ = partition.read(self._at, _READ_BYTES)
             except OffsetOutOfRange as error:
                 if error.start <= self._at:
                     raise

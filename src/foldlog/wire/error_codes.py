@@ -230,6 +230,9 @@ CODES: Final = MappingProxyType(
         errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+        errors.TransactionNotOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
+        errors.StaleCoordinatorEpoch: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
 """A type that is not here has the code of its nearest base class."""
@@ -279,6 +282,8 @@ PLAIN: Final[Mapping[ErrorCode, type[errors.FoldlogError]]] = MappingProxyType(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: errors.OutOfOrderSequence,
         ErrorCode.INVALID_PRODUCER_EPOCH: errors.InvalidProducerEpoch,
         ErrorCode.PRODUCER_FENCED: errors.InvalidProducerEpoch,
+        ErrorCode.INVALID_TXN_STATE: errors.TransactionNotOpen,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: errors.StaleCoordinatorEpoch,
     }
 )
 """Codes whose error type has nothing but its sentence."""

@@ -62,7 +62,7 @@ def commands(site: ConsoleSite) -> list[Command]:
     found: list[Command] = []
     offset = 0
     while offset < partition.high_watermark:
-        data, offset = partition.read(offset)
+        data, offset, _ = partition.read(offset)
         items = (decode(record.key, record.value) for record in decode_records(data, FOLDS_TOPIC, 0)[0])
         found += [item for item in items if isinstance(item, Command)]
     return found

@@ -33,7 +33,7 @@ def live_offsets(partition: Partition) -> list[int]:
     found: list[int] = []
     offset = partition.log_start_offset
     while offset < partition.high_watermark:
-        data, next_offset = partition.read(offset)
+        data, next_offset, _ = partition.read(offset)
         found += [record.offset for record in decode(data, "orders", 0, start_offset=offset)[0]]
         offset = next_offset
     return found

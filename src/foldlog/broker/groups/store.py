@@ -331,7 +331,7 @@ class GroupStore:
         partition = self._home.offsets_partition(number)
         offset = max(self._read_to.get(number, 0), partition.log_start_offset)
         while True:
-            data, next_offset = partition.read(offset, _READ_BYTES)
+            data, next_offset, _ = partition.read(offset, _READ_BYTES)
             if next_offset == offset:
                 break
             for record in decode(data, OFFSETS_TOPIC, number, start_offset=offset)[0]:

@@ -92,7 +92,7 @@ def _values(files: Files, directory: str) -> Iterator[bytes | None]:
     try:
         offset = max(since, log.log_start_offset)
         while offset < log.high_watermark:
-            data, next_offset = log.read(offset, READ_CHUNK_BYTES)
+            data, next_offset, _ = log.read(offset, READ_CHUNK_BYTES)
             if next_offset == offset:
                 break
             yield from _decoded(data, offset)

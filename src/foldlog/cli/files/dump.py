@@ -28,8 +28,7 @@ from foldlog.files.posix import PosixFiles
 from foldlog.log.doctor.salvage import UNKNOWN_END
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.layout import METADATA_NAME
-from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
-from foldlog.log.transactions import TRANSACTION_INDEX_SUFFIX
+from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 DESCRIPTION: Final = """\
 Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and

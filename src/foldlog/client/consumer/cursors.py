@@ -122,7 +122,7 @@ class Cursor:
             try:
                 if self._fetch_offset > end and self._fetch_offset > (end := self.log.acknowledged_end()):
                     raise out_of_range(self.partition, self._fetch_offset, self.log.log_start_offset, end)
-                data, next_offset = self.log.read(self._fetch_offset, fetch_bytes)
+                data, next_offset, _ = self.log.read(self._fetch_offset, fetch_bytes)
             except OffsetOutOfRange as error:
                 self._leave_range(error)
                 continue

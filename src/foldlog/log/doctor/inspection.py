@@ -29,8 +29,8 @@ from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
 from foldlog.log.layout import PartitionLayout, read_layout
 from foldlog.log.producers import ProducerState
-from foldlog.log.segment import SNAPSHOT_SUFFIX, Segment, segment_stem
-from foldlog.log.transactions import TRANSACTION_INDEX_SUFFIX, AbortedTransaction, read_transaction_index
+from foldlog.log.segment import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment, segment_stem
+from foldlog.log.transactions import AbortedTransaction, read_transaction_index
 
 _LIVE_TRIES = 100  # each follows a roll, a retention or a compaction by the writer
 _LIVE_PAUSE_S = 0.01

@@ -42,7 +42,7 @@ from foldlog.log.layout import (
     swap_in,
 )
 from foldlog.log.partition import Partition
-from foldlog.log.producers import ProducerState
+from foldlog.log.producers import ProducerState, replay
 from foldlog.log.segment import (
     ANY_OFFSET,
     INDEX_SUFFIX,
@@ -448,11 +448,8 @@ def _producers_below(segments: list[Segment], offset: int) -> ProducerState:
     state = ProducerState()
     for segment in segments:
         if segment.base_offset < offset:
-            state.replay(_headers_below(segment, offset))
+            batches = segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET)
+            for _ in replay(state, segment, batches, 0, offset):
+                pass  # a snapshot names only the transactions that are still open
             segment.forget()
     return state
-
-
-def _headers_below(segment: Segment, offset: int) -> Iterator[BatchHeader]:
-    for _, headers in segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET):
-        yield from (header for header in headers if header.base_offset < offset)

@@ -129,7 +129,7 @@ class PathOrigin:
             # A recreated topic has its files in the same place: the data read is the topic's if the topic is still
             # there afterwards. Records that expired meanwhile have been read.
             self._refuse_missing(left, checked_id, stop)
-            return found
+            return found.data, found.next_offset
 
         return read_batches(read, (topic, number), start, stop, columns, decompressed_limit=reader.decompressed_limit)
 

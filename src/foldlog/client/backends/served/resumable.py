@@ -131,7 +131,7 @@ class ResumableLog:
         is_whole = offset == from_offset
         count = 0
         while offset < partition.high_watermark:
-            data, next_offset = partition.read(offset, READ_CHUNK_BYTES)
+            data, next_offset, _ = partition.read(offset, READ_CHUNK_BYTES)
             for header in walk(data, check_crc=False).headers:
                 is_dense = header.record_count == header.last_offset_delta + 1
                 is_whole = is_whole and header.base_offset <= offset and is_dense
