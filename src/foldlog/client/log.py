@@ -23,6 +23,7 @@ from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
 from foldlog.client.groups import resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
+from foldlog.client.isolation import checked_isolation
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
     Place,
@@ -307,6 +308,7 @@ class Log:
         value_deserializer: Deserializer | str | None = None,
         max_poll_interval_ms: int = 300_000,
         group_instance_id: str | None = None,
+        isolation: str | None = None,
     ) -> Consumer:
         """A consumer of these topics: alone, or as a member of `group`.
 
@@ -316,7 +318,8 @@ class Log:
         on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
         A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll.
         With a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
-        callables or "json", "str", "bytes"; without them keys and values are bytes.
+        callables or "json", "str", "bytes"; without them keys and values are bytes. `isolation` is "read_uncommitted"
+        (the default) or "read_committed": no records of aborted transactions, and none behind an open one.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -338,6 +341,7 @@ class Log:
             value_deserializer,
             max_poll_interval_ms,
             group_instance_id,
+            isolation,
         )
         named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
@@ -356,13 +360,15 @@ class Log:
         timeout_ms: float | None = None,
         key_deserializer: Deserializer | str | None = None,
         value_deserializer: Deserializer | str | None = None,
+        isolation: str | None = None,
     ) -> Generator[Record, None, None]:
         """The records of one partition from `start` to `stop` (exclusive): no group, no state, a slice of the log.
 
         "start" and "end" are those at this call, so a tail from "end" misses nothing that is written after it returns.
         Without `follow` it ends where the log ended at this call. With `follow` it waits for more, and ends when
         nothing has come for `timeout_ms` (None: never) or the log is closed. `partition` may be left out if there is
-        only one. OffsetOutOfRange says what happened to an offset that the log does not hold.
+        only one. OffsetOutOfRange says what happened to an offset that the log does not hold. `isolation` is as for
+        `consumer`: with "read_committed", the end is where the oldest open transaction begins.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -375,7 +381,7 @@ class Log:
             checked_count("max_records", max_records)
         timeout_ms = checked_timeout_ms(timeout_ms)
         deserializers = (deserializer(key_deserializer), deserializer(value_deserializer))
-        request = ReadRequest(start, stop, max_records, deserializers)
+        request = ReadRequest(start, stop, max_records, deserializers, checked_isolation(isolation))
         return self._backend.read(topic, partition, request, follow=follow, timeout_ms=timeout_ms)
 
     def read_arrow(
@@ -386,11 +392,13 @@ class Log:
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         partitions: Iterable[int] | None = None,
+        isolation: str | None = None,
     ) -> pa.Table:
         """A range of the topic as an Arrow table, ordered by partition, then offset.
 
         `start` and `stop` (exclusive) are one place for all partitions or a mapping; other partitions are read from
         their start, or to their end. `partitions` limits which are read. Columns that are not requested cost nothing.
+        `isolation` is as for `read`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -404,7 +412,7 @@ class Log:
         wanted = checked_columns(columns)
         if partitions is not None and not isinstance(partitions, Iterable):
             raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
-        return self._backend.read_table(topic, partitions, start, stop, wanted)
+        return self._backend.read_table(topic, partitions, start, stop, wanted, checked_isolation(isolation))
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -496,10 +504,11 @@ class Log:
         """
         return self._backend.topic_config(name)
 
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+    def offsets(self, topic: str, *, isolation: str | None = None) -> dict[int, tuple[int, int]]:
         """Per partition the log start offset and the end: what can be read is [start, end).
 
-        Everything acknowledged before the call is below the end, with any `acks`.
+        Everything acknowledged before the call is below the end, with any `acks`. With `isolation="read_committed"` the
+        end is the last stable offset: where the oldest open transaction begins.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -508,7 +517,7 @@ class Log:
         ...     log.offsets("orders")
         {0: (0, 0), 1: (0, 1)}
         """
-        return self._backend.offsets(topic)
+        return self._backend.offsets(topic, checked_isolation(isolation))
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none.

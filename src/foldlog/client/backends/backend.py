@@ -111,8 +111,9 @@ class Backend(ABC):
         start: Mapping[int, Place] | Place | None,
         stop: Mapping[int, Place] | Place | None,
         columns: Sequence[str],
+        committed: bool | None,
     ) -> pa.Table:
-        """A range of these partitions, or of all."""
+        """A range of these partitions, or of all. `committed` as `isolation.checked_isolation` gives it."""
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Backend(ABC):
         """Where each of these, which there are, begins and ends."""
 
     @abstractmethod
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]: ...
+    def offsets(self, topic: str, committed: bool | None) -> dict[int, tuple[int, int]]: ...
 
     @abstractmethod
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]: ...

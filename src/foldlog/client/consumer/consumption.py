@@ -24,6 +24,7 @@ from foldlog.client.consumer.assignments import (
 )
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.client.consumer.settings import ConsumerSettings
+from foldlog.client.isolation import ReadablePartition, plain, readable
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import deserializer
 from foldlog.errors import (
@@ -120,6 +121,7 @@ class Consumption:
             weak_call(self.commit_handled),
             weak_call(self.is_busy),
             begins_at_end=self._settings.auto_offset_reset == "latest",
+            committed=self._settings.committed,
         )
         self._memberships.join(member)
         self._member = member
@@ -297,11 +299,11 @@ class Consumption:
     def _reopened(self, cursor: Cursor) -> list[Record]:
         """Returns nothing yet. If the deletion fails, its partitions are opened again: read on there."""
         with suppress(UnknownTopic, UnknownPartition):
-            log = self._broker.partition(*cursor.partition)
-            if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:
-                self.arrivals.unwatch(cursor.log)
+            log = self._log(cursor.partition)
+            if plain(log) is not plain(cursor.log) and self._topic_id(cursor.partition.topic) == cursor.topic_id:
+                self.arrivals.unwatch(plain(cursor.log))
                 cursor.log = log
-                self.arrivals.watch(log)
+                self.arrivals.watch(plain(log))
         return []
 
     # --- the group, and topics that grow --------------------------------------------------------------------------
@@ -403,7 +405,7 @@ class Consumption:
                 self._awaited.add(partition)
 
     def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
-        log = self._broker.partition(*partition)
+        log = self._log(partition)
         position = committed.offset if committed is not None else reset_offset
         reset = self._settings.auto_offset_reset
         topic_id = self._topic_ids.get(partition.topic, "")
@@ -421,7 +423,7 @@ class Consumption:
             )
         self._cursors[partition] = cursor
         self._turns = list(self._cursors.values())
-        self.arrivals.watch(log)
+        self.arrivals.watch(plain(log))
         return cursor
 
     def _drop_cursor(self, cursor: Cursor) -> None:
@@ -429,11 +431,14 @@ class Consumption:
             self._served = None
         del self._cursors[cursor.partition]
         self._turns = list(self._cursors.values())
-        self.arrivals.unwatch(cursor.log)
+        self.arrivals.unwatch(plain(cursor.log))
+
+    def _log(self, partition: TopicPartition) -> ReadablePartition:
+        return readable(self._broker.partition(*partition), self._settings.committed)
 
     def _reset_offset(self, partition: TopicPartition, latest: int | None = None) -> int:
         """Where auto_offset_reset begins; `latest` is where the end was when the partition was assigned."""
-        log = self._broker.partition(*partition)
+        log = self._log(partition)
         if self._settings.auto_offset_reset != "latest":
             return log.log_start_offset
         return log.acknowledged_end() if latest is None else max(latest, log.log_start_offset)

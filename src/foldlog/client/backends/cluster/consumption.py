@@ -196,7 +196,7 @@ class LibraryConsumption:
         """At what the group committed, else where auto_offset_reset says as of now."""
         committed = self._committed(partitions)
         missing = [one for one in partitions if one not in committed]
-        bounds = self._cluster.bounds(missing)
+        bounds = self._cluster.bounds(missing, self._settings.committed)
         for partition in partitions:
             at = committed.get(partition)
             if at is not None:
@@ -548,6 +548,8 @@ class LibraryConsumption:
             "on_commit": partial(_tell_if_failed, self._group),
             "max.poll.interval.ms": settings.max_poll_interval_ms,
         }
+        if settings.isolation is not None:
+            made["isolation.level"] = settings.isolation
         if settings.group_instance_id is not None:
             made["group.instance.id"] = settings.group_instance_id
         if not self._is_shared_out_by_brokers:  # there they set all of these
