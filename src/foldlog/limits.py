@@ -174,6 +174,26 @@ nobody joins who would add to it; who is a member already stays one."""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member's first join may be parked: its id is not known to it yet, so it cannot heartbeat."""
 
+TRANSACTION_TIMEOUT_MAX_MS = 15 * 60 * 1000
+"""transaction.max.timeout.ms, Kafka's default: readers of committed records wait for an open transaction that long."""
+
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+"""transactional.id.expiration.ms, Kafka's default: how long an id without an open transaction is kept after its last
+change."""
+
+TRANSACTIONAL_ID_EXPIRY_CHECK_MS = 3600 * 1000
+"""transaction.remove.expired.transaction.cleanup.interval.ms, Kafka's default."""
+
+TRANSACTION_ABORT_CHECK_MS = 10 * 1000
+"""transaction.abort.timed.out.transaction.cleanup.interval.ms, Kafka's default: how often markers are tried again that
+a partition could not take. Transactions are aborted when their time is over, without waiting for it."""
+
+TRANSACTIONAL_IDS_MAX = 100_000
+"""Transactional ids in memory, a kilobyte each: beyond this somebody is making up names."""
+
+TRANSACTION_PARTITIONS_MAX = 1_000_000
+"""Partitions in all open transactions together, about 100 bytes each; who would add to them asks again later."""
+
 RETENTION_CHECK_MS = 5 * 60 * 1000
 """log.retention.check.interval.ms, Kafka's default."""
 

@@ -14,6 +14,7 @@ from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Syncable, Syncer
+from foldlog.log.layout import create_partition
 from foldlog.log.partition import Partition
 from foldlog.records.batch import Compression
 from foldlog.records.loops import decode, pack
@@ -40,7 +41,7 @@ def make_directory(files: Files) -> None:
     """An empty partition, durable with its names."""
     files.make_directory(DIRECTORY)
     files.sync_directory("/")
-    Partition.create(files, PATH, topic_id=TOPIC_ID)
+    create_partition(files, PATH, topic_id=TOPIC_ID)
     checkpoint = Checkpoint.open(files, f"{DIRECTORY}/checkpoint", write=True)
     checkpoint.reserve(0)
     checkpoint.sync()

@@ -11,6 +11,7 @@ from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Syncer
 from foldlog.log.follower import FollowedPartition
+from foldlog.log.layout import create_partition
 from foldlog.log.partition import Appended, Partition
 from foldlog.records.loops import Record, decode, pack
 from foldlog.testing.sim_clock import SimClock
@@ -28,7 +29,7 @@ class SmallPartition:
         self.clock = SimClock()
         self.syncer = Syncer(threads=2)
         self.files.make_directory(DIRECTORY)
-        Partition.create(self.files, PATH, topic_id="00000000000000000000000000000001")
+        create_partition(self.files, PATH, topic_id="00000000000000000000000000000001")
         self.reopen(**config)
 
     def reopen(self, **config: Any) -> Partition:

@@ -1,18 +1,20 @@
 """A data directory with its topics, partitions and groups, as the client library and the server use it.
 
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
-Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of
-background jobs: `upkeep.py`.
+Of a commit: `commit_offsets`, then `groups/store.py`. Of a transaction: `transactions/store.py`. Of a new topic:
+`create_topic`, then `topics/changes.py`. Of background jobs: `upkeep.py`.
 
 Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them:
 
-    1. GroupStore.lock          every call of the coordinator, and commits until they are appended
-    2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
-    3. a key's lock in OpenPartitions   opening, recovering and closing one partition
+    1. TransactionStore.lock    every decision about a transaction, and its markers until they are appended
+    2. GroupStore.lock          every call of the coordinator, and commits until they are appended
+    3. TopicChanges._changing   one change of the catalog at a time; held over its syncs
+    4. a key's lock in OpenPartitions   opening, recovering and closing one partition
 
-The groups come first: the first commit creates the topic of offsets, and a commit must not go to a topic that is being
-deleted. A deletion forgets its topic's offsets after the change, without the second and third. The locks of `Upkeep`'s
-deadlines and of the `WarningList` are leaves.
+Transactions come before groups: an offset that is committed in a transaction is verified, then appended. Both come
+before topics: the first transaction and the first commit create the topics that store them, and a commit must not go to
+a topic that is being deleted. A deletion forgets its topic's offsets after the change, without the third and fourth.
+The locks of `Upkeep`'s deadlines and of the `WarningList` are leaves.
 """
 
 from __future__ import annotations
@@ -53,12 +55,15 @@ from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, pla
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.names import (
     OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     OwnTopicChange,
     check_user_topic_name,
     is_internal,
     refuse_own_topic,
     require_text,
 )
+from foldlog.broker.transactions.coordinator import TransactionSettings
+from foldlog.broker.transactions.store import TransactionStore
 from foldlog.broker.upkeep import Job, Upkeep, plan_compaction, plan_retention
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
@@ -101,6 +106,7 @@ class Broker:
         group_settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
         compaction_threads: int = limits.COMPACTION_THREADS,
+        transaction_settings: TransactionSettings | None = None,
     ) -> None:
         """Use `Broker.open`."""
         self.path = storage.path
@@ -115,6 +121,9 @@ class Broker:
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
         self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
+        self._transactions = TransactionStore(
+            storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings
+        )
         self._upkeep: Upkeep | None = None
         if self._written is not None:
             self._upkeep = Upkeep(
@@ -122,13 +131,16 @@ class Broker:
                 clock,
                 self._written.checkpoint,
                 self._groups,
+                self._transactions,
                 background=background,
                 compaction_threads=compaction_threads,
             )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
             self._groups.on_deadline = self._upkeep.schedule_tick
+            self._transactions.on_deadline = self._upkeep.schedule_transactions
             self._upkeep.topics_changed()
+            self._recover_transactions()
 
     @classmethod
     def open(
@@ -146,6 +158,7 @@ class Broker:
         compaction_threads: int = limits.COMPACTION_THREADS,
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
+        transaction_settings: TransactionSettings | None = None,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -201,7 +214,15 @@ class Broker:
             group_settings=group_settings,
             offsets=offsets,
             compaction_threads=compaction_threads,
+            transaction_settings=transaction_settings,
         )
+
+    def _recover_transactions(self) -> None:
+        try:
+            self._transactions.recover()
+        except FoldlogError as error:
+            # Transactions are refused then, and all else works: committed records end before those in doubt.
+            self._storage.report("loading transactions", error)
 
     @property
     def read_only(self) -> bool:
@@ -269,7 +290,7 @@ class Broker:
         storage = self._writable()
         for name in names:
             # The owner may remove a topic that an older broker let a client make under one of Kafka's own names.
-            refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC,))
+            refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
             require_text(name)
         outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
         self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, CatalogTopic)})
@@ -451,14 +472,25 @@ class Broker:
         )
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        with_negative: bool = False,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group, for `partitions` or for all; partitions without a commit are left out.
 
-        So are negative offsets, which some clients commit to say that there is none, unless `with_negative`.
+        So are negative offsets, which some clients commit to say that there is none, unless `with_negative`. With
+        `require_stable` UnstableOffsets is raised if one of them has a commit in a transaction that is not ended.
         """
         self._refuse_unusable()
-        return self._groups.committed(group, partitions, with_negative=with_negative)
+        return self._groups.committed(group, partitions, with_negative=with_negative, require_stable=require_stable)
+
+    def unstable_offsets(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
+        """Of `partitions`, or of all, those in which the group has commits in transactions that are not ended."""
+        self._refuse_unusable()
+        return self._groups.unstable(group, partitions)
 
     def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """The group's commits as stored: with the time of each, and with negative offsets."""
@@ -537,6 +569,17 @@ class Broker:
         """Delete a group's commits in these partitions. Durable on return. Raises GroupNotEmpty while it reads them."""
         self._writable()
         self._groups.delete_offsets(group, partitions)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> TransactionStore:
+        """Transactional ids and their transactions; a log that is only read can list and describe them."""
+        if self.read_only:
+            self._refuse_unusable()
+        else:
+            self._writable()
+        return self._transactions
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -636,6 +679,7 @@ class Broker:
             self._closed = True
             if self._upkeep is not None:
                 self._upkeep.stop()
+            self._transactions.close()
             self._groups.close()
             self._storage.close()
 

@@ -21,7 +21,13 @@ from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, d
 from foldlog.broker.topics.changes import TopicChanges, keys_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.directories import Settlement
-from foldlog.broker.topics.names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
+from foldlog.broker.topics.names import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    is_internal,
+    partition_directory,
+    require_text,
+)
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
@@ -61,6 +67,9 @@ OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
 }
 OFFSETS_TOPIC_PARTITIONS: Final = 1
 """One sync serves the commits of all groups; Kafka's 50 spread them over brokers, and here is only one."""
+
+TRANSACTIONS_TOPIC_SETTINGS: Final[Mapping[str, object]] = OFFSETS_TOPIC_SETTINGS
+TRANSACTIONS_TOPIC_PARTITIONS: Final = OFFSETS_TOPIC_PARTITIONS
 
 
 class Storage(ABC):
@@ -200,9 +209,14 @@ class WrittenStorage(Storage):
         return largest
 
     def create_offsets_topic(self) -> None:
+        self._create_own_topic(OFFSETS_TOPIC, OFFSETS_TOPIC_PARTITIONS, OFFSETS_TOPIC_SETTINGS)
+
+    def create_transactions_topic(self) -> None:
+        self._create_own_topic(TRANSACTIONS_TOPIC, TRANSACTIONS_TOPIC_PARTITIONS, TRANSACTIONS_TOPIC_SETTINGS)
+
+    def _create_own_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> None:
         self.checkpoint.refuse_if_lost()
-        config = TopicConfig.parse(OFFSETS_TOPIC_SETTINGS)
-        self.changes.create(OFFSETS_TOPIC, OFFSETS_TOPIC_PARTITIONS, config)
+        self.changes.create(name, partitions, TopicConfig.parse(settings))
         self.on_topics_changed()
 
     def _open(self, topic: str, number: int) -> Partition:

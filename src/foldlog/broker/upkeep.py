@@ -1,4 +1,4 @@
-"""Background jobs of a log: retention, compaction, late syncs, group deadlines.
+"""Background jobs of a log: retention, compaction, late syncs, deadlines of groups and transactions.
 
 Plans are pure functions (`plan_…`), `JobScheduler` waits, `Upkeep` acts. A fault is reported and the job tried again
 later: the thread survives it.
@@ -19,7 +19,8 @@ from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
 from foldlog.broker.storage import Key
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
-from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, is_internal
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
+from foldlog.broker.transactions.store import TransactionStore
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
@@ -33,17 +34,19 @@ WAIT_MAX_MS: Final = 3_600_000.0
 class Job(IntEnum):
     """In the order in which they run when several are due: first those that others wait for.
 
-    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and OFFSET_EXPIRY take seconds, and
-    a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a thread of its own,
-    and compaction several.
+    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; TRANSACTIONS and ID_EXPIRY wait for syncs of
+    several partitions; RETENTION and OFFSET_EXPIRY take seconds, and a full disk waits for them; COMPACTION may take
+    hours. So a broker gives each of these kinds a thread of its own, and compaction several.
     """
 
     GROUPS = 1
     FLUSH = 2
     CHECKPOINT = 3
-    RETENTION = 4
-    OFFSET_EXPIRY = 5
-    COMPACTION = 6
+    TRANSACTIONS = 4
+    ID_EXPIRY = 5
+    RETENTION = 6
+    OFFSET_EXPIRY = 7
+    COMPACTION = 8
 
 
 _NUMBERS: Final = count(1)
@@ -52,6 +55,8 @@ RETRY_MS: Final[Mapping[Job, int]] = {
     Job.GROUPS: 1000,
     Job.FLUSH: 1000,
     Job.CHECKPOINT: limits.CHECKPOINT_SYNC_MS,
+    Job.TRANSACTIONS: limits.TRANSACTION_ABORT_CHECK_MS,
+    Job.ID_EXPIRY: limits.TRANSACTIONAL_ID_EXPIRY_CHECK_MS,
     Job.RETENTION: limits.RETENTION_CHECK_MS,
     Job.OFFSET_EXPIRY: limits.OFFSETS_EXPIRY_CHECK_MS,
     Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
@@ -266,10 +271,11 @@ class Kept(Protocol):
 
 
 class Upkeep:
-    """Threads: "timers" for jobs that take milliseconds and have to be in time, "retention" for jobs that free space,
-    "compaction" for the log's own topics of groups, and `compaction_threads` for all others, which may take hours. Each
-    starts with its first job and sleeps without a timer when there is none. None waits for another: retention skips a
-    partition that is being compacted, and the compacting thread enforces it afterwards.
+    """Threads: "timers" for jobs that take milliseconds and have to be in time, "transactions" for their deadlines and
+    missing markers, "retention" for jobs that free space, "compaction" for the log's own topics of groups, and
+    `compaction_threads` for all others, which may take hours. Each starts with its first job and sleeps without a timer
+    when there is none. None waits for another: retention skips a partition that is being compacted, and the compacting
+    thread enforces it afterwards.
     """
 
     def __init__(
@@ -278,6 +284,7 @@ class Upkeep:
         clock: Clock,
         checkpoint: Checkpoint,
         groups: GroupStore,
+        transactions: TransactionStore,
         *,
         background: bool,
         compaction_threads: int = limits.COMPACTION_THREADS,
@@ -286,6 +293,7 @@ class Upkeep:
         self._clock = clock
         self._checkpoint = checkpoint
         self._groups = groups
+        self._transactions = transactions
         self._flush_lock = threading.Lock()
         self._flush_at_ms: dict[Key, float] = {}
         self._timers = JobScheduler(
@@ -293,6 +301,12 @@ class Upkeep:
             {Job.GROUPS: groups.tick, Job.FLUSH: self._flush, Job.CHECKPOINT: self._sync_checkpoint},
             kept.report,
             "foldlog-timers" if background else None,
+        )
+        self._transaction_jobs = JobScheduler(
+            clock,
+            {Job.TRANSACTIONS: transactions.tick, Job.ID_EXPIRY: self._expire_ids},
+            kept.report,
+            "foldlog-transactions" if background else None,
         )
         self._retention = JobScheduler(
             clock,
@@ -324,6 +338,8 @@ class Upkeep:
             self._compaction.schedule(Job.COMPACTION, limits.COMPACTION_BACKOFF_MS)
         if OFFSETS_TOPIC in catalog.topics:
             self._retention.schedule(Job.OFFSET_EXPIRY, limits.OFFSETS_EXPIRY_CHECK_MS)
+        if TRANSACTIONS_TOPIC in catalog.topics:
+            self._transaction_jobs.schedule(Job.ID_EXPIRY, self._transactions.expiry_check_ms)
 
     def watch(self, key: Key, partition: Partition) -> None:
         """Schedule checkpoint syncs and flush.ms after changes of the partition."""
@@ -349,19 +365,24 @@ class Upkeep:
     def schedule_tick(self, in_ms: float) -> None:
         self._timers.schedule(Job.GROUPS, in_ms)
 
+    def schedule_transactions(self, in_ms: float) -> None:
+        self._transaction_jobs.schedule(Job.TRANSACTIONS, in_ms)
+
     def run_due(self) -> list[Job]:
         """Run the jobs that are due, on this thread: for brokers without background, in tests with their own clock."""
-        return self._timers.run_due() + self._retention.run_due() + self._compaction.run_due()
+        return [job for kind in self._kinds() for job in kind.run_due()]
+
+    def _kinds(self) -> tuple[JobScheduler, ...]:
+        return self._timers, self._transaction_jobs, self._retention, self._compaction
 
     def stop(self) -> None:
         """Returns once no job runs and none will. A running compaction is interrupted, and leaves the log as it was."""
-        kinds = (self._timers, self._retention, self._compaction)
-        for kind in kinds:
+        for kind in self._kinds():
             kind.request_stop()
         with self._under_way_lock:
             for partition in self._under_way:
                 partition.interrupt()
-        for kind in kinds:
+        for kind in self._kinds():
             kind.stop()
         if self._threads is not None:
             self._threads.stop()
@@ -439,6 +460,10 @@ class Upkeep:
     def _expire_offsets(self) -> float | None:
         self._groups.expire()
         return limits.OFFSETS_EXPIRY_CHECK_MS
+
+    def _expire_ids(self) -> float | None:
+        self._transactions.expire()
+        return self._transactions.expiry_check_ms
 
     def _each(self, keys: Iterable[Key], act: Callable[[Partition], object], doing: str) -> None:
         """Call `act` for one partition after the other; a fault of one does not stop the others."""

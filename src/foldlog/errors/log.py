@@ -250,6 +250,16 @@ class CorruptGroupRecord(StorageError):
         self.reason = reason
 
 
+class CorruptTransactionRecord(StorageError):
+    """A record of __transaction_state that is not the state of a transactional id. It was skipped."""
+
+    def __init__(self, key: bytes | None, reason: str) -> None:
+        shown = "null" if key is None else key[:64].hex() + ("…" if len(key) > 64 else "")
+        super().__init__(f"a record of __transaction_state was skipped: {reason} (key {shown})")
+        self.key = key
+        self.reason = reason
+
+
 class StorageFull(StorageError):
     """No space was left for a write. Nothing of it was kept; appending works again when space returns."""
 
@@ -476,6 +486,46 @@ class OutOfOrderSequence(ProducerError):
 
 class InvalidProducerEpoch(ProducerError):
     """A newer producer with the same id has taken over."""
+
+
+class TransactionError(FoldlogError):
+    """The transaction coordinator does not accept this from this producer."""
+
+
+class ProducerFenced(InvalidProducerEpoch, TransactionError):
+    """A newer producer has taken over the transactional id, or its transaction was aborted without it."""
+
+
+class InvalidTransactionState(TransactionError):
+    """The transaction is not in a state in which this can be done."""
+
+
+class ConcurrentTransactions(TransactionError):
+    """The transaction before this one is still being ended; try again shortly."""
+
+
+class InvalidProducerIdMapping(TransactionError):
+    """The producer id is not the one that the transactional id has now; its producer has to be initialised again."""
+
+
+class InvalidTransactionTimeout(TransactionError):
+    """transaction.timeout.ms is below 1 or over the broker's transaction.max.timeout.ms."""
+
+
+class TransactionAbortable(TransactionError):
+    """The transaction cannot be committed any more; abort it, and begin another with the same producer."""
+
+
+class UnknownTransactionalId(TransactionError):
+    """No producer has used that transactional id, or none for transactional.id.expiration.ms."""
+
+
+class TooManyTransactions(TransactionError):
+    """The transactional ids, or the partitions in their open transactions, use as much memory as they may."""
+
+
+class UnstableOffsets(TransactionError):
+    """Offsets were committed in a transaction that is not ended yet, and only stable ones were asked for."""
 
 
 class TransactionNotOpen(ProducerError):

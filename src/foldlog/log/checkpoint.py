@@ -112,6 +112,19 @@ class SlotState(NamedTuple):
     has_transactions: bool = False  # a transaction was begun: what is committed is known only by the producer state
 
 
+def names_change(generation: int) -> int:
+    return generation | 1
+
+
+def names_settled(generation: int) -> int:
+    return (generation | 1) + 1
+
+
+def name_added(generation: int) -> int:
+    """Even stays even, and odd odd: a roll may come in the middle of a compaction."""
+    return generation + 2
+
+
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
 _NUMBER = struct.Struct(">Q")
 _CRC = struct.Struct(">I")

@@ -1,4 +1,5 @@
-"""The file names in a partition's directory, and what recovery does with those that a crash left behind."""
+"""The files in a partition's directory: how they begin, what they are named, and what recovery does with those that a
+crash left behind."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog
 from foldlog.files.base import DirectoryEntry, Files
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import format_epochs
 from foldlog.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -15,6 +18,7 @@ from foldlog.log.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    create_segment,
     segment_stem,
 )
 
@@ -23,6 +27,23 @@ CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
 CUT_SUFFIX = ".cut"
 _NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot|\.txnindex)")
+
+
+def create_partition(files: Files, path: str, *, topic_id: str) -> None:
+    """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
+    files.make_directory(path)
+    # Written in place: until the catalog names this directory, a half-made one is not taken for a partition.
+    for name, data in (
+        (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
+        (EPOCHS_NAME, format_epochs(((0, 0),))),
+    ):
+        file = files.open(f"{path}/{name}", write=True, create=True)
+        file.truncate(0)
+        file.write(0, [data])
+        file.sync()
+        file.close()
+    create_segment(files, path, 0)
+    files.sync_directory(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """One partition as its single writer sees it: checks of batches, offsets, rolling, and what readers may see.
 
-To follow an append: `Partition.append`, `admit` (admission.py), `_ready_tail` where the disk has to be touched first,
+To follow an append: `Partition.append`, `admit` (at the end), `_ready_tail` where the disk has to be touched first,
 `_write`, and then durability.py.
 
 Locks, in the order in which they may be taken:
@@ -18,6 +18,7 @@ may run under the second and third. Readers take no lock: they see immutable val
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,26 +28,41 @@ from typing import Any, NamedTuple, TypeVar
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
+    DecompressedTooLarge,
     FoldlogError,
+    InvalidBatch,
+    InvalidTimestamp,
     LogClosed,
     PartitionPoisoned,
+    RecordTooLarge,
+    RefusedBatch,
     StorageError,
 )
 from foldlog.files.base import Buffer, Files, Into, storage_error, would_block
 from foldlog.limits import (
     POSITION_MAX,
+    QUICK_DECOMPRESSED_BYTES_MAX,
+    QUICK_DECOMPRESSED_BYTES_MIN,
+    QUICK_DECOMPRESSED_RATIO,
+    QUICK_RECORDS_MAX,
     READ_CHUNK_BYTES,
+    RECORD_ERRORS_MAX,
 )
-from foldlog.log.admission import Admitted, admit, refuse_malformed_markers
-from foldlog.log.checkpoint import Slot, SlotState, StartReason, out_of_range
+from foldlog.log.checkpoint import (
+    Slot,
+    SlotState,
+    StartReason,
+    name_added,
+    names_change,
+    names_settled,
+    out_of_range,
+)
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
-from foldlog.log.config import LogConfig
+from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
-from foldlog.log.epochs import NAME as EPOCHS_NAME
-from foldlog.log.epochs import Epochs, format_epochs
-from foldlog.log.layout import METADATA_NAME
+from foldlog.log.epochs import Epochs
 from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
@@ -60,10 +76,22 @@ from foldlog.log.reading import (
 from foldlog.log.recovery import recover
 from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
-from foldlog.records.batch import CONTROL_ABORT, CONTROL_COMMIT, Compression
-from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, walk
+from foldlog.records.batch import (
+    FAULT_CUT_OFF,
+    LENGTH_AT,
+    LENGTH_PREFIX_BYTES,
+    MAX_INT64,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+    Compression,
+    codec_of,
+)
+from foldlog.records.compression import declared_bytes
+from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, decode, recompress, validate, walk
 
 logger = logging.getLogger("foldlog.log")
+
+Writable = bytearray | memoryview
 
 _VIEW_TRIES = 16  # each try follows a change of the segment list, which takes a retention or a compaction
 
@@ -81,6 +109,22 @@ class Appended(NamedTuple):
 
 OnAppended = Callable[[Appended | None, FoldlogError | None], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
+
+
+class ExpandsFurther(BlockingIOError):
+    """A caller that must not wait has checked a batch as far as there is time. `is_steep`: it expands to so many times
+    its size that its sender has hardly paid for the check."""
+
+    def __init__(self, is_steep: bool) -> None:
+        super().__init__(errno.EAGAIN, "a batch expands further than can be looked at in a moment")
+        self.is_steep = is_steep
+
+
+class Admitted(NamedTuple):
+    """Batches that may be appended, in memory that offsets may be written into."""
+
+    data: Writable
+    headers: list[BatchHeader]
 
 
 class PartitionCore:
@@ -205,19 +249,6 @@ class PartitionCore:
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
 
 
-def names_change(generation: int) -> int:
-    return generation | 1
-
-
-def names_settled(generation: int) -> int:
-    return (generation | 1) + 1
-
-
-def name_added(generation: int) -> int:
-    """Even stays even, and odd odd: a roll may come in the middle of a compaction."""
-    return generation + 2
-
-
 class Partition:
     """A directory of segments with one appender at a time and any number of readers, each in any thread.
 
@@ -247,23 +278,6 @@ class Partition:
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
 
     # Opening and closing
-
-    @staticmethod
-    def create(files: Files, path: str, *, topic_id: str) -> None:
-        """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
-        files.make_directory(path)
-        # Written in place: until the catalog names this directory, a half-made one is not taken for a partition.
-        for name, data in (
-            (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
-            (EPOCHS_NAME, format_epochs(((0, 0),))),
-        ):
-            file = files.open(f"{path}/{name}", write=True, create=True)
-            file.truncate(0)
-            file.write(0, [data])
-            file.sync()
-            file.close()
-        create_segment(files, path, 0)
-        files.sync_directory(path)
 
     @classmethod
     def open(
@@ -364,13 +378,9 @@ class Partition:
         state = self._core.state
         if not state.has_transactions:
             return state.high_watermark
-        undecided = self._producers.undecided
-        if undecided is None:
-            with self._append_lock:
-                self._core.refuse_if_closed()
-                self._producers.load(self._durability.tail.end_offset)
-            return self.last_stable_offset
-        return max(state.log_start_offset, undecided.stable_below(state.high_watermark))
+        if self._producers.undecided is None:
+            self._look_at_producers(lambda _: None, None)
+        return max(state.log_start_offset, self._producers.stable_below(state.high_watermark))
 
     @property
     def acknowledged_offset(self) -> int:
@@ -453,8 +463,6 @@ class Partition:
         size_bytes = sum([len(data) for data, _ in admitted])
         # Most batches have no producer id, and need no producer state.
         producers = self._producers if any(header.producer_id >= 0 for header in headers) else None
-        if producers is not None and not foreign:
-            refuse_malformed_markers(admitted)
         if not self._append_lock.acquire(blocking=not nowait):
             raise would_block(self.path)
         try:
@@ -470,7 +478,9 @@ class Partition:
                     # Not written again, but waited for like the first time: that may not be durable yet.
                     then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
                     return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
-                if not stored:
+                if stored:
+                    producers.refuse_malformed_markers(admitted)
+                else:
                     producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
@@ -521,11 +531,10 @@ class Partition:
         The producer has the marker's epoch from then on. `transaction_version` 2: that is newer than the epoch of the
         batches. Raises InvalidProducerEpoch or StaleCoordinatorEpoch for a marker that comes too late.
         """
-        kind = CONTROL_COMMIT if commit else CONTROL_ABORT
         with self._append_lock:
             self._refuse_unless_writable()
             now_ms = self._clock.now_ms()
-            data = control_batch(kind, coordinator_epoch, producer_id, producer_epoch, now_ms)
+            data = control_batch(int(commit), coordinator_epoch, producer_id, producer_epoch, now_ms)
             headers = walk(data, check_crc=False).headers
             state = self._producers.load(self._durability.tail.end_offset)
             state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
@@ -741,8 +750,9 @@ class Partition:
         the last stable offset; as in Kafka, also a record of an aborted transaction."""
 
         def look(view: LogView) -> tuple[int, int] | None:
-            view = view.upto(self.last_stable_offset) if committed else view
-            return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
+            return first_at_time(
+                self._view(view, committed), self.log_start_offset, timestamp_ms, self.decompressed_limit
+            )
 
         seen = self.high_watermark
         found = self._core.with_view(look)
@@ -755,11 +765,12 @@ class Partition:
         `committed`: as for `offset_at_time`."""
         self.acknowledged_end()
 
-        def look(view: LogView) -> tuple[int, int] | None:
-            view = view.upto(self.last_stable_offset) if committed else view
-            return latest_record(view, self.log_start_offset, self.decompressed_limit)
+        return self._core.with_view(
+            lambda view: latest_record(self._view(view, committed), self.log_start_offset, self.decompressed_limit)
+        )
 
-        return self._core.with_view(look)
+    def _view(self, view: LogView, committed: bool) -> LogView:
+        return view.upto(self.last_stable_offset) if committed else view
 
     def look(self, at: Callable[[LogView], Result], offset: int | None = None) -> Result:
         """What `at` returns for a consistent view of the segments. For inspection only: it changes nothing.
@@ -830,3 +841,159 @@ class Partition:
         with self._append_lock:
             self._core.refuse_if_closed()
             return look(self._producers.load(self._durability.tail.end_offset))
+
+
+# Checks before the partition is locked: batches are validated, and brought into the form the topic asks for. Pure
+# functions of the bytes and the settings; offsets come later. Kafka's own rules for clients are in `_refuse_foreign`,
+# so that a client gets the same refusals from both.
+
+
+def admit(
+    buffer: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    trusted: bool,
+    foreign: bool,
+    stored: bool = False,
+    quickly: bool = False,
+) -> Admitted:
+    """Check the batches of one buffer, at `now_ms`. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or
+    RecordTooLarge.
+
+    `trusted`: just built by our own builder, so only the headers are checked. `foreign`: from a client, which may send
+    one batch and nothing that only a log may write. `stored`: as another log holds and has admitted them: offsets of
+    records that compaction removed stay used, codec and size stay as they are. `quickly`: raises ExpandsFurther if the
+    check takes longer than a moment. A batch that declares too large a size is refused at once in any case.
+    """
+    data = _writable(buffer)
+    if stored:
+        return Admitted(data, _headers_of_another_log(data))
+    if foreign:
+        _refuse_several(data)
+    limit = config.decompressed_limit
+    if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
+        headers = _headers_of_our_own(data, config, limit)
+        _refuse_times(data, headers, config, now_ms, quickly)
+        return Admitted(data, headers)
+    quick_limit = min(limit, _quick_limit(len(data))) if quickly else limit
+    try:
+        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=quick_limit)
+    except DecompressedTooLarge:
+        if quick_limit == limit:
+            raise
+        if foreign:  # which is one batch
+            declared_bytes(codec_of(data), memoryview(data)[RECORDS_AT:], limit)
+        raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
+    if foreign:
+        _refuse_foreign(headers)
+    _refuse_times(data, headers, config, now_ms, quickly)
+    if config.compact:
+        _refuse_keyless(data, headers, limit)
+    if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
+        data = recompress(data, config.compression, decompressed_limit=limit)
+        headers = walk(data, check_crc=False).headers
+    return Admitted(data, headers)
+
+
+def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
+    """Headers of another log's batches; checks their CRCs, and that nothing is between or behind the batches."""
+    found = walk(data)
+    if found.problem is not None or found.end != len(data):
+        raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
+    return found.headers
+
+
+def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: int) -> list[BatchHeader]:
+    """Headers of our own builder's batches, which are sound. It keeps batches below max.message.bytes before
+    compression, except for one record that is larger by itself: only such a batch is opened."""
+    headers = walk(data, check_crc=False).headers
+    for header in headers:
+        if header.size > config.max_message_bytes:
+            raise RecordTooLarge(header.size, config.max_message_bytes)
+        if header.compression and header.record_count == 1:
+            alone = memoryview(data)[header.position : header.position + header.size]
+            validate(alone, max_batch_bytes=config.max_message_bytes, decompressed_limit=decompressed_limit)
+    return headers
+
+
+def _quick_limit(size_bytes: int) -> int:
+    """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
+    least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
+    return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
+
+
+def _writable(buffer: Buffer) -> Writable:
+    """The caller's own memory if it is writable, else a copy."""
+    if isinstance(buffer, bytearray):
+        return buffer
+    if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
+        return buffer if buffer.format == "B" and buffer.ndim == 1 else buffer.cast("B")
+    return bytearray(buffer)
+
+
+def _refuse_several(data: Writable) -> None:
+    """Refuse several batches before any is opened: `admit` checks the declared size of the first one only."""
+    declared = LENGTH_PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:LENGTH_PREFIX_BYTES], "big")
+    headers = walk(data, check_crc=False).headers if declared < len(data) else []
+    if len(headers) > 1:
+        raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
+
+
+def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
+    """Refuse records if the producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
+    as long, and a lookup by time finds it. Our own appends too: they are the same call on a served directory.
+
+    A header has the largest time of its batch, so usually nothing is opened; for the smallest, each record is checked.
+    """
+    if config.log_append_time:
+        return
+    earliest_ms, latest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    if config.timestamp_before_max_ms == MAX_INT64 and all(header.max_timestamp <= latest_ms for header in headers):
+        return
+    if quickly and sum(header.record_count for header in headers) > QUICK_RECORDS_MAX:
+        raise ExpandsFurther(False)
+    records, _ = decode(data, "", 0, decompressed_limit=config.decompressed_limit)
+    outside: list[tuple[int, str]] = []
+    for index, record in enumerate(records):
+        time_ms = record.timestamp_ms
+        if time_ms > latest_ms:
+            allowed = f"ahead of the clock, over message.timestamp.after.max.ms={config.timestamp_after_max_ms}"
+            outside.append((index, f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"))
+        elif time_ms < earliest_ms and time_ms != NO_TIMESTAMP:
+            allowed = f"behind the clock, over message.timestamp.before.max.ms={config.timestamp_before_max_ms}"
+            outside.append((index, f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"))
+    if outside:
+        refused = InvalidTimestamp(outside[0][1], 0)
+        refused.record_errors = tuple(outside[:RECORD_ERRORS_MAX])
+        raise refused
+
+
+def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_limit: int) -> None:
+    """Refuse records without a key for a compacted topic: compaction could not tell them apart."""
+    if not any(header.keyless_count for header in headers):
+        return
+    refused = RefusedBatch("a record without a key cannot go to a compacted topic", 0)
+    records, _ = decode(data, "", 0, decompressed_limit=decompressed_limit)
+    keyless = [(index, refused.reason) for index, record in enumerate(records) if record.key is None]
+    refused.record_errors = tuple(keyless[:RECORD_ERRORS_MAX])
+    raise refused
+
+
+def _refuse_foreign(headers: list[BatchHeader]) -> None:
+    """Refuse what Kafka refuses from a client: marks that only a log sets, and producer ids without a sequence."""
+    header = headers[0]
+    if header.is_control:
+        raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
+    if header.is_transactional and header.producer_id < 0:
+        raise RefusedBatch("it belongs to a transaction, and has no producer id", 0)
+    if header.has_delete_horizon:
+        raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
+    if header.is_log_append_time:
+        raise InvalidTimestamp("its timestamp type is LogAppendTime, which only a log itself sets", 0)
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise RefusedBatch(
+            f"producer {header.producer_id} sent it with epoch {header.producer_epoch} and sequence"
+            f" {header.base_sequence}, which start at 0",
+            0,
+        )

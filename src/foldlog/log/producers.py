@@ -47,8 +47,7 @@ from foldlog.log.transactions import (
 from foldlog.records.loops import BatchHeader
 
 if TYPE_CHECKING:
-    from foldlog.log.admission import Admitted, Writable
-    from foldlog.log.partition import PartitionCore
+    from foldlog.log.partition import Admitted, PartitionCore, Writable
 
 logger = logging.getLogger("foldlog.log")
 
@@ -527,6 +526,14 @@ class Producers:
         if self._state is not None:
             self._state.check_transactions(headers, begins)
 
+    @staticmethod
+    def refuse_malformed_markers(admitted: Sequence[Admitted]) -> None:
+        """Refuse control batches whose records cannot be read: once they are written, that would be too late."""
+        for data, headers in admitted:
+            for header in headers:
+                if header.is_control:
+                    marker_in(data, header)
+
     def make_room(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Forget silent producers before new ones are written; see ProducerState. Raises TooManyProducers."""
         if self._state is not None:
@@ -562,6 +569,10 @@ class Producers:
     def _is_first(self, headers: Sequence[BatchHeader]) -> bool:
         state = self._core.state
         return not state.has_producers or (not state.has_transactions and _any_transactional(headers))
+
+    def stable_below(self, high_watermark: int) -> int:
+        """The last stable offset with that high watermark, once the state is loaded."""
+        return high_watermark if self.undecided is None else self.undecided.stable_below(high_watermark)
 
     def note(self, admitted: Sequence[Admitted], now_ms: int) -> None:
         """Remember batches that were written, before readers may see them."""

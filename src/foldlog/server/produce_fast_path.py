@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, InvalidBatch, RecordTooLarge
-from foldlog.log.admission import ExpandsFurther
 from foldlog.log.config import AS_PRODUCED
-from foldlog.log.partition import Partition
+from foldlog.log.partition import ExpandsFurther, Partition
 from foldlog.records.batch import Compression, codec_of
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of

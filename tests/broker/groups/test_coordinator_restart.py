@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from broker.groups.group_bench import GROUP, SESSION_MS, GroupBench
-from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, load_records
+from foldlog.broker.groups.committed import (
+    CommittedOffsets,
+    LoggedBatch,
+    LoggedRecord,
+    OffsetAndMetadata,
+    load_records,
+)
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import GroupState
@@ -27,6 +35,10 @@ KEY = encode_group_key(GROUP)
 @pytest.fixture
 def bench() -> GroupBench:
     return GroupBench()
+
+
+def batch_of(records: Sequence[tuple[bytes | None, bytes | None]]) -> list[LoggedBatch]:
+    return [LoggedBatch(0, [LoggedRecord(offset, key, value) for offset, (key, value) in enumerate(records)])]
 
 
 def stored_member(**changes: object) -> StoredMember:
@@ -169,7 +181,7 @@ def test_malformed_records_are_reported_and_cost_nothing_else(bench: GroupBench)
     ]
     records = [*broken[:3], commit, *broken[3:], *bench.coordinator.take_writes()]
     loaded, coordinator = CommittedOffsets(), GroupCoordinator(SimClock())
-    skipped = load_records(records, loaded, coordinator)
+    skipped = load_records(batch_of(records), loaded, coordinator)
     assert len(skipped) == len(broken)
     assert all("__consumer_offsets was skipped" in str(error) for error in skipped)
     assert loaded.fetch(GROUP)["orders", 0].offset == 7
@@ -181,7 +193,7 @@ def test_loading_takes_the_newest_record_of_each_group(bench: GroupBench) -> Non
     bench.leave(*members)
     records: list[tuple[bytes | None, bytes | None]] = [*bench.coordinator.take_writes()]
     coordinator = GroupCoordinator(SimClock())
-    assert load_records(records, CommittedOffsets(), coordinator) == []
+    assert load_records(batch_of(records), CommittedOffsets(), coordinator) == []
     assert coordinator.describe(GROUP).state is GroupState.EMPTY
-    assert load_records([*records, (KEY, None)], CommittedOffsets(), coordinator) == []
+    assert load_records(batch_of([*records, (KEY, None)]), CommittedOffsets(), coordinator) == []
     assert coordinator.describe(GROUP).state is GroupState.DEAD

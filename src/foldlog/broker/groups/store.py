@@ -3,6 +3,9 @@
 A commit is decided, appended to `__consumer_offsets` and, once it is durable, applied; so what `committed` returns
 survives a power cut. One sync serves all waiting commits. Group metadata is appended too but not waited for: members of
 a group that lost it just join again.
+
+Commits in transactions are batches of their producers, held back until a marker ends the transaction in that partition.
+The transaction coordinator says which producer may write, and when it is ended (`transactions/store.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from foldlog.broker.groups.committed import (
+    NO_PRODUCER,
     CommittedOffsets,
     GroupRecord,
+    LoggedBatch,
+    LoggedRecord,
     OffsetAndMetadata,
     TopicPartition,
     load_records,
@@ -34,10 +40,13 @@ from foldlog.broker.groups.messages import (
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
-from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError
+from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError, UnstableOffsets, brief_repr
+from foldlog.files.base import Buffer
 from foldlog.log.follower import FollowedPartition
-from foldlog.log.partition import Partition
-from foldlog.records.loops import BatchBuilder, decode
+from foldlog.log.partition import Appended, Partition
+from foldlog.log.transactions import markers_of
+from foldlog.records.batch import CONTROL_COMMIT
+from foldlog.records.loops import BatchBuilder, BatchHeader, decode, walk
 
 _BATCH_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
@@ -75,11 +84,16 @@ class OffsetsWriter(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
-    """Appended records that are not known to be durable yet."""
+    """Appended records that are not known to be durable yet, or with `commits` a marker of `producer_id`.
+
+    Records of a transaction are held back from the moment they are appended, so there is nothing to apply."""
 
     partition: Partition
+    base_offset: int
     next_offset: int
-    records: list[GroupRecord]
+    records: Sequence[GroupRecord] = ()
+    producer_id: int = NO_PRODUCER
+    commits: bool | None = None
 
 
 class GroupStore:
@@ -98,7 +112,7 @@ class GroupStore:
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
     ) -> None:
-        # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
+        # Second in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
         self.lock = threading.RLock()
         self._home = home
         self._clock = clock
@@ -245,28 +259,123 @@ class GroupStore:
         generation: int,
         instance_id: str | None,
     ) -> _Pending | None:
+        with self.lock:
+            return self._append(group, self._plan_commit(group, offsets, member_id, generation, instance_id))
+
+    def _plan_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> list[GroupRecord]:
+        check_group_name(group)
+        self._ready()
+        self._coordinator.tick()
+        self._append_group_writes()
+        # Under the lock, so that the topic cannot be deleted between this check and the append: see forget_topics.
+        for topic, number in offsets:
+            self._home.check_partition(topic, number)
+        code = self._coordinator.validate_commit(group, member_id, instance_id, generation)
+        self._schedule_tick()
+        raise_for(code, group)
+        self._take_in()
+        return self._offsets.plan_commit(group, offsets, self._clock.now_ms())
+
+    # --- offsets in transactions ------------------------------------------------------------------------------------
+
+    def partition_of(self, group: str) -> TopicPartition:
+        """The partition of `__consumer_offsets` that the group's commits go to; the topic is made if there is none."""
         check_group_name(group)
         with self.lock:
             self._ready()
-            self._coordinator.tick()
-            self._append_group_writes()
-            # Under the lock, so that the topic cannot be deleted between this check and the append: see forget_topics.
-            for topic, number in offsets:
-                self._home.check_partition(topic, number)
-            code = self._coordinator.validate_commit(group, member_id, instance_id, generation)
-            self._schedule_tick()
-            raise_for(code, group)
+            return self._own_partition(group).label
+
+    def append_in_transaction(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> tuple[Partition, int]:
+        """Append commits that count when the producer's transaction is committed. Returns the partition, and the offset
+        to wait for: not durable yet. The caller is the transaction coordinator, which has verified the producer."""
+        with self.lock:
+            records = self._plan_commit(group, offsets, member_id, generation, instance_id)
+            partition = self._own_partition(group)
+            if not records:
+                return partition, partition.high_watermark
+            packed = _pack(records, self._clock.now_ms(), producer_id, producer_epoch)
+            appended = partition.append(packed, trusted=True, begins_transaction=True)
+            for offset, (key, value) in enumerate(records, appended.base_offset):
+                self._offsets.hold(partition.label[1], producer_id, key, value, offset)
+            self._pending.append(_Pending(partition, appended.base_offset, appended.next_offset))
+            return partition, appended.next_offset
+
+    def append_marker(
+        self,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        transaction_version: int,
+    ) -> Appended:
+        """End the producer's transaction in this partition of `__consumer_offsets`. Once the marker is durable, what
+        was committed in it counts, or is gone."""
+        with self.lock:
+            self._ready()
+            partition = self._writing().writable_partition((OFFSETS_TOPIC, number))
             self._take_in()
-            records = self._offsets.plan_commit(group, offsets, self._clock.now_ms())
-            return self._append(group, records)
+            appended = partition.append_marker(
+                producer_id, producer_epoch, coordinator_epoch, commit=commit, transaction_version=transaction_version
+            )
+            self._pending.append(
+                _Pending(partition, appended.base_offset, appended.next_offset, (), producer_id, commit)
+            )
+            return appended
+
+    def unstable(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
+        """Of `partitions`, or of all, those in which the group has commits in transactions that are not ended."""
+        check_group_name(group)
+        with self.lock:
+            self._ready()
+            self._take_in()
+            return self._offsets.unstable(group, partitions)
+
+    # --- what is committed ------------------------------------------------------------------------------------------
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        with_negative: bool = False,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's durable commits; partitions without one are left out."""
+        """The group's durable commits; partitions without one are left out.
+
+        With `require_stable` UnstableOffsets is raised if one of them has a commit in a transaction that is not ended.
+        """
+        partitions = None if partitions is None else list(partitions)
+        with self.lock:
+            unstable = self.unstable(group, partitions) if require_stable else ()
+            if unstable:
+                topic, number = min(unstable)
+                raise UnstableOffsets(
+                    f"group {brief_repr(group)} has committed in {topic}-{number} in a transaction that is not ended;"
+                    " try again when it is"
+                )
+            commits = self.commits(group, partitions)
         return {
             partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
-            for partition, offset in self.commits(group, partitions).items()
+            for partition, offset in commits.items()
             if with_negative or offset.offset >= 0
         }
 
@@ -320,38 +429,50 @@ class GroupStore:
             raise LogClosed("the log is closed; open it again")
         if self._loaded and self._writer is not None:
             return
-        records = (record for number in self._home.offsets_partition_numbers() for record in self._read(number))
-        for skipped in load_records(records, self._offsets, self._coordinator):
+        batches = (batch for number in self._home.offsets_partition_numbers() for batch in self._read(number))
+        for skipped in load_records(batches, self._offsets, self._coordinator):
             self._home.report("loading groups", skipped)
         self._loaded = True
         self._schedule_tick()
 
-    def _read(self, number: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """The records of one partition from where the last call ended."""
+    def _read(self, number: int) -> Iterator[LoggedBatch]:
+        """The batches of one partition from where the last call ended."""
         partition = self._home.offsets_partition(number)
         offset = max(self._read_to.get(number, 0), partition.log_start_offset)
         while True:
             data, next_offset, _ = partition.read(offset, _READ_BYTES)
             if next_offset == offset:
                 break
-            for record in decode(data, OFFSETS_TOPIC, number, start_offset=offset)[0]:
-                yield record.key, record.value
+            headers = walk(data, check_crc=False).headers
+            if any(header.is_transactional or header.is_control for header in headers):
+                for header in headers:
+                    yield _logged(memoryview(data)[header.position : header.position + header.size], header, number)
+            else:
+                yield LoggedBatch(number, _records(data, number, offset))
             offset = next_offset
         self._read_to[number] = offset
+
+    def _writing(self) -> OffsetsWriter:
+        if self._writer is None:
+            raise ReadOnly("the log was opened with mode='r'; open it with mode='w' to commit offsets")
+        return self._writer
+
+    def _own_partition(self, group: str) -> Partition:
+        """Where the group's records are appended; the topic is made if there is none."""
+        writer = self._writing()
+        if not self._home.offsets_partition_count():
+            writer.create_offsets_topic()
+        number = partition_for_group(group, self._home.offsets_partition_count())
+        return writer.writable_partition((OFFSETS_TOPIC, number))
 
     def _append(self, group: str, records: list[GroupRecord]) -> _Pending | None:
         """Append the records, all or none, to the group's partition. They count once they are acknowledged."""
         if not records:
             return None
-        if self._writer is None:
-            raise ReadOnly("the log was opened with mode='r'; open it with mode='w' to commit offsets")
-        if not self._home.offsets_partition_count():
-            self._writer.create_offsets_topic()
-        number = partition_for_group(group, self._home.offsets_partition_count())
-        partition = self._writer.writable_partition((OFFSETS_TOPIC, number))
+        partition = self._own_partition(group)
         self._take_in()
         appended = partition.append(_pack(records, self._clock.now_ms()), trusted=True)
-        pending = _Pending(partition, appended.next_offset, records)
+        pending = _Pending(partition, appended.base_offset, appended.next_offset, records)
         self._pending.append(pending)
         return pending
 
@@ -365,11 +486,19 @@ class GroupStore:
         waiting: deque[_Pending] = deque()
         for pending in self._pending:
             if pending.next_offset <= pending.partition.high_watermark:
-                for key, value in pending.records:
-                    self._offsets.apply(key, value)
+                self._apply(pending)
             elif not pending.partition.is_poisoned:
                 waiting.append(pending)
         self._pending = waiting
+
+    def _apply(self, pending: _Pending) -> None:
+        for offset, (key, value) in enumerate(pending.records, pending.base_offset):
+            self._offsets.apply(key, value, offset)
+        if pending.commits is not None:
+            number = pending.partition.label[1]
+            self._offsets.end_transaction(
+                number, pending.producer_id, commit=pending.commits, offset=pending.base_offset
+            )
 
     def _settle(self) -> None:
         """Wait until everything appended is durable, and apply it."""
@@ -386,17 +515,38 @@ class GroupStore:
             self._home.report("storing group metadata", error)
 
 
-def _pack(records: list[GroupRecord], now_ms: int) -> bytearray:
-    """Pack the records into batches."""
+def _pack(
+    records: list[GroupRecord], now_ms: int, producer_id: int = NO_PRODUCER, producer_epoch: int = -1
+) -> bytearray:
+    """Pack the records into batches; with a producer id they belong to its transaction."""
     packed = bytearray()
     builder = BatchBuilder(_BATCH_BYTES)
+
+    def built() -> bytearray:
+        is_transactional = producer_id != NO_PRODUCER
+        return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, transactional=is_transactional)
+
     for key, value in records:
         if builder.append(now_ms, key, value) < 0:
-            packed += builder.build()
+            packed += built()
             builder.clear()
             builder.append(now_ms, key, value)
-    packed += builder.build()
+    packed += built()
     return packed
+
+
+def _logged(batch: memoryview, header: BatchHeader, number: int) -> LoggedBatch:
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+    if not header.is_control:
+        return LoggedBatch(number, _records(batch, number, header.base_offset), producer_id)
+    ends = [marker for marker in markers_of(batch, header) if marker.coordinator_epoch is not None]
+    commits = ends[-1].kind == CONTROL_COMMIT if ends else None
+    return LoggedBatch(number, (), producer_id, commits, header.base_offset)
+
+
+def _records(data: Buffer, number: int, offset: int) -> list[LoggedRecord]:
+    found = decode(data, OFFSETS_TOPIC, number, start_offset=offset)[0]
+    return [LoggedRecord(record.offset, record.key, record.value) for record in found]
 
 
 def _by_group(records: Iterable[GroupRecord]) -> list[tuple[str, list[GroupRecord]]]:

@@ -48,6 +48,10 @@ class Timers(Generic[Name]):
             for live, deadline_ms in self._deadlines.items():
                 self._push(live, deadline_ms)
 
+    def deadline_ms(self, name: Name) -> float | None:
+        """The deadline of that name, or None."""
+        return self._deadlines.get(name)
+
     def next_deadline_ms(self) -> float | None:
         """The earliest deadline, or None."""
         while self._heap:

@@ -1,15 +1,18 @@
 """Kafka's primitive encodings, read with every declared length and count checked against the bytes left.
 
-Enough for the structures that groups exchange and store: __consumer_offsets records and ConsumerProtocol. A count is
-refused before anything is allocated for it, if that many of the smallest possible items do not fit into the rest.
+Enough for the structures that groups and transactions exchange and store: records of __consumer_offsets and
+__transaction_state, and ConsumerProtocol. A count is refused before anything is allocated for it, if that many of the
+smallest possible items do not fit into the rest.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from foldlog.errors import InvalidArgument, MalformedBytes
 
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -106,9 +109,11 @@ class BytesReader:
             raise self.malformed("bytes are null where none may be")
         return value
 
-    def array_count(self, item_bytes_min: int, compact: bool = False) -> int:
-        """The declared count of a non-null array, checked to fit into the rest."""
+    def array_count(self, item_bytes_min: int, compact: bool = False, *, nullable: bool = False) -> int:
+        """The declared count of an array, checked to fit into the rest; with `nullable` 0 for a null one."""
         count = self.uvarint() - 1 if compact else self.int32()
+        if count == -1 and nullable:
+            return 0
         if count < 0:
             raise self.malformed(f"an array has the count {count}")
         if count * item_bytes_min > self.remaining:
@@ -139,6 +144,9 @@ class BytesWriter:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
+    def int8(self, value: int) -> BytesWriter:
+        return self._packed(_INT8, value)
+
     def int16(self, value: int) -> BytesWriter:
         return self._packed(_INT16, value)
 
@@ -155,16 +163,40 @@ class BytesWriter:
             raise InvalidArgument(f"{value} does not fit into an int{8 * layout.size}") from None
         return self
 
-    def string(self, value: str | None) -> BytesWriter:
+    def uvarint(self, value: int) -> BytesWriter:
+        raw = bytearray()
+        while value >= 0x80:
+            raw.append(value & 0x7F | 0x80)
+            value >>= 7
+        raw.append(value)
+        self._parts.append(bytes(raw))
+        return self
+
+    def array_count(self, count: int | None, compact: bool = False) -> BytesWriter:
+        """How many items follow; None: the array is null."""
+        declared = -1 if count is None else count
+        return self.uvarint(declared + 1) if compact else self.int32(declared)
+
+    def tagged_fields(self, fields: Mapping[int, bytes]) -> BytesWriter:
+        """The tagged fields of a flexible version, which follow all others."""
+        self.uvarint(len(fields))
+        for tag, raw in sorted(fields.items()):
+            self.uvarint(tag).uvarint(len(raw))._parts.append(raw)
+        return self
+
+    def string(self, value: str | None, compact: bool = False) -> BytesWriter:
         if value is None:
-            return self.int16(-1)
+            return self.uvarint(0) if compact else self.int16(-1)
         try:
             raw = value.encode("utf-8")
         except UnicodeEncodeError:
             raise InvalidArgument(f"{value!r} is not text: it has a lone surrogate") from None
         if len(raw) > STRING_BYTES_MAX:
             raise InvalidArgument(f"a text of {len(raw)} bytes is over the {STRING_BYTES_MAX} of Kafka's formats")
-        self.int16(len(raw))
+        if compact:
+            self.uvarint(len(raw) + 1)
+        else:
+            self.int16(len(raw))
         self._parts.append(raw)
         return self
 

@@ -24,7 +24,7 @@ from foldlog.broker.topics.names import (
 )
 from foldlog.errors import DirectoryInUse, LogClosed
 from foldlog.files.base import DirectoryEntry, Files
-from foldlog.log.partition import Partition
+from foldlog.log.layout import create_partition
 
 _EMPTY_PARTITION_FILES = ("partition.metadata", "leader-epoch-checkpoint")
 
@@ -106,7 +106,7 @@ class TopicDirectories:
                     raise LogClosed(
                         f"the log is being closed, so topic {topic!r} was not made; ask again once it is open"
                     )
-                Partition.create(self._files, self.path_of(topic, number), topic_id=kafka_topic_id(topic_id))
+                create_partition(self._files, self.path_of(topic, number), topic_id=kafka_topic_id(topic_id))
         except BaseException:
             self.remove_made(made)
             raise

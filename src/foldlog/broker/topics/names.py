@@ -19,8 +19,11 @@ from foldlog.errors import InvalidTopicName, brief_repr
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
 
-KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has only the first. Clients
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+"""The state of each transactional id, in Kafka's own key and value formats."""
+
+KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has the first two. Clients
 may not create, write or change them: tools take such a topic for the broker's own."""
 
 FOLDS_TOPIC: Final = "__folds"

@@ -1,0 +1,1 @@
+"""Transactions: the coordinator's decisions, their records, and what carries them out."""
