@@ -238,7 +238,7 @@ class TableAppender:
         self._acks.wait_below(2 * ARROW_SYNC_BYTES)
 
     def _partition(self, number: int) -> WritablePartition:
-        return writable_partition(self._broker, self._topic.name, number)
+        return writable_partition(self._broker.writable_partition, self._topic.name, number)
 
     def _next_keyless(self) -> int:
         """The partition for rows without key or partition: one per chunk, beginning with the emptiest."""

@@ -16,7 +16,7 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
-from foldlog.broker.storage import READ_UNCOMMITTED
+from foldlog.broker.storage import READ_COMMITTED, READ_UNCOMMITTED
 from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
@@ -40,6 +40,7 @@ from foldlog.client.producer import (
     ProducerSettings,
 )
 from foldlog.client.reader import ReadRequest
+from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
@@ -80,6 +81,7 @@ def open_log(
     from foldlog.client.backends.local import LocalBackend
 
     plain = as_text(path)
+    committed = isolation_level == READ_COMMITTED
     try:
         broker = Broker.open(
             plain,
@@ -96,8 +98,8 @@ def open_log(
         # Read beside the writer, and ask it for everything else.
         from foldlog.client.backends.served.backend import open_served
 
-        return Log(open_served(plain, files, clock, error.address))
-    return Log(LocalBackend(broker, files))
+        return Log(open_served(plain, files, clock, error.address, committed=committed))
+    return Log(LocalBackend(broker, files, committed=committed))
 
 
 def open_shared(path: str | PathLike[str]) -> Log:
@@ -152,6 +154,7 @@ class Log:
         self._backend = backend
         self._now_ms = backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
+        self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
@@ -266,6 +269,41 @@ class Log:
         sender = self._backend.sender(settings)
         self._senders.add(sender)
         return Producer(sender, self._now_ms, key_serializer, value_serializer)
+
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        linger_ms: float = DEFAULT_LINGER_MS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        batch_records: int = DEFAULT_BATCH_RECORDS,
+        buffer_bytes: int = PRODUCER_BUFFER_BYTES,
+        compression: str = "none",
+        partitioner: Partitioner | str | None = None,
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+    ) -> Transaction:
+        """Begin a transaction, to use in a `with` block: leaving it commits, an exception aborts.
+
+        `transactional_id` names who writes, over restarts: "orders-etl", or one for each of several workers. The first
+        use in a log makes it the id's one holder: a holder before it, in any process, gets ProducerFenced from then on,
+        and what that one left open is aborted. A log has one transaction of an id open at a time. After `timeout_ms`
+        the log aborts by itself a transaction that is still open. The other settings are those of `producer`.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.transaction("orders-etl") as tx:
+        ...         _ = tx.send("orders", "paid", key="tx_001")
+        ...         _ = tx.send("orders", "shipped", key="tx_001")
+        ...     [record.value for record in log.read("orders", isolation="read_committed")]
+        [b'paid', b'shipped']
+        """
+        self._backend.check_usable()
+        checked_count("timeout_ms", timeout_ms)
+        settings = ProducerSettings(linger_ms, batch_bytes, batch_records, buffer_bytes, compression, partitioner)
+        return self._transactions.begin(transactional_id, timeout_ms, settings, (key_serializer, value_serializer))
 
     def append_arrow(
         self,
@@ -730,7 +768,8 @@ class Log:
     # --- closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop listening, close producers (which flush) and consumers (which leave their groups), then the log.
+        """Stop listening, abort open transactions, close producers (which flush) and consumers (which leave their
+        groups), then the log.
 
         Closing twice is fine.
 
@@ -742,7 +781,7 @@ class Log:
         """
         self._backend.stop_listening()
         faults: list[FoldlogError] = []
-        users: list[Sender | Consumer] = [*self._senders, *self._consumers]
+        users: list[TransactionSessions | Sender | Consumer] = [self._transactions, *self._senders, *self._consumers]
         for open_one in users:
             try:
                 open_one.close()

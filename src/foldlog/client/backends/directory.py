@@ -96,7 +96,7 @@ class DirectoryBackend(Backend):
 
     def append(self, topic: str, record: Outgoing) -> RecordMetadata:
         number = self._partition_for(topic, record)
-        log = writable_partition(self.broker, topic, number)
+        log = writable_partition(self.broker.writable_partition, topic, number)
         appended = log.append(pack([record[:4]]), trusted=True)
         log.wait_acknowledged(appended.next_offset)
         timestamp_ms = appended.append_time_ms if appended.append_time_ms >= 0 else record.timestamp_ms
@@ -228,7 +228,7 @@ class DirectoryBackend(Backend):
             number: resolve_place(self.broker.partition(topic, number), at, "before") for number, at in before.items()
         }
         return {
-            number: writable_partition(self.broker, topic, number).delete_records(at) for number, at in wanted.items()
+            number: writable_partition(self.broker.writable_partition, topic, number).delete_records(at) for number, at in wanted.items()
         }
 
     # --- upkeep ---------------------------------------------------------------------------------------------------

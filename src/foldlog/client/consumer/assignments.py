@@ -207,6 +207,13 @@ def without_group() -> InvalidArgument:
     return InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
 
 
+def commits_by_itself(group: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"this consumer of group {group!r} commits by itself, and so also what a transaction has not committed; make it"
+        " with auto_commit=False"
+    )
+
+
 def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:
     """A call of `method` that does not keep its object alive, and returns None once that is gone: a dropped consumer
     must not live on in its group."""

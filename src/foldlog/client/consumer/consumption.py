@@ -11,12 +11,13 @@ from threading import RLock
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
+from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships, GroupOffsets
 from foldlog.client.consumer.arrivals import Arrivals
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Held,
     Member,
+    commits_by_itself,
     not_assigned,
     topic_or_none,
     weak_call,
@@ -86,7 +87,9 @@ class Consumption:
         self._adopted: Held = NOTHING_HELD
         self._problems: deque[FoldlogError] = deque()
         self._topic_ids: dict[str, str] = {}
-        self._awaited: set[TopicPartition] = set()  # assigned, but their topic was deleted; it may be created again
+        # Assigned, but there is nowhere to begin yet: their topic was deleted, and may be created again; or a transaction
+        # that is not ended has committed an offset there.
+        self._awaited: set[TopicPartition] = set()
         self._damaged: set[TopicPartition] = set()  # assigned, but refused; already reported
         self._next_look_ms = 0.0
         self._next_serve_ms = 0.0
@@ -360,7 +363,7 @@ class Consumption:
             counts = {name: topic.partition_count for name, topic in known.items() if topic is not None}
             back = sorted(one for one in self._awaited if one.partition < counts.get(one.topic, 0))
             self._awaited.difference_update(back)
-            self._add_cursors(back, {})
+            self._add_cursors(back, {} if self._member is None else self._member.starts)
         return dropped
 
     def _topics_now(self) -> list[CatalogTopic | None]:
@@ -393,8 +396,12 @@ class Consumption:
             topic_id = self._topic_id(name)
             if topic_id is not None:
                 self._topic_ids.setdefault(name, topic_id)
+        unstable = self._unstable(partitions)
         committed = self._committed(partitions)
         for partition in partitions:
+            if partition in unstable:
+                self._awaited.add(partition)
+                continue
             try:
                 begin = self._reset_offset(partition, latest.get(partition))
                 self._add_cursor(partition, committed.get(partition), begin)
@@ -514,6 +521,35 @@ class Consumption:
         if lost:
             raise not_assigned(lost, self._group or "")
 
+    def group_offsets(self) -> GroupOffsets:
+        """See `Reading`."""
+        self._check_group()
+        group = self._group or ""
+        if self._auto_commits:
+            raise commits_by_itself(group)
+        self._adopt_if_changed()
+        lost, self._lost = self._lost, set()
+        if lost:
+            raise not_assigned(lost, group)
+        offsets = {
+            cursor.partition: OffsetAndMetadata(cursor.position, cursor.log.leader_epoch)
+            for cursor in self._turns
+            if cursor.problem is None
+        }
+        if self._member is None:
+            return GroupOffsets(group, offsets)
+        held = self._adopted
+        return GroupOffsets(group, offsets, held.member_id, held.generation, self._member.instance_id)
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See `Reading`."""
+        for partition, at in offsets.items():
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.committed = at.offset
+                # Else the next auto-commit would take the group back.
+                cursor.handled = max(cursor.handled, at.offset)
+
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Durable on return."""
         self._check_group()
@@ -542,16 +578,18 @@ class Consumption:
                 raise GroupNotEmpty(
                     f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
                 ) from error
-        for partition, at in offsets.items():
-            cursor = self._cursors.get(partition)
-            if cursor is not None:
-                cursor.committed = at.offset
-                # Else the next auto-commit would take the group back.
-                cursor.handled = max(cursor.handled, at.offset)
+        self.count_as_committed(offsets)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         self._check_group(reading=True)
         return self._committed([partition]).get(partition)
+
+    def _unstable(self, partitions: list[TopicPartition]) -> set[tuple[str, int]]:
+        """Where the group begins only after a transaction is ended. As in Kafka, only readers of committed records look:
+        they may come after a member whose last transaction is not decided."""
+        if self._group is None or not partitions or not self._settings.committed:
+            return set()
+        return self._broker.unstable_offsets(self._group, partitions)
 
     def _committed(self, partitions: list[TopicPartition]) -> Mapping[tuple[str, int], OffsetAndMetadata]:
         return self._broker.committed(self._group, partitions) if self._group is not None and partitions else {}

@@ -19,9 +19,9 @@ class ServedBackend(DirectoryBackend):
 
     LIMITS: ClassVar[Mapping[str, str]] = DONE_BY_THE_WRITER
 
-    def __init__(self, followed: Broker, remote: RemoteBroker) -> None:
+    def __init__(self, followed: Broker, remote: RemoteBroker, *, committed: bool = False) -> None:
         """Use `open_served`."""
-        super().__init__(followed, remote, remote.memberships())
+        super().__init__(followed, remote, remote.memberships(), committed=committed)
         self.remote = remote
 
     @property
@@ -33,10 +33,12 @@ class ServedBackend(DirectoryBackend):
         return True
 
 
-def open_served(path: str, files: Files | None, clock: Clock | None, address: str | None) -> ServedBackend:
-    """The log of a directory whose writer listens on `address`, if known."""
+def open_served(
+    path: str, files: Files | None, clock: Clock | None, address: str | None, *, committed: bool = False
+) -> ServedBackend:
+    """The log of a directory whose writer listens on `address`, if known. `committed`: see DirectoryBackend."""
     files = files or PosixFiles()
     followed = hurried(Broker.open(path, files=files, clock=clock, mode="r"), files)
     remote = RemoteBroker(followed, files, address)
     remote.learn_defaults()
-    return ServedBackend(followed, remote)
+    return ServedBackend(followed, remote, committed=committed)

@@ -250,6 +250,11 @@ class RemoteBroker:
     ) -> dict[tuple[str, int], OffsetAndMetadata]:
         return self._followed.committed(group, partitions)
 
+    def unstable_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> set[tuple[str, int]]:
+        return self._followed.unstable_offsets(group, partitions)
+
     def group_names(self) -> list[str]:
         """Also those that have members and nothing durable yet, as long as the coordinator can be asked."""
         try:
