@@ -36,7 +36,8 @@ SERVED = (
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
-    "list_config_resources", "consumer_group_heartbeat",
+    "list_config_resources", "consumer_group_heartbeat", "add_partitions_to_txn", "add_offsets_to_txn", "end_txn",
+    "write_txn_markers", "txn_offset_commit", "describe_transactions", "list_transactions",
 )  # fmt: skip
 
 ASKED = ("sasl_handshake", "sasl_authenticate", "consumer_group_describe")
@@ -166,8 +167,8 @@ class Module:
         return f"{header}\n\n{body}"
 
     def _top(self, schema: Json, base: str) -> str:
-        valid = Versions.parse(schema["validVersions"])
-        common = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
+        valid = self._valid = valid_versions(schema)
+        common = {struct["name"]: struct for struct in schema.get("commonStructs", [])}
         structs: list[str] = []
         lines = list(self._fields(schema["fields"], valid, common, structs))
         versions = f"versions=({valid.first}, {valid.last}), flexible_from={flexible_from(schema)}"
@@ -188,7 +189,10 @@ class Module:
         is_array = kind != one["type"]
         is_struct = kind not in PYTHON_TYPES
         if is_struct:
-            kind = self._struct(kind, one.get("fields") or common[kind], versions, common, structs)
+            # A struct that several fields share has the versions of all of them.
+            shared = common.get(kind)
+            fields, of = (one["fields"], versions) if shared is None else (shared["fields"], self._valid)
+            kind = self._struct(kind, fields, of, common, structs)
         nullable = Versions.parse(one.get("nullableVersions", "none"), versions)
         tagged = Versions.parse(one.get("taggedVersions", "none"), versions)
         arguments = [kind if is_struct else f'"{kind}"', str(versions.first), str(versions.last)]
@@ -240,8 +244,15 @@ def default_text(one: Json, kind: str, *, is_array: bool, is_struct: bool) -> st
     return json.dumps(given)
 
 
+def valid_versions(schema: Json) -> Versions:
+    """Those of the request and its answer, without a last one that the release calls unstable: it may still change."""
+    valid = Versions.parse(schema["validVersions"])
+    request = schemas()[re.sub("Response$", "Request", schema["name"])]
+    return Versions(valid.first, valid.last - 1) if request.get("latestVersionUnstable") else valid
+
+
 def flexible_from(schema: Json) -> int | None:
-    flexible = Versions.parse(schema["flexibleVersions"], Versions.parse(schema["validVersions"]))
+    flexible = Versions.parse(schema["flexibleVersions"], valid_versions(schema))
     return flexible.first if flexible else None
 
 
@@ -254,7 +265,7 @@ def index_text() -> str:
     apis = []
     for key, name, schema in requests:
         if snake_case(name) in SERVED:
-            valid = Versions.parse(schema["validVersions"])
+            valid = valid_versions(schema)
             facts = f'{key}, "{snake_case(name)}", {valid.first}, {valid.last}, {flexible_from(schema)}'
             apis.append(f"    {key}: Api({facts}),")
     names = [f'    {key}: "{name}",' for key, name, _ in requests]

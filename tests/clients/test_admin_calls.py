@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import admin as confluent
 from kafka import TopicPartition as PythonPartition
 from kafka import admin as python
@@ -176,15 +176,6 @@ OF_SOMEBODY = python.ACLFilter(
             "AlterUserScramCredentialsRequest",
         ),
         (lambda admin, _: admin.update_features({"metadata.version": 1}), "UpdateFeaturesRequest"),
-        (lambda admin, _: admin.list_transactions(), "ListTransactionsRequest"),
-        (lambda admin, _: admin.find_hanging_transactions(), "ListTransactionsRequest"),
-        (
-            lambda admin, topic: admin.abort_transaction(
-                python.AbortTransactionSpec(PythonPartition(topic, 0), producer_id=1, producer_epoch=0)
-            ),
-            "WriteTxnMarkersRequest",
-        ),
-        (lambda admin, _: admin.describe_transactions(["tx"]), "this broker has no transactions"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -196,6 +187,27 @@ def test_kafka_python_says_what_the_broker_does_not_serve(
 ) -> None:
     with pytest.raises(UnsupportedVersionError, match=told):
         call(kafka_python, topic)
+
+
+def test_kafka_python_finds_transactions_and_aborts_one(
+    kafka_python: python.KafkaAdminClient, server: Server, topic: str
+) -> None:
+    producer = Producer({**QUICK, "bootstrap.servers": server.bootstrap, "transactional.id": topic})
+    producer.init_transactions(BOUND_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    assert producer.flush(BOUND_S) == 0
+    place = PythonPartition(topic, 0)
+    (listed,) = kafka_python.list_transactions(transactional_id_pattern=topic, state_filters=["Ongoing"])[1]
+    described = kafka_python.describe_transactions([topic])[topic]
+    (state,) = kafka_python.describe_producers([place])[place].active_producers
+    assert listed.producer_id == described.producer_id == state.producer_id
+    assert (described.topic_partitions, state.current_transaction_start_offset) == ({place}, 0)
+    assert kafka_python.find_hanging_transactions() == []
+    spec = python.AbortTransactionSpec(place, producer_id=state.producer_id, producer_epoch=state.producer_epoch)
+    kafka_python.abort_transaction(spec)
+    (state,) = kafka_python.describe_producers([place])[place].active_producers
+    assert state.current_transaction_start_offset == -1
 
 
 def test_kafka_python_hears_the_truth_about_one_broker(

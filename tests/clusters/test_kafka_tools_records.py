@@ -188,7 +188,6 @@ def test_the_tools_of_a_cluster_find_one_broker(both_sides: BothSides) -> None:
         ("kafka-features", ("upgrade", "--release-version", "4.3"), "does not support UPDATE_FEATURES"),
         ("kafka-share-groups", ("--describe", "--group", "x"), "does not support SHARE_GROUP_DESCRIBE"),
         ("kafka-streams-groups", ("--describe", "--group", "x"), "does not support STREAMS_GROUP_DESCRIBE"),
-        ("kafka-transactions", ("list",), "does not support LIST_TRANSACTIONS"),
     ],
 )
 def test_what_is_not_served_is_said_at_once(

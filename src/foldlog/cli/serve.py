@@ -116,6 +116,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         path,
         topic_defaults=settings.topic_defaults,
         group_settings=settings.group_settings(),
+        transaction_settings=settings.transaction_settings(),
         offsets_retention_ms=settings.offsets_retention_ms,
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
         compaction_threads=settings.log_cleaner_threads,

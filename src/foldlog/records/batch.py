@@ -51,6 +51,8 @@ MAGIC: Final = 2
 HEADER: Final = Struct(">qiibIhiqqqhii")
 """The 61 bytes before the records, in the order of the table above."""
 
+_PRODUCER: Final = Struct(">qh")
+
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -152,3 +154,13 @@ class Compression(IntEnum):
 def codec_of(batch: bytes | bytearray | memoryview) -> int:
     """The codec's number in a batch's attributes; 0 for bytes too short for a batch, which are refused later."""
     return batch[ATTRIBUTES_AT + 1] & COMPRESSION_MASK if len(batch) > ATTRIBUTES_AT + 1 else 0
+
+
+def is_transactional(batch: bytes | bytearray | memoryview) -> bool:
+    """Whether a batch's attributes say so; false for bytes too short for a batch, which are refused later."""
+    return len(batch) > ATTRIBUTES_AT + 1 and bool(batch[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def producer_of(batch: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """The producer id and epoch of a batch, whose header has to be there."""
+    return _PRODUCER.unpack_from(batch, PRODUCER_ID_AT)

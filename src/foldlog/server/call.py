@@ -97,7 +97,8 @@ class Handler(Protocol):
 
 # --- whether an answer has an error, for any API: looked up where its schema has error codes --------------------------
 
-_CODE: Final = "error_code"
+_CODES: Final = ("error_code", "partition_error_code")
+"""Kafka's names for it: AddPartitionsToTxn has the second one."""
 
 
 def has_error(answer: Message) -> bool:
@@ -132,13 +133,13 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
         find = None if field.item is None else _finder_of(field.item)
         if find is not None:
             parts[field.name] = (field.is_array, find)
-    has_code = any(field.name == _CODE for field in kind.SCHEMA)
+    code = next((field.name for field in kind.SCHEMA if field.name in _CODES), None)
     if not parts:
         # Just a getter, as for most: `any(map(...))` over a hundred partitions then runs without Python code.
-        return attrgetter(_CODE) if has_code else None
+        return None if code is None else attrgetter(code)
 
     def find_code(message: Any) -> bool:
-        if has_code and message.error_code:
+        if code is not None and getattr(message, code):
             return True
         for name, (is_array, find) in parts.items():
             part = getattr(message, name)

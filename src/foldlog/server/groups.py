@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError
 from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
+    from foldlog.broker.groups.committed import OffsetAndMetadata
     from foldlog.broker.groups.coordinator import GroupCoordinator
     from foldlog.server.call import Call, Later
     from foldlog.server.node import BrokerNode
@@ -146,6 +148,15 @@ def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
     if not call.allows(operation, ResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
+
+
+def commit_refusal(call: Call, topic: str, number: int, offset: OffsetAndMetadata) -> ErrorCode:
+    """Why this caller may not commit that in a partition; NONE if it may."""
+    error = partition_refusal(call, AclOperation.READ, topic, number)
+    if error is not ErrorCode.NONE:
+        return error
+    is_too_large = len(offset.metadata.encode("utf-8")) > call.node.settings.offset_metadata_max_bytes
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 
 def group_error_code(group: str, error: FoldlogError) -> ErrorCode:

@@ -14,7 +14,7 @@ from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, InvalidBatch, RecordTooLarge
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import ExpandsFurther, Partition
-from foldlog.records.batch import Compression, codec_of
+from foldlog.records.batch import Compression, codec_of, is_transactional
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.frames import encode_response
@@ -139,7 +139,8 @@ class ProduceFastPath:
         partition, name = known
         records = frame[asked.records_start : asked.records_end]
         size = len(records)
-        if weight(partition, records) > INLINE_WEIGHT:
+        # A transactional batch in a request without a transactional id: the handler refuses it.
+        if weight(partition, records) > INLINE_WEIGHT or is_transactional(records):
             return None
         if not self._node.authorizer.allows(caller.principal, AclOperation.WRITE, ResourceType.TOPIC, name):
             return None

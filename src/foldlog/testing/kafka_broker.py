@@ -158,6 +158,7 @@ class _Opening:
             files=self._files,
             topic_defaults=settings.topic_defaults,
             group_settings=settings.group_settings(),
+            transaction_settings=settings.transaction_settings(),
             offsets_retention_ms=settings.offsets_retention_ms,
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
             compaction_threads=settings.log_cleaner_threads,

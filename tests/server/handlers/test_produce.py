@@ -133,9 +133,6 @@ def test_what_no_partition_takes_is_refused_with_kafkas_codes(connect: Connect, 
     assert produced(client.ask(produce(batch(b"x", key=None), topic="state"), 9))[0] == ErrorCode.INVALID_RECORD
     assert produced(client.ask(produce(batch(b"x" * 200), topic="small"), 9))[0] == ErrorCode.MESSAGE_TOO_LARGE
     assert produced(client.ask(produce(batch(b"x"), acks=2), 9))[0] == ErrorCode.INVALID_REQUIRED_ACKS
-    transactional = produce(batch(b"x"))
-    transactional.transactional_id = "tx"
-    assert produced(client.ask(transactional, 9))[0] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     unknown = TopicProduceData(topic_id=b"\1" * 16, partition_data=[PartitionProduceData(records=batch(b"x"))])
     answer = client.ask(ProduceRequest(acks=1, topic_data=[unknown]), 13)
     assert produced(answer)[0] == ErrorCode.UNKNOWN_TOPIC_ID

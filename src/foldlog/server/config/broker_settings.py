@@ -233,6 +233,24 @@ _SERVER_SETTINGS: Final = {
     "offset.metadata.max.bytes": _integer(
         limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
     ),
+    "transaction.max.timeout.ms": _integer(
+        limits.TRANSACTION_TIMEOUT_MAX_MS,
+        1,
+        MAX_INT32,
+        "The longest `transaction.timeout.ms` that a producer may ask for; transactions that take longer are aborted.",
+    ),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": _integer(
+        limits.TRANSACTION_ABORT_CHECK_MS,
+        1,
+        MAX_INT32,
+        "How often the end of a transaction is tried again in partitions that could not take it.",
+    ),
+    "transactional.id.expiration.ms": _integer(
+        limits.TRANSACTIONAL_ID_EXPIRATION_MS, 1, MAX_INT32, "How long an unused transactional id is remembered."
+    ),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": _integer(
+        limits.TRANSACTIONAL_ID_EXPIRY_CHECK_MS, 1, MAX_INT32, "How often unused transactional ids are looked for."
+    ),
     "log.cleaner.threads": _integer(
         limits.COMPACTION_THREADS,
         1,

@@ -111,6 +111,8 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
         "telemetry.max.bytes",
+        "transaction.partition.verification.enable",
+        "transaction.two.phase.commit.enable",
         "unclean.leader.election.enable",
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",
@@ -139,8 +141,7 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "sasl.",
     "share.",
     "ssl.",
-    "transaction.",
-    "transactional.",
+    "transaction.state.log.",
     "zookeeper.",
 )
 """Prefixes of names. Those of ssl and sasl have no effect because no listener has that protocol: it is refused."""

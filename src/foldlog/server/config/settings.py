@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from foldlog.broker.groups.messages import GroupSettings
+from foldlog.broker.transactions.coordinator import TransactionSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate
 from foldlog.server.net.listeners import Listener, parse_listeners
@@ -72,6 +73,14 @@ class ServerSettings:
     group_max_size: int = _default("group.max.size")
     offsets_retention_minutes: int = _default("offsets.retention.minutes")
     offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
+    transaction_max_timeout_ms: int = _default("transaction.max.timeout.ms")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _default(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    )
+    transactional_id_expiration_ms: int = _default("transactional.id.expiration.ms")
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _default(
+        "transaction.remove.expired.transaction.cleanup.interval.ms"
+    )
     log_cleaner_threads: int = _default("log.cleaner.threads")
     socket_request_max_bytes: int = _default("socket.request.max.bytes")
     queued_max_request_bytes: int = _default("queued.max.request.bytes")
@@ -115,6 +124,15 @@ class ServerSettings:
             session_timeout_min_ms=self.group_min_session_timeout_ms,
             session_timeout_max_ms=self.group_max_session_timeout_ms,
             members_max=self.group_max_size,
+        )
+
+    def transaction_settings(self) -> TransactionSettings:
+        """The settings of the transaction coordinator."""
+        return TransactionSettings(
+            timeout_max_ms=self.transaction_max_timeout_ms,
+            id_expiration_ms=self.transactional_id_expiration_ms,
+            abort_check_ms=self.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_check_ms=self.transaction_remove_expired_transaction_cleanup_interval_ms,
         )
 
     @property

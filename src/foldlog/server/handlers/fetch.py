@@ -1,7 +1,8 @@
 """Fetch: returns slices of segments, at once if there is enough, else when enough has come or the time is up.
 
 The fetch session determines the wanted partitions (`fetch_sessions`). `Fetching.begin` reads what is there. If that is
-not enough it waits: for a partition to move (`moved`), or for the time to be up. It also waits for the sync of records
+not enough it waits: for a partition to move (`moved`), or for the time to be up. With isolation level read_committed
+a partition ends at its last stable offset, and only what is below counts. It also waits for the sync of records
 that were acknowledged before it came: clients take the high watermark of an answer for the end of the log. If a
 partition has to be opened or pages come from the disk, the read moves to a thread.
 """
@@ -20,11 +21,19 @@ from foldlog.server.call import Call, Later, Reply
 from foldlog.server.fetch_sessions import FetchContext, WantedPartition
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.wire.error_codes import ErrorCode, code_of
-from foldlog.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, LeaderIdAndEpoch, PartitionData
+from foldlog.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
+_READ_COMMITTED: Final = 1
 _INDEX_INTERVAL_BYTES: Final = 8 << 10
 """A read loads a little more than it returns: it begins at an index entry."""
 
@@ -40,10 +49,20 @@ class FetchRead:
     """One pass over the wanted partitions. Used on the loop, or wholly on a thread; `nowait` raises BlockingIOError."""
 
     def __init__(
-        self, node: BrokerNode, principal: str, limit_bytes: int, buffers: ReadBuffers, *, nowait: bool, is_last: bool
+        self,
+        node: BrokerNode,
+        principal: str,
+        limit_bytes: int,
+        buffers: ReadBuffers,
+        *,
+        committed: bool,
+        nowait: bool,
+        is_last: bool,
     ) -> None:
-        """`is_last`: the answer is sent now, so records that will never come are an error in it."""
+        """`committed`: up to the last stable offset. `is_last`: the answer is sent now, so records that will never come
+        are an error in it."""
         self._node = node
+        self._committed = committed
         self._principal = principal
         self._buffers = buffers
         self._nowait = nowait
@@ -54,7 +73,7 @@ class FetchRead:
         self.is_final = False  # has an error: no need to wait
         self.is_full = False  # there is more than an answer carries, so waiting is pointless
         self.answers: list[PartitionData] = []
-        self.waits: list[tuple[Partition, int]] = []  # with the high watermark seen
+        self.waits: list[tuple[Partition, int]] = []  # with the end seen: high watermark or last stable offset
         self.behind: list[tuple[Partition, int]] = []  # with the offset below which everything is acknowledged
 
     def read(self, wanted: Sequence[WantedPartition]) -> None:
@@ -100,37 +119,46 @@ class FetchRead:
             refused = _error(wanted, ErrorCode.FENCED_LEADER_EPOCH if known else ErrorCode.UNKNOWN_LEADER_EPOCH)
             refused.current_leader = LeaderIdAndEpoch(leader_id=self._node.settings.node_id, leader_epoch=epoch)
             return refused
+        # In this order: a transaction that ends in between moves both, and the first must not be above the second.
+        last_stable = _end_of(partition, committed=True)
         offset, high_watermark = wanted.fetch_offset, partition.high_watermark
-        self.waits.append((partition, high_watermark))
+        end = last_stable if self._committed else high_watermark
+        self.waits.append((partition, end))
         acknowledged = partition.acknowledged_offset
         if high_watermark < acknowledged:
             self.behind.append((partition, acknowledged))
         answer = PartitionData(
             partition_index=wanted.partition,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=last_stable,
             log_start_offset=partition.log_start_offset,
-            aborted_transactions=None,
+            aborted_transactions=() if self._committed else None,
         )
         if wanted.last_fetched_epoch >= 0:
             answer.diverging_epoch = _divergence(partition, wanted)
             if answer.diverging_epoch is not None:
                 return answer
-        if high_watermark <= offset <= partition.log_end_offset:
+        if end <= offset <= partition.log_end_offset:
             if high_watermark < acknowledged and partition.is_poisoned and self._is_last:
                 return _error(wanted, ErrorCode.KAFKA_STORAGE_ERROR, partition.log_start_offset)
-            return answer  # the record comes, at the latest when what is written is durable
+            return answer  # the record comes when what is written is durable, and its transaction has ended
         wanted_bytes = min(wanted.max_bytes, self._room_bytes)
         if wanted_bytes <= 0 and self.size_bytes:
             self.is_full |= self._room_bytes <= 0
             return answer
-        found = partition.read(offset, max(1, wanted_bytes), self._buffers.take(), nowait=self._nowait)
+        found = partition.read(
+            offset, max(1, wanted_bytes), self._buffers.take(), nowait=self._nowait, committed=self._committed
+        )
         data = found.data
-        self.is_full |= self._room_bytes < wanted.max_bytes and found.next_offset < high_watermark
+        self.is_full |= self._room_bytes < wanted.max_bytes and found.next_offset < end
         if len(data) > wanted_bytes and self.size_bytes:
             return answer  # a batch over the limit is sent only if it is the first: there must be progress
         self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
         answer.records = data
+        if self._committed:
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found.aborted
+            ]
         self.size_bytes += len(data)
         self.records += found.next_offset - offset
         self._room_bytes -= len(data)
@@ -158,6 +186,11 @@ def _error(wanted: WantedPartition, code: ErrorCode, log_start_offset: int = -1)
     )
 
 
+def _end_of(partition: Partition, *, committed: bool) -> int:
+    """The offset below which a client may read."""
+    return partition.last_stable_offset if committed else partition.high_watermark
+
+
 class Fetching:
     """A Fetch under way. Event loop only, except while `_read_on_thread` is awaited."""
 
@@ -166,6 +199,7 @@ class Fetching:
         self._principal = call.caller.principal
         self._buffers = call.caller.buffers
         self._context = context
+        self._committed = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, call.node.settings.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._until = call.node.loop.time() + max(0, request.max_wait_ms) / 1000
@@ -173,6 +207,7 @@ class Fetching:
         self._timer: asyncio.TimerHandle | None = None
         self._waits: Sequence[tuple[Partition, int]] = ()
         self._enough_bytes = 0
+        self._is_held_back = False  # by an open transaction
         self._is_reading = False
         self._waits_for_syncs = True
         self._behind_at_first: Sequence[tuple[Partition, int]] | None = None
@@ -193,7 +228,15 @@ class Fetching:
         """One pass; None if it would have to wait for the disk."""
         limit_bytes = min(self._max_bytes, self._node.memory.answer_bytes())
         is_last = self._is_time_up()
-        reading = FetchRead(self._node, self._principal, limit_bytes, self._buffers, nowait=nowait, is_last=is_last)
+        reading = FetchRead(
+            self._node,
+            self._principal,
+            limit_bytes,
+            self._buffers,
+            committed=self._committed,
+            nowait=nowait,
+            is_last=is_last,
+        )
         try:
             reading.read(self._context.partitions)
         except BlockingIOError:
@@ -212,10 +255,11 @@ class Fetching:
     def _is_behind(self, reading: FetchRead) -> bool:
         """Whether the answer would deny acknowledged records, which are visible after the next sync.
 
-        If the answer has records, only those count that were acknowledged before the first look: with a writer that
-        never pauses, it would wait for ever.
+        If the answer has records, or may not have those of open transactions, only what was acknowledged before the
+        first look counts: with a writer that never pauses, it would wait for ever.
         """
-        behind = (self._behind_at_first or ()) if reading.size_bytes else reading.behind
+        is_first = reading.size_bytes or self._committed
+        behind = (self._behind_at_first or ()) if is_first else reading.behind
         return self._waits_for_syncs and any(
             partition.high_watermark < acknowledged and not partition.is_poisoned for partition, acknowledged in behind
         )
@@ -265,15 +309,23 @@ class Fetching:
         # But sizes include records that are written and not durable yet, so then the next move is always looked at.
         missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0
         self._enough_bytes = self._waited_bytes() + missing_bytes
-        if any(partition.high_watermark != seen for partition, seen in self._waits):
+        # Then sizes say nothing: a marker of a few bytes can make any number of records readable.
+        self._is_held_back = self._committed and any(seen < one.high_watermark for one, seen in self._waits)
+        if self._has_moved():
             self._node.loop.call_soon(self._look_again)  # it came between the read and the wait
+
+    def _has_moved(self) -> bool:
+        return any(seen != _end_of(partition, committed=self._committed) for partition, seen in self._waits)
 
     def _waited_bytes(self) -> int:
         return sum(partition.size_bytes for partition, _ in self._waits)
 
     def moved(self) -> None:
-        if self._min_bytes <= 1 or self._node.is_leaving or self._waited_bytes() >= self._enough_bytes:
+        if self._node.is_leaving or (self._has_moved() if self._is_held_back else self._has_enough()):
             self._look_again()
+
+    def _has_enough(self) -> bool:
+        return self._min_bytes <= 1 or self._waited_bytes() >= self._enough_bytes
 
     def _time_is_up(self) -> None:
         self._until = 0.0  # uvloop's timers are up to a millisecond early: do not compare with the clock again

@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0 to 6: the broker that coordinates a group. There is one broker, so it is this one.
+"""FindCoordinator, versions 0 to 6: who coordinates a group or a transactional id. There is one broker: this one.
 
 1: the kind of key, and an error message. 4: many keys at once. 5: no change here. 6: share groups.
 """
@@ -52,14 +52,7 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
     if key_type == _TRANSACTION:
         if not call.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
-        if call.version < _MANY_KEYS_FROM:
-            # librdkafka, which uses these versions, silently keeps looking for another coordinator, unless the id is
-            # forbidden. So it finds this one, and learns from InitProducerId that there are no transactions.
-            return ErrorCode.NONE, None
-        return (
-            ErrorCode.UNSUPPORTED_VERSION,
-            "this broker has no transactions; remove transactional.id (idempotent producers work)",
-        )
+        return ErrorCode.NONE, None
     if key_type == _SHARE:
         return ErrorCode.INVALID_REQUEST, "this broker has no share groups; use a consumer group"
-    return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's"
+    return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's, 1 a transactional id's"

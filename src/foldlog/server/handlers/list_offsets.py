@@ -1,7 +1,8 @@
 """ListOffsets, versions 1 to 11: an offset by time, or the start or end of a partition.
 
-2: isolation levels, which are all the same without transactions. 4: leader epochs. 7: the largest timestamp. 8: the
-earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits for upload.
+2: isolation levels: with read_committed a partition ends at its last stable offset. 4: leader epochs. 7: the largest
+timestamp. 8: the earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits
+for upload.
 
 Answers that depend on the end of the log wait until everything acknowledged is durable: see `catch_up`.
 """
@@ -27,6 +28,7 @@ from foldlog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+_READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
@@ -77,12 +79,13 @@ def _refuse(call: Call, timestamp_ms: int, times_asked: int) -> ErrorCode:
 
 
 def _answer(call: Call, request: ListOffsetsRequest, errors: dict[TopicPartition, ErrorCode]) -> ListOffsetsResponse:
+    committed = request.isolation_level == _READ_COMMITTED
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _partition(call, topic.name, asked, errors[topic.name, asked.partition_index])
+                    _partition(call, topic.name, asked, errors[topic.name, asked.partition_index], committed)
                     for asked in topic.partitions
                 ],
             )
@@ -91,14 +94,16 @@ def _answer(call: Call, request: ListOffsetsRequest, errors: dict[TopicPartition
     )
 
 
-def _partition(call: Call, topic: str, asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _partition(
+    call: Call, topic: str, asked: ListOffsetsPartition, error: ErrorCode, committed: bool
+) -> ListOffsetsPartitionResponse:
     found = _Found()
     if error is ErrorCode.NONE:
         try:
             partition = call.node.partition(topic, asked.partition_index)
             error = epoch_refusal(partition, asked.current_leader_epoch)
             if error is ErrorCode.NONE:
-                found = _look_up(partition, asked.timestamp)
+                found = _look_up(partition, asked.timestamp, committed=committed)
         except FoldlogError as failed:
             error = code_of(failed)
     return ListOffsetsPartitionResponse(
@@ -110,12 +115,18 @@ def _partition(call: Call, topic: str, asked: ListOffsetsPartition, error: Error
     )
 
 
-def _look_up(partition: Partition, timestamp_ms: int) -> _Found:
+def _look_up(partition: Partition, timestamp_ms: int, *, committed: bool) -> _Found:
+    if timestamp_ms == _LATEST and committed:
+        return _Found(partition.last_stable_offset, leader_epoch=partition.leader_epoch)
     in_memory = _IN_MEMORY.get(timestamp_ms)
     if in_memory is not None:
         return in_memory(partition)
     by_time = timestamp_ms != _MAX_TIMESTAMP
-    hit = partition.offset_at_time(timestamp_ms) if by_time else partition.max_timestamp_offset()
+    hit = (
+        partition.offset_at_time(timestamp_ms, committed=committed)
+        if by_time
+        else partition.max_timestamp_offset(committed=committed)
+    )
     if hit is None:
         return _Found()
     offset, record_timestamp_ms = hit

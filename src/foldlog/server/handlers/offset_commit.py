@@ -14,12 +14,10 @@ from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
 from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
-from foldlog.server.groups import group_error_code, refusal
-from foldlog.server.partitions import partition_refusal
+from foldlog.server.groups import commit_refusal, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -76,18 +74,13 @@ def _partitions(call: Call, topic: OffsetCommitRequestTopic) -> Iterator[_Asked]
         offset = OffsetAndMetadata(
             partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
         )
-        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refuse(call, name, partition, offset)
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_ID
+            if name is None
+            else commit_refusal(call, name, partition.partition_index, offset)
+        )
         response = OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
         yield _Asked((name or "", partition.partition_index), offset, response)
-
-
-def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, offset: OffsetAndMetadata) -> ErrorCode:
-    error = partition_refusal(call, AclOperation.READ, topic, partition.partition_index)
-    if error is not ErrorCode.NONE:
-        return error
-    if _metadata_bytes(offset) > call.node.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
 
 
 def _begin(
@@ -133,7 +126,3 @@ def _accepted(asked: list[_Asked]) -> list[_Asked]:
 def _fill(asked: list[_Asked], error: ErrorCode) -> None:
     for partition in asked:
         partition.response.error_code = error
-
-
-def _metadata_bytes(offset: OffsetAndMetadata) -> int:
-    return len(offset.metadata.encode("utf-8"))

@@ -1,15 +1,16 @@
 """OffsetFetch, versions 1 to 10: the committed offsets of a group. A partition without a commit is at -1, not an error.
 
-2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client wants stable offsets, which all
-are without transactions. 8: many groups. 9: a member's id and epoch, for another protocol. 10: topics by id.
+2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client may want stable offsets: where a
+transaction that is not ended has committed others, it is told to ask again. 8: many groups. 9: a member's id and epoch,
+for another protocol. 10: topics by id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Final, NamedTuple
 
+from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
@@ -56,8 +57,8 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
     if call.version >= _MANY_GROUPS_FROM:
         # Each once: a small request that repeats a group many times would otherwise be answered with gigabytes.
         asked = {group.group_id: group for group in reversed(request.groups)}
-        return OffsetFetchResponse(groups=[await _answer(call, group) for group in reversed(asked.values())])
-    found = await _find(call, request.group_id, _by_name(call, request.topics))
+        return OffsetFetchResponse(groups=[await _answer(call, group, request.require_stable) for group in reversed(asked.values())])
+    found = await _find(call, request.group_id, _by_name(call, request.topics), request.require_stable)
     has_group_error = call.version >= _GROUP_ERROR_FROM
     return OffsetFetchResponse(
         error_code=found.error if has_group_error else ErrorCode.NONE,
@@ -68,27 +69,36 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
     )
 
 
-async def _answer(call: Call, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _answer(call: Call, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     by_id = call.version >= _TOPIC_IDS_FROM
     topics = _by_id(call, group.topics) if by_id else _by_name(call, group.topics)
-    found = await _find(call, group.group_id, topics)
+    found = await _find(call, group.group_id, topics, require_stable)
     return OffsetFetchResponseGroup(
         group_id=group.group_id, topics=[] if found.error else found.topics, error_code=found.error
     )
 
 
-async def _find(call: Call, group: str, topics: list[_Topic] | None) -> _Found:
+async def _find(call: Call, group: str, topics: list[_Topic] | None, require_stable: bool) -> _Found:
     error = refusal(call, AclOperation.DESCRIBE, group)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    unstable: set[TopicPartition] = set()
     if error is ErrorCode.NONE:
         try:
-            committed = partial(call.node.broker.committed, with_negative=True)
-            offsets = await call.node.groups.run(committed, group, _keys(topics))
+            offsets, unstable = await call.node.groups.run(_look_up, call.node.broker, group, _keys(topics))
         except FoldlogError as failed:
             error = group_error_code(group, failed)
+    if not require_stable:
+        unstable = set()
     if topics is None:
-        topics = _committed_topics(call, offsets)
-    return _Found([_topic_response(topic, offsets) for topic in topics], error)
+        topics = _committed_topics(call, unstable.union(offsets))
+    return _Found([_topic_response(topic, offsets, unstable) for topic in topics], error)
+
+
+def _look_up(
+    broker: Broker, group: str, keys: list[TopicPartition] | None
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], set[TopicPartition]]:
+    """Under the lock of the groups, so that both are of one moment."""
+    return broker.committed(group, keys, with_negative=True), broker.unstable_offsets(group, keys)
 
 
 def _by_name(
@@ -136,17 +146,23 @@ def _committed_topics(call: Call, offsets: Iterable[TopicPartition]) -> list[_To
     return topics
 
 
-def _topic_response(topic: _Topic, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetFetchResponseTopics:
+def _topic_response(
+    topic: _Topic, offsets: dict[TopicPartition, OffsetAndMetadata], unstable: set[TopicPartition]
+) -> OffsetFetchResponseTopics:
     partitions = []
     for number in topic.partitions:
-        offset = _NOT_COMMITTED if topic.error else offsets.get((topic.name, number), _NOT_COMMITTED)
+        key = (topic.name, number)
+        error = topic.error
+        if error is ErrorCode.NONE and key in unstable:
+            error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        offset = _NOT_COMMITTED if error else offsets.get(key, _NOT_COMMITTED)
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=number,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
                 metadata=offset.metadata,
-                error_code=topic.error,
+                error_code=error,
             )
         )
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)

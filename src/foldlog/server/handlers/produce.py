@@ -2,6 +2,10 @@
 
 To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`. The
 batches of a connection are appended in the order in which they came: on the loop, or on its queue while that is busy.
+
+A transactional batch goes the same way while its producer's transaction is open in the partition. The first one there
+is appended by the coordinator (`TransactionStore.append`), on a thread: it knows whether the partition was added to the
+transaction, or, from version 12 on (transaction version 2), adds it.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
-from foldlog.errors import FoldlogError, RefusedBatch, brief_repr
+from foldlog.errors import FoldlogError, RefusedBatch, TransactionNotOpen, brief_repr
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import ExpandsFurther, Partition
-from foldlog.records.batch import Compression, codec_of
+from foldlog.records.batch import RECORDS_AT, Compression, codec_of, is_transactional, producer_of
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
 from foldlog.server.produce_fast_path import INLINE_WEIGHT, TIMED_OUT, Found, weight
+from foldlog.server.transactions import append_error_code, transaction_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,6 +43,8 @@ logger = logging.getLogger("foldlog.server")
 
 _NO_ACKS: Final = 0
 _ALL: Final = -1
+_ABORTABLE_FROM: Final = 11
+_VERSION_2_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
 
 
@@ -60,7 +67,7 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
         for at, topic in enumerate(request.topic_data)
         for data in topic.partition_data
     ]
-    refused = _refuse_whole(request)
+    refused = _refuse_whole(call, request, batches)
     if refused is not None:
         code, message = refused
         batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
@@ -72,18 +79,26 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
-            outcomes.append(_append(call.node, batch, nowait=True, found=found))
+            outcomes.append(_append(call, request, batch, nowait=True, found=found))
+        except TransactionNotOpen:
+            return _begin_and_append(call, request, _owned(call, batches[at:]), outcomes)
         except BlockingIOError as error:  # segment full, partition locked, or batch expands further
             call.caller.append_queue.is_steep |= isinstance(error, ExpandsFurther) and error.is_steep
             return _QueuedAppend(call, request, _owned(call, batches[at:]), outcomes).later
     return _acknowledge(call.node, request, outcomes)
 
 
-def _refuse_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
-    if request.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "transactions are not served; produce without a transactional.id"
+def _refuse_whole(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> tuple[ErrorCode, str] | None:
     if request.acks not in (_NO_ACKS, 1, _ALL):
         return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} is none of 0, 1 and all (-1)"
+    transactional = [batch.records for batch in batches if is_transactional(batch.records)]
+    if not transactional:
+        return None
+    error = transaction_refusal(call, request.transactional_id)
+    if error is not ErrorCode.NONE:
+        return error, "a transactional batch needs a transactional.id that the client may use"
+    if len({producer_of(records) for records in transactional if len(records) >= RECORDS_AT}) > 1:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional batches of a request are of several producers"
     return None
 
 
@@ -133,6 +148,16 @@ def _expanded_bytes(batch: _Batch) -> int:
     return config.decompressed_limit
 
 
+async def _begin_and_append(
+    call: Call, request: ProduceRequest, batches: Sequence[_Batch], before: Sequence[_Outcome]
+) -> Later:
+    """Append where a transaction begins: not on the queue, whose threads are few, since it waits for the disk. The
+    connection waits, too, so that no later batch comes before."""
+    queued = _QueuedAppend(call, request, batches, before, begins_transaction=True)
+    await queued.appended
+    return queued.later
+
+
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
     """Opening uses a worker thread, since it may take long; then the batches go to the queue, behind earlier ones.
 
@@ -156,12 +181,19 @@ def _opened(node: BrokerNode, batch: _Batch) -> _Batch:
 
 class _QueuedAppend:
     """Appends on the connection's queue, which owns the batches, while the loop goes on. `before`: outcomes of batches
-    of the request that are done already."""
+    of the request that are done already. `begins_transaction`: on another thread, until `appended` is done."""
 
     def __init__(
-        self, call: Call, request: ProduceRequest, batches: Sequence[_Batch], before: Sequence[_Outcome] = ()
+        self,
+        call: Call,
+        request: ProduceRequest,
+        batches: Sequence[_Batch],
+        before: Sequence[_Outcome] = (),
+        *,
+        begins_transaction: bool = False,
     ) -> None:
         self._node = call.node
+        self._call = call
         self._request = request
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -170,11 +202,16 @@ class _QueuedAppend:
         self._before = before
         self._batches = batches
         self.later: Later = call.node.loop.create_future()
-        self._queue.submit(self._append, max(map(_expanded_bytes, self._batches), default=0))
+        self.appended: Later = call.node.loop.create_future()
+        if begins_transaction:
+            self._queue.begin()
+            call.node.run(self._append)
+        else:
+            self._queue.submit(self._append, max(map(_expanded_bytes, self._batches), default=0))
 
     def _append(self) -> None:
         try:
-            outcomes = [*self._before, *(_append(self._node, batch) for batch in self._batches)]
+            outcomes = [*self._before, *(_append(self._call, self._request, batch) for batch in self._batches)]
         except Exception as error:  # noqa: BLE001  passed to the connection, which logs it
             self._node.soon(self._failed, error)
         else:
@@ -198,6 +235,8 @@ class _QueuedAppend:
     def _give_back(self) -> None:
         batches, self._batches = self._batches, ()
         self._queue.done([memoryview(batch.records) for batch in batches])
+        if not self.appended.done():
+            self.appended.set_result(None)
 
     def _fail(self, error: Exception) -> None:
         if not self.later.done():
@@ -215,18 +254,30 @@ class _Outcome(NamedTuple):
     new_bytes: int = 0
 
 
-def _append(node: BrokerNode, batch: _Batch, *, nowait: bool = False, found: Found | None = None) -> _Outcome:
-    partition = batch.partition
+def _append(
+    call: Call, request: ProduceRequest, batch: _Batch, *, nowait: bool = False, found: Found | None = None
+) -> _Outcome:
+    """Append one batch. With `nowait` raises TransactionNotOpen, with nothing done, if it begins a transaction."""
+    node, partition = call.node, batch.partition
     if partition is None:
         return _refused(batch, batch.error, batch.message)
     try:
         if found is not None:
             raise found
-        appended = partition.append(batch.records, foreign=True, nowait=nowait)
+        if nowait or not is_transactional(batch.records):
+            appended = partition.append(batch.records, foreign=True, nowait=nowait)
+        else:
+            appended = node.broker.transactions.append(
+                request.transactional_id, partition, batch.records, add=call.version >= _VERSION_2_FROM
+            )
+    except TransactionNotOpen as error:
+        if nowait:
+            raise
+        return _refused(batch, code_of(error), str(error))
     except FoldlogError as error:
         logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
         node.storage_failed("a batch", batch.topic, batch.number, error)
-        outcome = _refused(batch, code_of(error), str(error))
+        outcome = _refused(batch, _code(call, batch, error), str(error))
         if isinstance(error, RefusedBatch):
             outcome.answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
@@ -243,6 +294,14 @@ def _append(node: BrokerNode, batch: _Batch, *, nowait: bool = False, found: Fou
         return _Outcome(batch, partition, appended.next_offset, answer)
     new_records = appended.next_offset - appended.base_offset
     return _Outcome(batch, partition, appended.next_offset, answer, new_records, len(batch.records))
+
+
+def _code(call: Call, batch: _Batch, error: FoldlogError) -> ErrorCode:
+    if not is_transactional(batch.records):
+        return code_of(error)
+    return append_error_code(
+        error, is_version_2=call.version >= _VERSION_2_FROM, knows_abortable=call.version >= _ABORTABLE_FROM
+    )
 
 
 def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:

@@ -192,9 +192,13 @@ class AppendQueue:
         """Run a job on a thread, after those before it. It has to have `done` called on the loop at its end.
         `expanded_bytes`: how much memory the batches that it opens may take."""
         self._appenders.start()
+        self.begin()
+        self._appenders.add(self, _Job(job, expanded_bytes))
+
+    def begin(self) -> None:
+        """Count a job. One that is not submitted runs elsewhere: what comes after it has to wait for its end."""
         self._jobs += 1
         self._recount()
-        self._appenders.add(self, _Job(job, expanded_bytes))
 
     def done(self, views: list[memoryview]) -> None:
         """A job has ended: its records' memory is free again."""
