@@ -75,7 +75,7 @@ class TransactionalSender(BatchSender):
         settings: ProducerSettings,
         producer: TransactionalProducer,
         opens: Opens,
-        appends: Appends,
+        appends: Appends | None,
     ) -> None:
         super().__init__(broker, settings, lambda topic, number: opens(topic, number, producer))
         self._producer = producer
@@ -112,6 +112,8 @@ class TransactionalSender(BatchSender):
         return data
 
     def _append_here(self, log: Partition, data: bytearray) -> Appended:
+        if self._appends is None:
+            raise TypeError(f"{log.label[0]}-{log.label[1]} is another process's to write")
         return self._appends(self._producer, log, data)
 
     def _settle(self, batch: ProducerBatch, error: BaseException | None) -> None:
@@ -129,8 +131,14 @@ class DirectorySession:
     """See `TransactionSession`. Begins one transaction after the other, by one thread at a time."""
 
     def __init__(
-        self, broker: DirectoryBroker, home: TransactionHome, transactional_id: str, opens: Opens, appends: Appends
+        self,
+        broker: DirectoryBroker,
+        home: TransactionHome,
+        transactional_id: str,
+        opens: Opens,
+        appends: Appends | None = None,
     ) -> None:
+        """`opens` gives the partitions to append to; `appends` writes to one of this process."""
         self._broker = broker
         self._home = home
         self._transactional_id = transactional_id

@@ -37,6 +37,7 @@ from foldlog.client.backends.cluster.topics import (
     cluster_topic,
     setting_text,
 )
+from foldlog.client.backends.cluster.transactions import ClusterSession
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
@@ -122,6 +123,9 @@ class ClusterBackend(Backend):
 
     def sender(self, settings: ProducerSettings) -> LibrarySender:
         return LibrarySender(self, self._handles, settings)
+
+    def transactions(self, transactional_id: str) -> ClusterSession:
+        return ClusterSession(self, self._handles, transactional_id)
 
     def append_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int

@@ -17,11 +17,12 @@ from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.backend import GroupOffsets
 from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
 from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.records import committed_in, offset_to_commit, record_of
-from foldlog.client.consumer.assignments import not_assigned
+from foldlog.client.consumer.assignments import commits_by_itself, not_assigned
 from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.groups import HAS_MEMBERS
@@ -461,6 +462,26 @@ class LibraryConsumption:
             lost, self._lost = self._lost, set()
         if lost:
             raise not_assigned(lost, self._group)
+
+    def group_offsets(self) -> GroupOffsets:
+        """See `Reading`."""
+        if self._auto_commits:
+            raise commits_by_itself(self._group)
+        with self._lock:
+            lost, self._lost = self._lost, set()
+            if lost:
+                raise not_assigned(lost, self._group)
+            offsets = {
+                one.partition: OffsetAndMetadata(one.position, one.leader_epoch)
+                for one in self._cursors.values()
+                if one.problem is None
+            }
+            return GroupOffsets(self._group, offsets, library=self._library().consumer_group_metadata())
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See `Reading`."""
+        with self._lock:
+            self._note_committed(offsets)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Acknowledged by the group's coordinator on return."""

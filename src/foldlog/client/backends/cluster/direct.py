@@ -262,6 +262,12 @@ class DirectConsumption:
     def count_last_as_handled(self) -> None:
         """Nothing is committed."""
 
+    def group_offsets(self) -> NoReturn:
+        raise without_group()
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Nothing is committed."""
+
     def commit_all(self, metadata: str) -> NoReturn:
         raise without_group()
 

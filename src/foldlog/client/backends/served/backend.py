@@ -9,6 +9,7 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.broker import DONE_BY_THE_WRITER, RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
+from foldlog.client.backends.transactions import DirectorySession
 from foldlog.clock import Clock
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
@@ -27,6 +28,10 @@ class ServedBackend(DirectoryBackend):
     @property
     def bootstrap(self) -> str | None:
         return self.remote.bootstrap
+
+    def transactions(self, transactional_id: str) -> DirectorySession:
+        remote = self.remote
+        return DirectorySession(remote, remote.transactions, transactional_id, remote.transactional_partition)
 
     @property
     def is_remote(self) -> bool:
