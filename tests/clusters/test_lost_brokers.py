@@ -19,6 +19,7 @@ import foldlog
 from client.log_places import IN_A_HURRY, WAIT_MS, polled
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
+from foldlog.client.wire.questions import Coordinator
 from foldlog.errors import TopicExists
 
 _numbers = itertools.count()
@@ -65,7 +66,7 @@ def leader_of(trio: ApacheKafka, topic: str, partition: int = 0) -> KafkaNode:
 
 def coordinator_of(trio: ApacheKafka, group: str) -> KafkaNode:
     with links_to(trio) as links:
-        address = str(links.retried(lambda: links.coordinator(group)))
+        address = str(links.retried(lambda: links.coordinator(Coordinator(group))))
     return next(node for node in trio.brokers if node.address == address)
 
 

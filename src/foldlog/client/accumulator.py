@@ -20,6 +20,8 @@ from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, InvalidArgument, UnknownTopic
 from foldlog.records.loops import BatchBuilder
 
+OpensPartition = Callable[[str, int], WritablePartition]
+
 _WAIT_MAX_MS = 3_600_000.0
 """Wake up at least hourly: a deadline years away would overflow what a lock can wait for."""
 
@@ -126,8 +128,10 @@ class TopicInfo:
 class RecordAccumulator:
     """The topics that a producer has sent to. Growth, new settings and deletion are noticed when a batch is opened."""
 
-    def __init__(self, broker: DirectoryBroker) -> None:
+    def __init__(self, broker: DirectoryBroker, opens: OpensPartition | None = None) -> None:
+        """`opens`: how partitions are opened to append to, if not by the broker."""
         self._broker = broker
+        self._opens = opens or broker.writable_partition
         self._infos: dict[str, TopicInfo] = {}
         self._gone: list[PartitionQueue] = []
         self.known = self._infos.get
@@ -156,7 +160,7 @@ class RecordAccumulator:
     def open_log(self, queue: PartitionQueue) -> WritablePartition:
         """The queue's partition, opened if it is not yet."""
         if queue.log is None:
-            queue.log = writable_partition(self._broker, queue.topic, queue.number)
+            queue.log = writable_partition(self._opens, queue.topic, queue.number)
         return queue.log
 
     def busy_queues(self) -> list[PartitionQueue]:
@@ -177,11 +181,11 @@ class RecordAccumulator:
             self._gone = [queue for queue in [*self._gone, *info.queues] if queue.open is not None or queue.sealed]
 
 
-def writable_partition(broker: DirectoryBroker, topic: str, number: int) -> WritablePartition:
+def writable_partition(opens: OpensPartition, topic: str, number: int) -> WritablePartition:
     """A partition that users may append to. Raises ReadOnly if the log was opened for reading."""
     if type(topic) is str and topic in KAFKA_OWN_TOPICS:
         refuse_user_write(topic)
-    return broker.writable_partition(topic, number)
+    return opens(topic, number)
 
 
 class LingerTimer:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from foldlog.broker.topics.names import refuse_user_write
 from foldlog.client.accumulator import writable_partition
 from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
-from foldlog.client.consumer.arrivals import AnyPartition
+from foldlog.client.isolation import ReadablePartition
 from foldlog.client.outgoing import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
 from foldlog.client.reader import refuse_end, resolve_stop
@@ -48,13 +48,13 @@ _IGNORED = ("topic", "offset", "timestamp_type")
 class Range(NamedTuple):
     """Offsets of one partition to read: start inclusive, stop exclusive."""
 
-    log: AnyPartition
+    log: ReadablePartition
     start: int
     stop: int
 
 
 def plan_ranges(
-    logs: Mapping[int, AnyPartition], starts: Mapping[int, object], stops: Mapping[int, object]
+    logs: Mapping[int, ReadablePartition], starts: Mapping[int, object], stops: Mapping[int, object]
 ) -> list[Range]:
     """The ranges to read of each partition, split into pieces for several threads, in order."""
     ranges: list[Range] = []
@@ -108,7 +108,7 @@ def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch
     return read_batches(read, log.label, offset, stop, columns, decompressed_limit=log.decompressed_limit)
 
 
-def _read(log: AnyPartition, offset: int, memory: bytearray) -> tuple[Any, int]:
+def _read(log: ReadablePartition, offset: int, memory: bytearray) -> tuple[Any, int]:
     found = log.read(offset, ARROW_READ_BYTES, memory)
     return (found.data, found.next_offset) if found.next_offset > offset else refuse_end(log, offset)
 
@@ -238,7 +238,7 @@ class TableAppender:
         self._acks.wait_below(2 * ARROW_SYNC_BYTES)
 
     def _partition(self, number: int) -> WritablePartition:
-        return writable_partition(self._broker, self._topic.name, number)
+        return writable_partition(self._broker.writable_partition, self._topic.name, number)
 
     def _next_keyless(self) -> int:
         """The partition for rows without key or partition: one per chunk, beginning with the emptiest."""

@@ -16,13 +16,14 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
-from foldlog.broker.storage import READ_UNCOMMITTED
+from foldlog.broker.storage import READ_COMMITTED, READ_UNCOMMITTED
 from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
 from foldlog.client.groups import resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
+from foldlog.client.isolation import checked_isolation
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
     Place,
@@ -39,6 +40,7 @@ from foldlog.client.producer import (
     ProducerSettings,
 )
 from foldlog.client.reader import ReadRequest
+from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
@@ -79,6 +81,7 @@ def open_log(
     from foldlog.client.backends.local import LocalBackend
 
     plain = as_text(path)
+    committed = isolation_level == READ_COMMITTED
     try:
         broker = Broker.open(
             plain,
@@ -95,8 +98,8 @@ def open_log(
         # Read beside the writer, and ask it for everything else.
         from foldlog.client.backends.served.backend import open_served
 
-        return Log(open_served(plain, files, clock, error.address))
-    return Log(LocalBackend(broker, files))
+        return Log(open_served(plain, files, clock, error.address, committed=committed))
+    return Log(LocalBackend(broker, files, committed=committed))
 
 
 def open_shared(path: str | PathLike[str]) -> Log:
@@ -151,6 +154,7 @@ class Log:
         self._backend = backend
         self._now_ms = backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
+        self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
@@ -266,6 +270,41 @@ class Log:
         self._senders.add(sender)
         return Producer(sender, self._now_ms, key_serializer, value_serializer)
 
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        linger_ms: float = DEFAULT_LINGER_MS,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        batch_records: int = DEFAULT_BATCH_RECORDS,
+        buffer_bytes: int = PRODUCER_BUFFER_BYTES,
+        compression: str = "none",
+        partitioner: Partitioner | str | None = None,
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+    ) -> Transaction:
+        """Begin a transaction, to use in a `with` block: leaving it commits, an exception aborts.
+
+        `transactional_id` names who writes, over restarts: "orders-etl", or one for each of several workers. The first
+        use in a log makes it the id's one holder: a holder before it, in any process, gets ProducerFenced from then on,
+        and what that one left open is aborted. A log has one transaction of an id open at a time. After `timeout_ms`
+        the log aborts by itself a transaction that is still open. The other settings are those of `producer`.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.transaction("orders-etl") as tx:
+        ...         _ = tx.send("orders", "paid", key="tx_001")
+        ...         _ = tx.send("orders", "shipped", key="tx_001")
+        ...     [record.value for record in log.read("orders", isolation="read_committed")]
+        [b'paid', b'shipped']
+        """
+        self._backend.check_usable()
+        checked_count("timeout_ms", timeout_ms)
+        settings = ProducerSettings(linger_ms, batch_bytes, batch_records, buffer_bytes, compression, partitioner)
+        return self._transactions.begin(transactional_id, timeout_ms, settings, (key_serializer, value_serializer))
+
     def append_arrow(
         self,
         topic: str,
@@ -307,6 +346,7 @@ class Log:
         value_deserializer: Deserializer | str | None = None,
         max_poll_interval_ms: int = 300_000,
         group_instance_id: str | None = None,
+        isolation: str | None = None,
     ) -> Consumer:
         """A consumer of these topics: alone, or as a member of `group`.
 
@@ -316,7 +356,8 @@ class Log:
         on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
         A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll.
         With a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
-        callables or "json", "str", "bytes"; without them keys and values are bytes.
+        callables or "json", "str", "bytes"; without them keys and values are bytes. `isolation` is "read_uncommitted"
+        (the default) or "read_committed": no records of aborted transactions, and none behind an open one.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -338,6 +379,7 @@ class Log:
             value_deserializer,
             max_poll_interval_ms,
             group_instance_id,
+            isolation,
         )
         named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
@@ -356,13 +398,15 @@ class Log:
         timeout_ms: float | None = None,
         key_deserializer: Deserializer | str | None = None,
         value_deserializer: Deserializer | str | None = None,
+        isolation: str | None = None,
     ) -> Generator[Record, None, None]:
         """The records of one partition from `start` to `stop` (exclusive): no group, no state, a slice of the log.
 
         "start" and "end" are those at this call, so a tail from "end" misses nothing that is written after it returns.
         Without `follow` it ends where the log ended at this call. With `follow` it waits for more, and ends when
         nothing has come for `timeout_ms` (None: never) or the log is closed. `partition` may be left out if there is
-        only one. OffsetOutOfRange says what happened to an offset that the log does not hold.
+        only one. OffsetOutOfRange says what happened to an offset that the log does not hold. `isolation` is as for
+        `consumer`: with "read_committed", the end is where the oldest open transaction begins.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -375,7 +419,7 @@ class Log:
             checked_count("max_records", max_records)
         timeout_ms = checked_timeout_ms(timeout_ms)
         deserializers = (deserializer(key_deserializer), deserializer(value_deserializer))
-        request = ReadRequest(start, stop, max_records, deserializers)
+        request = ReadRequest(start, stop, max_records, deserializers, checked_isolation(isolation))
         return self._backend.read(topic, partition, request, follow=follow, timeout_ms=timeout_ms)
 
     def read_arrow(
@@ -386,11 +430,13 @@ class Log:
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         partitions: Iterable[int] | None = None,
+        isolation: str | None = None,
     ) -> pa.Table:
         """A range of the topic as an Arrow table, ordered by partition, then offset.
 
         `start` and `stop` (exclusive) are one place for all partitions or a mapping; other partitions are read from
         their start, or to their end. `partitions` limits which are read. Columns that are not requested cost nothing.
+        `isolation` is as for `read`.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -404,7 +450,7 @@ class Log:
         wanted = checked_columns(columns)
         if partitions is not None and not isinstance(partitions, Iterable):
             raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
-        return self._backend.read_table(topic, partitions, start, stop, wanted)
+        return self._backend.read_table(topic, partitions, start, stop, wanted, checked_isolation(isolation))
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -496,10 +542,11 @@ class Log:
         """
         return self._backend.topic_config(name)
 
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+    def offsets(self, topic: str, *, isolation: str | None = None) -> dict[int, tuple[int, int]]:
         """Per partition the log start offset and the end: what can be read is [start, end).
 
-        Everything acknowledged before the call is below the end, with any `acks`.
+        Everything acknowledged before the call is below the end, with any `acks`. With `isolation="read_committed"` the
+        end is the last stable offset: where the oldest open transaction begins.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -508,7 +555,7 @@ class Log:
         ...     log.offsets("orders")
         {0: (0, 0), 1: (0, 1)}
         """
-        return self._backend.offsets(topic)
+        return self._backend.offsets(topic, checked_isolation(isolation))
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none.
@@ -721,7 +768,8 @@ class Log:
     # --- closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop listening, close producers (which flush) and consumers (which leave their groups), then the log.
+        """Stop listening, abort open transactions, close producers (which flush) and consumers (which leave their
+        groups), then the log.
 
         Closing twice is fine.
 
@@ -733,7 +781,7 @@ class Log:
         """
         self._backend.stop_listening()
         faults: list[FoldlogError] = []
-        users: list[Sender | Consumer] = [*self._senders, *self._consumers]
+        users: list[TransactionSessions | Sender | Consumer] = [self._transactions, *self._senders, *self._consumers]
         for open_one in users:
             try:
                 open_one.close()

@@ -17,7 +17,14 @@ from threading import Condition, Lock
 from types import TracebackType
 from typing import Any
 
-from foldlog.client.accumulator import LingerTimer, PartitionQueue, ProducerBatch, RecordAccumulator, TopicInfo
+from foldlog.client.accumulator import (
+    LingerTimer,
+    OpensPartition,
+    PartitionQueue,
+    ProducerBatch,
+    RecordAccumulator,
+    TopicInfo,
+)
 from foldlog.client.backends.backend import DirectoryBroker, Sender
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import BatchAck, SendFuture
@@ -211,7 +218,8 @@ class BatchSender:
     Lives as long as one of its batches waits, even without references to its producer: the timer has them.
     """
 
-    def __init__(self, broker: DirectoryBroker, settings: ProducerSettings) -> None:
+    def __init__(self, broker: DirectoryBroker, settings: ProducerSettings, opens: OpensPartition | None = None) -> None:
+        """`opens`: how partitions are opened to append to, if not by the broker."""
         self._broker = broker
         self._batch_bytes = settings.batch_bytes
         self._batch_records = settings.batch_records
@@ -221,7 +229,7 @@ class BatchSender:
         self._partitioner, self._round_robin = keyless_rule(settings.partitioner)
         self._refusal: type[FoldlogError] | None = None
         self._lock = Lock()
-        self._accumulator = RecordAccumulator(broker)
+        self._accumulator = RecordAccumulator(broker, opens)
         # The acknowledging thread never takes self._lock: against a busy sender it would wait for whole GIL turns.
         self._settled = Condition()
         self._pending: dict[BatchAck, None] = {}
@@ -426,10 +434,10 @@ class BatchSender:
         """Write one batch; returns the function that settles its futures."""
         try:
             log = self._accumulator.open_log(queue)
-            data = batch.builder.build(self._compression)
+            data = self._build(queue, batch)
             acknowledge: Callable[[], None]
             if isinstance(log, Partition):
-                appended = log.append(data, trusted=True)
+                appended = self._append_here(log, data)
                 batch.ack.written(appended.base_offset, appended.append_time_ms)
                 acknowledge = partial(log.on_acknowledged, appended.next_offset, partial(self._settle, batch))
             else:
@@ -440,6 +448,12 @@ class BatchSender:
         except Exception as error:  # noqa: BLE001 a future must resolve, whatever it is
             return partial(self._settle, batch, self._why(queue, error))
         return acknowledge
+
+    def _build(self, queue: PartitionQueue, batch: ProducerBatch) -> bytearray:
+        return batch.builder.build(self._compression)
+
+    def _append_here(self, log: Partition, data: bytearray) -> Appended:
+        return log.append(data, trusted=True)
 
     def _answered(self, batch: ProducerBatch, appended: Appended | None, error: FoldlogError | None) -> None:
         """Another process has made the batch durable, or failed. Runs on the thread that received the answer."""

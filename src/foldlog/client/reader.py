@@ -6,7 +6,8 @@ from collections.abc import Generator
 from typing import NamedTuple, NoReturn
 
 from foldlog.client.backends.backend import DirectoryBroker
-from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
+from foldlog.client.consumer.arrivals import Arrivals
+from foldlog.client.isolation import ReadablePartition, plain
 from foldlog.client.positions import Bounded, resolve_place
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.clock import Clock
@@ -30,6 +31,7 @@ class ReadRequest(NamedTuple):
     stop: object
     max_records: int | None
     deserializers: Deserializers
+    committed: bool | None = None
 
 
 class Slice:
@@ -41,7 +43,7 @@ class Slice:
 
     def __init__(
         self,
-        log: AnyPartition,
+        log: ReadablePartition,
         start: object,
         stop: object,
         max_records: int | None,
@@ -81,7 +83,7 @@ class Slice:
         Raises UnknownTopic once the topic is deleted.
         """
         offset, left = self.start, self.max_records
-        arrivals.watch(self.log)
+        arrivals.watch(plain(self.log))
         try:
             while not arrivals.is_closed and (left is None or left > 0) and (self.stop is None or offset < self.stop):
                 try:
@@ -116,9 +118,10 @@ class Slice:
 
     def _refuse_deleted(self, offset: int) -> None:
         """Raise if the topic was deleted: nothing more will ever come from its partition."""
-        if isinstance(self.log, Partition):
-            self.log.read(offset, 1)  # raises LogClosed, before waiters are notified
-        elif self._broker is not None and self._broker.partition(*self.log.label) is not self.log:
+        log = plain(self.log)
+        if isinstance(log, Partition):
+            log.read(offset, 1)  # raises LogClosed, before waiters are notified
+        elif self._broker is not None and self._broker.partition(*log.label) is not log:
             raise UnknownTopic(self.log.label[0])
 
     def _fault_of_tail(self, error: FoldlogError, arrivals: Arrivals) -> FoldlogError | None:
@@ -141,7 +144,7 @@ class Slice:
         except FoldlogError as better:
             return better
         # A closed partition in an open log is just being deleted.
-        is_deleted = now is not self.log or isinstance(error, LogClosed)
+        is_deleted = now is not plain(self.log) or isinstance(error, LogClosed)
         return UnknownTopic(self.log.label[0]) if is_deleted else error
 
     def _next(self, offset: int, stop: int, left: int | None) -> tuple[list[Record], int]:
@@ -182,7 +185,7 @@ class Slice:
         return records, min(next_offset, stop) if next_offset > offset else stop
 
 
-def refuse_end(log: AnyPartition, offset: int) -> NoReturn:
+def refuse_end(log: ReadablePartition, offset: int) -> NoReturn:
     """Raise because the log ends at `offset`, where it went on before: it was cut short meanwhile."""
     raise out_of_range(log.label, offset, log.log_start_offset, offset)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TYPE_CHECKING
 
 from foldlog.client.positions import Bounded
 from foldlog.log.durability import OnAcknowledged
@@ -88,6 +88,10 @@ class Backend(ABC):
         """What a new producer sends with."""
 
     @abstractmethod
+    def transactions(self, transactional_id: str) -> TransactionSession:
+        """What transactions with that id go through. Asks nothing yet."""
+
+    @abstractmethod
     def append_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
     ) -> dict[int, tuple[int, int]]:
@@ -111,8 +115,9 @@ class Backend(ABC):
         start: Mapping[int, Place] | Place | None,
         stop: Mapping[int, Place] | Place | None,
         columns: Sequence[str],
+        committed: bool | None,
     ) -> pa.Table:
-        """A range of these partitions, or of all."""
+        """A range of these partitions, or of all. `committed` as `isolation.checked_isolation` gives it."""
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +157,7 @@ class Backend(ABC):
         """Where each of these, which there are, begins and ends."""
 
     @abstractmethod
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]: ...
+    def offsets(self, topic: str, committed: bool | None) -> dict[int, tuple[int, int]]: ...
 
     @abstractmethod
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]: ...
@@ -247,6 +252,59 @@ class Sender(Protocol):
         ...
 
 
+class TransactionalProducer(NamedTuple):
+    """Who writes a transaction: batches carry id and epoch."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class GroupOffsets(NamedTuple):
+    """Offsets to commit for a group, and the member that does: none, for one that reads without the group's assignment.
+    `library`: librdkafka's description of the member, for a cluster."""
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+    library: object = None
+
+
+class OpenTransaction(Protocol):
+    """A transaction that was begun. `sender` takes records from any thread; one thread ends it."""
+
+    is_over: bool
+
+    @property
+    def sender(self) -> Sender: ...
+
+    def commit_offsets(self, wanted: GroupOffsets) -> None:
+        """They count when the transaction is committed."""
+        ...
+
+    def commit(self) -> None:
+        """Everything that was sent, then the transaction. If a record failed it is aborted, and that error raised;
+        ProducerFenced if the transactional id has another holder."""
+        ...
+
+    def abort(self) -> None:
+        """Also if it was aborted already, by another holder of the id."""
+        ...
+
+
+class TransactionSession(Protocol):
+    """One transactional id, as a log holds it. One transaction at a time."""
+
+    def begin(self, timeout_ms: int, settings: ProducerSettings) -> OpenTransaction:
+        """The first call makes this log the id's holder: an earlier one is fenced, and what it left open aborted. After
+        an error it goes on being it; ProducerFenced if another one came since."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class DistantPartition(Protocol):
     """A partition that another process writes. What it answers is durable already."""
 
@@ -337,6 +395,10 @@ class DirectoryBroker(Protocol):
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[tuple[str, int], OffsetAndMetadata]: ...
 
+    def unstable_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> set[tuple[str, int]]: ...
+
     def group_names(self) -> list[str]: ...
 
     def describe_group(self, group: str) -> group_messages.GroupSummary: ...
@@ -422,6 +484,15 @@ class Reading(Protocol):
     def count_as_handled(self) -> None: ...
 
     def count_last_as_handled(self) -> None: ...
+
+    def group_offsets(self) -> GroupOffsets:
+        """Where it stands, to commit in a transaction. NotAssigned if it has handed out records of a partition that it
+        has lost; InvalidArgument without a group, or if it commits by itself."""
+        ...
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """A transaction has committed these."""
+        ...
 
     def commit_all(self, metadata: str) -> None: ...
 

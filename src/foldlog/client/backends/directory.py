@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.storage import READ_COMMITTED
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
 from foldlog.client.accumulator import RecordAccumulator, writable_partition
 from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships, backend_of
@@ -22,6 +24,7 @@ from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, config_entries, described_group
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import RecordMetadata
+from foldlog.client.isolation import ReadablePartition, readable
 from foldlog.client.outgoing import Outgoing, check_size, partition_named_or_by_key
 from foldlog.client.positions import Place, TopicPartition, check_one_replica, resolve_place
 from foldlog.client.producer import BatchSender, ProducerSettings
@@ -61,13 +64,17 @@ def is_directory(log: Log) -> bool:
 class DirectoryBackend(Backend):
     """What both kinds have in common. Any thread."""
 
-    def __init__(self, reader: Broker, broker: DirectoryBroker, memberships: GroupMemberships) -> None:
+    def __init__(
+        self, reader: Broker, broker: DirectoryBroker, memberships: GroupMemberships, *, committed: bool = False
+    ) -> None:
+        """`committed`: readers see only committed records, unless they say otherwise."""
         self.reader = reader
         """What reads the files."""
         self.broker = broker
         """What everything else is asked of."""
         self.clock = broker.clock
         self._memberships = memberships
+        self._committed = committed
         self._accumulator = RecordAccumulator(broker)
         self._routing = Lock()
         self._is_forked = False
@@ -89,7 +96,7 @@ class DirectoryBackend(Backend):
 
     def append(self, topic: str, record: Outgoing) -> RecordMetadata:
         number = self._partition_for(topic, record)
-        log = writable_partition(self.broker, topic, number)
+        log = writable_partition(self.broker.writable_partition, topic, number)
         appended = log.append(pack([record[:4]]), trusted=True)
         log.wait_acknowledged(appended.next_offset)
         timestamp_ms = appended.append_time_ms if appended.append_time_ms >= 0 else record.timestamp_ms
@@ -121,17 +128,23 @@ class DirectoryBackend(Backend):
         return TableAppender(self.broker, topic, compression, batch_bytes).append(table)
 
     def reading(self, settings: ConsumerSettings) -> Consumption:
+        if settings.isolation is None and self._committed:
+            settings = replace(settings, isolation=READ_COMMITTED)
         return Consumption(self.broker, self._memberships, settings)
 
     def read(
         self, topic: str, partition: int | None, request: ReadRequest, *, follow: bool, timeout_ms: float | None
     ) -> Generator[Record, None, None]:
-        wanted = Slice(self._one_partition(topic, partition), *request, self.broker)
+        log = self._readable(self._one_partition(topic, partition), request.committed)
+        wanted = Slice(log, *request[:-1], self.broker)
         if not follow:
             return wanted.records()
         arrivals = Arrivals()
         self._tails.add(arrivals)
         return wanted.follow(self.clock, arrivals, timeout_ms)
+
+    def _readable(self, partition: AnyPartition, committed: bool | None) -> ReadablePartition:
+        return readable(partition, self._committed if committed is None else committed)
 
     def _one_partition(self, topic: str, partition: int | None) -> AnyPartition:
         if partition is None:
@@ -148,11 +161,13 @@ class DirectoryBackend(Backend):
         start: Mapping[int, Place] | Place | None,
         stop: Mapping[int, Place] | Place | None,
         columns: Sequence[str],
+        committed: bool | None,
     ) -> pa.Table:
         from foldlog.client.bulk import per_partition, plan_ranges, read_table
 
         chosen = self.broker.topic(topic).held_partitions if partitions is None else partitions
-        logs = {log.label[1]: log for log in (self.broker.partition(topic, number) for number in chosen)}
+        opened = (self._readable(self.broker.partition(topic, number), committed) for number in chosen)
+        logs = {log.label[1]: log for log in opened}
         ranges = plan_ranges(logs, per_partition(start, logs, "start"), per_partition(stop, logs, "stop"))
         return read_table(ranges, columns)
 
@@ -192,10 +207,10 @@ class DirectoryBackend(Backend):
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], AnyPartition]:
         return {one: self.broker.partition(*one) for one in partitions}
 
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+    def offsets(self, topic: str, committed: bool | None) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
         for number in self.broker.topic(topic).held_partitions:
-            log = self.broker.partition(topic, number)
+            log = self._readable(self.broker.partition(topic, number), committed)
             end = log.acknowledged_end()
             found[number] = (min(log.log_start_offset, end), end)
         return found
@@ -213,7 +228,7 @@ class DirectoryBackend(Backend):
             number: resolve_place(self.broker.partition(topic, number), at, "before") for number, at in before.items()
         }
         return {
-            number: writable_partition(self.broker, topic, number).delete_records(at) for number, at in wanted.items()
+            number: writable_partition(self.broker.writable_partition, topic, number).delete_records(at) for number, at in wanted.items()
         }
 
     # --- upkeep ---------------------------------------------------------------------------------------------------

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foldlog.broker.broker import Broker
-from foldlog.client.backends.backend import LogListener
+from foldlog.client.backends.backend import LogListener, TransactionalProducer
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.catch_up import hurried
+from foldlog.client.backends.transactions import DirectorySession
 from foldlog.client.consumer.membership import Memberships
 from foldlog.client.descriptions import Topic
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
+from foldlog.log.partition import Appended, Partition
 
 
 class LocalBackend(DirectoryBackend):
     """The Broker of this process. Any thread."""
 
-    def __init__(self, broker: Broker, files: Files | None = None) -> None:
-        """`files` are those that `broker` was opened with."""
+    def __init__(self, broker: Broker, files: Files | None = None, *, committed: bool = False) -> None:
+        """`files` are those that `broker` was opened with; `committed`: see DirectoryBackend."""
         if broker.read_only:
             hurried(broker, files or PosixFiles())
-        super().__init__(broker, broker, Memberships(broker))
+        super().__init__(broker, broker, Memberships(broker), committed=committed)
         self._listener: LogListener | None = None
 
     @property
@@ -38,6 +40,17 @@ class LocalBackend(DirectoryBackend):
     ) -> Topic:
         refuse_made_otherwise(name, partitions, config)
         return super().create_topic(name, partitions, config, replication_factor)
+
+    def transactions(self, transactional_id: str) -> DirectorySession:
+        broker = self.reader
+
+        def opens(topic: str, number: int, _: TransactionalProducer) -> Partition:
+            return broker.writable_partition(topic, number)
+
+        def appends(producer: TransactionalProducer, log: Partition, data: bytearray) -> Appended:
+            return broker.transactions.append(producer.transactional_id, log, data, add=True)
+
+        return DirectorySession(broker, broker.transactions, transactional_id, opens, appends)
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

@@ -23,6 +23,7 @@ from foldlog.client.consumer.protocol import (
     encode_sticky_user_data,
     encode_subscription,
 )
+from foldlog.client.isolation import readable
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import (
     CorruptLog,
@@ -65,9 +66,11 @@ class Member:
     """Whether handed-out records are not handled yet. Called on the thread that drives the membership."""
     begins_at_end: bool = False
     """Whether it begins at the end where nothing is committed, by its auto_offset_reset."""
+    committed: bool | None = None
+    """Whether it reads only committed records, whose end is the last stable offset."""
     held: Held = NOTHING_HELD
     starts: dict[TopicPartition, int] = field(default_factory=dict)
-    """The high watermark of each partition when it was assigned to this member: the position of "latest"."""
+    """The end of each partition when it was assigned to this member: the position of "latest"."""
     refusal: FoldlogError | None = None
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
@@ -146,7 +149,7 @@ def take_share(backend: DirectoryBroker, member: Member, generation: int, assign
 
 def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartition) -> None:
     try:
-        log = backend.partition(*partition)
+        log = readable(backend.partition(*partition), member.committed)
     except (CorruptLog, UnknownTopic):
         return  # the consumer reports it when it begins to read
     appeared_later = partition.partition >= member.counts.get(partition.topic, partition.partition + 1)
@@ -202,6 +205,13 @@ def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigne
 
 def without_group() -> InvalidArgument:
     return InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
+
+
+def commits_by_itself(group: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"this consumer of group {group!r} commits by itself, and so also what a transaction has not committed; make it"
+        " with auto_commit=False"
+    )
 
 
 def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:

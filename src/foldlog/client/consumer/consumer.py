@@ -417,6 +417,16 @@ class Consumer:
         return self._reading.chosen(checked_partitions(partitions))
 
 
+def reading_of(consumer: Consumer, backend: Backend) -> Reading:
+    """What a consumer reads with, for a transaction in the log of `backend`. InvalidArgument if it is another log's."""
+    consumer._check_usable()
+    if consumer._backend is not backend:
+        raise InvalidArgument(
+            "the consumer is one of another log, and a transaction commits offsets in its own; make both with one log"
+        )
+    return consumer._reading
+
+
 def checked_topics(topics: Iterable[str] | str) -> list[str]:
     """What a consumer is to read: names, each of which is text; whether there are such topics is looked up later."""
     if isinstance(topics, str):

@@ -11,12 +11,13 @@ from threading import RLock
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
+from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships, GroupOffsets
 from foldlog.client.consumer.arrivals import Arrivals
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Held,
     Member,
+    commits_by_itself,
     not_assigned,
     topic_or_none,
     weak_call,
@@ -24,6 +25,7 @@ from foldlog.client.consumer.assignments import (
 )
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.client.consumer.settings import ConsumerSettings
+from foldlog.client.isolation import ReadablePartition, plain, readable
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import deserializer
 from foldlog.errors import (
@@ -85,7 +87,9 @@ class Consumption:
         self._adopted: Held = NOTHING_HELD
         self._problems: deque[FoldlogError] = deque()
         self._topic_ids: dict[str, str] = {}
-        self._awaited: set[TopicPartition] = set()  # assigned, but their topic was deleted; it may be created again
+        # Assigned, but there is nowhere to begin yet: their topic was deleted, and may be created again; or a transaction
+        # that is not ended has committed an offset there.
+        self._awaited: set[TopicPartition] = set()
         self._damaged: set[TopicPartition] = set()  # assigned, but refused; already reported
         self._next_look_ms = 0.0
         self._next_serve_ms = 0.0
@@ -120,6 +124,7 @@ class Consumption:
             weak_call(self.commit_handled),
             weak_call(self.is_busy),
             begins_at_end=self._settings.auto_offset_reset == "latest",
+            committed=self._settings.committed,
         )
         self._memberships.join(member)
         self._member = member
@@ -297,11 +302,11 @@ class Consumption:
     def _reopened(self, cursor: Cursor) -> list[Record]:
         """Returns nothing yet. If the deletion fails, its partitions are opened again: read on there."""
         with suppress(UnknownTopic, UnknownPartition):
-            log = self._broker.partition(*cursor.partition)
-            if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:
-                self.arrivals.unwatch(cursor.log)
+            log = self._log(cursor.partition)
+            if plain(log) is not plain(cursor.log) and self._topic_id(cursor.partition.topic) == cursor.topic_id:
+                self.arrivals.unwatch(plain(cursor.log))
                 cursor.log = log
-                self.arrivals.watch(log)
+                self.arrivals.watch(plain(log))
         return []
 
     # --- the group, and topics that grow --------------------------------------------------------------------------
@@ -358,7 +363,7 @@ class Consumption:
             counts = {name: topic.partition_count for name, topic in known.items() if topic is not None}
             back = sorted(one for one in self._awaited if one.partition < counts.get(one.topic, 0))
             self._awaited.difference_update(back)
-            self._add_cursors(back, {})
+            self._add_cursors(back, {} if self._member is None else self._member.starts)
         return dropped
 
     def _topics_now(self) -> list[CatalogTopic | None]:
@@ -391,8 +396,12 @@ class Consumption:
             topic_id = self._topic_id(name)
             if topic_id is not None:
                 self._topic_ids.setdefault(name, topic_id)
+        unstable = self._unstable(partitions)
         committed = self._committed(partitions)
         for partition in partitions:
+            if partition in unstable:
+                self._awaited.add(partition)
+                continue
             try:
                 begin = self._reset_offset(partition, latest.get(partition))
                 self._add_cursor(partition, committed.get(partition), begin)
@@ -403,7 +412,7 @@ class Consumption:
                 self._awaited.add(partition)
 
     def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
-        log = self._broker.partition(*partition)
+        log = self._log(partition)
         position = committed.offset if committed is not None else reset_offset
         reset = self._settings.auto_offset_reset
         topic_id = self._topic_ids.get(partition.topic, "")
@@ -421,7 +430,7 @@ class Consumption:
             )
         self._cursors[partition] = cursor
         self._turns = list(self._cursors.values())
-        self.arrivals.watch(log)
+        self.arrivals.watch(plain(log))
         return cursor
 
     def _drop_cursor(self, cursor: Cursor) -> None:
@@ -429,11 +438,14 @@ class Consumption:
             self._served = None
         del self._cursors[cursor.partition]
         self._turns = list(self._cursors.values())
-        self.arrivals.unwatch(cursor.log)
+        self.arrivals.unwatch(plain(cursor.log))
+
+    def _log(self, partition: TopicPartition) -> ReadablePartition:
+        return readable(self._broker.partition(*partition), self._settings.committed)
 
     def _reset_offset(self, partition: TopicPartition, latest: int | None = None) -> int:
         """Where auto_offset_reset begins; `latest` is where the end was when the partition was assigned."""
-        log = self._broker.partition(*partition)
+        log = self._log(partition)
         if self._settings.auto_offset_reset != "latest":
             return log.log_start_offset
         return log.acknowledged_end() if latest is None else max(latest, log.log_start_offset)
@@ -509,6 +521,35 @@ class Consumption:
         if lost:
             raise not_assigned(lost, self._group or "")
 
+    def group_offsets(self) -> GroupOffsets:
+        """See `Reading`."""
+        self._check_group()
+        group = self._group or ""
+        if self._auto_commits:
+            raise commits_by_itself(group)
+        self._adopt_if_changed()
+        lost, self._lost = self._lost, set()
+        if lost:
+            raise not_assigned(lost, group)
+        offsets = {
+            cursor.partition: OffsetAndMetadata(cursor.position, cursor.log.leader_epoch)
+            for cursor in self._turns
+            if cursor.problem is None
+        }
+        if self._member is None:
+            return GroupOffsets(group, offsets)
+        held = self._adopted
+        return GroupOffsets(group, offsets, held.member_id, held.generation, self._member.instance_id)
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See `Reading`."""
+        for partition, at in offsets.items():
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.committed = at.offset
+                # Else the next auto-commit would take the group back.
+                cursor.handled = max(cursor.handled, at.offset)
+
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Durable on return."""
         self._check_group()
@@ -537,16 +578,18 @@ class Consumption:
                 raise GroupNotEmpty(
                     f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
                 ) from error
-        for partition, at in offsets.items():
-            cursor = self._cursors.get(partition)
-            if cursor is not None:
-                cursor.committed = at.offset
-                # Else the next auto-commit would take the group back.
-                cursor.handled = max(cursor.handled, at.offset)
+        self.count_as_committed(offsets)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         self._check_group(reading=True)
         return self._committed([partition]).get(partition)
+
+    def _unstable(self, partitions: list[TopicPartition]) -> set[tuple[str, int]]:
+        """Where the group begins only after a transaction is ended. As in Kafka, only readers of committed records look:
+        they may come after a member whose last transaction is not decided."""
+        if self._group is None or not partitions or not self._settings.committed:
+            return set()
+        return self._broker.unstable_offsets(self._group, partitions)
 
     def _committed(self, partitions: list[TopicPartition]) -> Mapping[tuple[str, int], OffsetAndMetadata]:
         return self._broker.committed(self._group, partitions) if self._group is not None and partitions else {}

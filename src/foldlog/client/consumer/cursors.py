@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from foldlog.client.consumer.arrivals import AnyPartition
+from foldlog.client.isolation import ReadablePartition, held_end
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.errors import FoldlogError, InvalidArgument, OffsetOutOfRange
@@ -47,7 +47,7 @@ class Cursor:
         self,
         partition: TopicPartition,
         topic_id: str,
-        log: AnyPartition,
+        log: ReadablePartition,
         position: int,
         reset: str,
         deserializers: tuple[Deserializer | None, Deserializer | None],
@@ -120,14 +120,17 @@ class Cursor:
         topic, number = self.partition
         while (end := self.log.high_watermark) != self._fetch_offset:
             try:
-                if self._fetch_offset > end and self._fetch_offset > (end := self.log.acknowledged_end()):
+                if self._fetch_offset > end and self._fetch_offset > (end := held_end(self.log)):
                     raise out_of_range(self.partition, self._fetch_offset, self.log.log_start_offset, end)
                 data, next_offset, _ = self.log.read(self._fetch_offset, fetch_bytes)
             except OffsetOutOfRange as error:
                 self._leave_range(error)
                 continue
             if not data:
-                return False
+                if next_offset == self._fetch_offset:
+                    return False
+                self._fetch_offset = self.position = next_offset  # behind aborted transactions
+                continue
             records, decoded_to = decode(
                 data,
                 topic,

@@ -8,6 +8,7 @@ from typing import Any
 from foldlog.broker.groups.messages import TIMEOUT_MAX_MS, check_group_name
 from foldlog.client.consumer.assignors import ASSIGNORS, ROUND_ROBIN
 from foldlog.client.consumer.cursors import checked_reset
+from foldlog.client.isolation import checked_isolation
 from foldlog.client.positions import checked_count
 from foldlog.client.serializers import Deserializer
 from foldlog.errors import InvalidArgument, brief_repr
@@ -27,6 +28,7 @@ class ConsumerSettings:
     value_deserializer: Deserializer | str | None = None
     max_poll_interval_ms: int = 300_000
     group_instance_id: str | None = None
+    isolation: str | None = None
 
     def __post_init__(self) -> None:
         if self.group is not None:
@@ -42,12 +44,18 @@ class ConsumerSettings:
         if type(self.auto_commit) is not bool:
             raise InvalidArgument(f"auto_commit={brief_repr(self.auto_commit)} is neither True nor False")
         checked_reset(self.auto_offset_reset)
+        checked_isolation(self.isolation)
         checked_count("auto_commit_interval_ms", self.auto_commit_interval_ms)
         checked_count("max_records", self.max_records)
         if checked_count("max_poll_interval_ms", self.max_poll_interval_ms) > TIMEOUT_MAX_MS:
             raise InvalidArgument(
                 f"max_poll_interval_ms={brief_repr(self.max_poll_interval_ms)} is too long; at most {TIMEOUT_MAX_MS}"
             )
+
+    @property
+    def committed(self) -> bool | None:
+        """Whether only committed records are read; None leaves it to how the log was opened."""
+        return checked_isolation(self.isolation)
 
     @property
     def assignors(self) -> tuple[str, ...]:

@@ -121,10 +121,18 @@ class Lane:
     """
 
     def __init__(
-        self, topic: str, number: int, numbering: Numbering, *, renumbers: bool, topic_id: bytes = ZERO_UUID
+        self,
+        topic: str,
+        number: int,
+        numbering: Numbering,
+        *,
+        renumbers: bool,
+        topic_id: bytes = ZERO_UUID,
+        transactional_id: str | None = None,
     ) -> None:
         self.label = (topic, number)
         self.topic_id = topic_id  # of the topic that is meant: another of the same name has another
+        self.transactional_id = transactional_id  # whose transaction the batches belong to
         self.numbering = numbering
         self.refusal: FoldlogError | None = None
         self.is_ready = False  # whether it stands in the queue of its outbox
@@ -235,7 +243,7 @@ class SentRequest:
         """What is sent, with the numbers in it."""
         for batch in self.batches:
             batch.stamp()
-        return produce_request(self.addressed, timeout_ms)
+        return produce_request(self.addressed, timeout_ms, self.batches[0].lane.transactional_id)
 
     def results(self, frame: Records) -> list[PartitionProduceResponse]:
         """What the answer says of each of the batches."""
@@ -278,13 +286,15 @@ class Outbox:
 
     def gather(self, leads: Callable[[Lane], bool] | None = None) -> list[OutgoingBatch]:
         """What the next request carries: the first batches of the partitions whose turn it is (of those that the broker
-        `leads`), one of each, as many as a request takes, at least one. Empty if none may be sent."""
+        `leads`), one of each, as many as a request takes, at least one; of one transactional id, or none. Empty if none
+        may be sent."""
         chosen: list[OutgoingBatch] = []
         size_bytes = 0
         for _ in range(len(self._ready)):
             lane = self._ready.popleft()
             lane.is_ready = False
-            if lane.may_send and (leads is None or leads(lane)):
+            is_other = bool(chosen) and lane.transactional_id != chosen[0].lane.transactional_id
+            if lane.may_send and not is_other and (leads is None or leads(lane)):
                 size_bytes += lane.next_bytes
                 if chosen and size_bytes > PRODUCE_REQUEST_BYTES:
                     lane.is_ready = True
@@ -366,7 +376,9 @@ def tell(outcomes: Iterable[Outcome]) -> None:
 # --- requests and answers -------------------------------------------------------------------------------------------
 
 
-def produce_request(batches: Iterable[AddressedBatch], timeout_ms: int) -> ProduceRequest:
+def produce_request(
+    batches: Iterable[AddressedBatch], timeout_ms: int, transactional_id: str | None = None
+) -> ProduceRequest:
     """Of different partitions, as a request has at most one batch of each. Acknowledged by all in-sync replicas."""
     by_topic: dict[tuple[str, bytes], list[PartitionProduceData]] = {}
     for batch in batches:
@@ -376,7 +388,9 @@ def produce_request(batches: Iterable[AddressedBatch], timeout_ms: int) -> Produ
         TopicProduceData(name=name, topic_id=topic_id, partition_data=found)
         for (name, topic_id), found in by_topic.items()
     ]
-    return ProduceRequest(transactional_id=None, acks=_ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics)
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=_ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics
+    )
 
 
 def results_in(answer: ProduceResponse, batches: Sequence[AddressedBatch]) -> list[PartitionProduceResponse]:

@@ -19,7 +19,7 @@ from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.logins.sasl import authenticate
 from foldlog.client.wire.properties import Address, ClusterProperties
-from foldlog.client.wire.questions import Coordinator, Question, Whom, find_coordinator
+from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, find_coordinator
 from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
@@ -284,8 +284,8 @@ class ClusterLinks:
 
     def _put(self, question: Question[Answer, Done]) -> Answer:
         """Ask once whom it is for."""
-        if isinstance(question.to, Coordinator):
-            address = self.coordinator(question.to.group)
+        if isinstance(question.to, Coordinator | TransactionCoordinator):
+            address = self.coordinator(question.to)
             return self.call(address, question.request, question.answer, question.at_most)
         if question.to is Whom.CONTROLLER:
             return self.call_controller(question.request, question.answer)
@@ -293,9 +293,9 @@ class ClusterLinks:
             raise ValueError("leaders are asked each for its own partitions: see admin.py")
         return self.call_any(question.request, question.answer)
 
-    def coordinator(self, group: str) -> Address:
-        """Which broker looks after the group, as of now. Asked once."""
-        question = find_coordinator(group)
+    def coordinator(self, of: Coordinator | TransactionCoordinator) -> Address:
+        """Which broker it is, as of now. Asked once."""
+        question = find_coordinator(of)
         return Address(*question.read(self.call_any(question.request, question.answer)))
 
     def backoff(self, limit_ms: float | None = None) -> Backoff:

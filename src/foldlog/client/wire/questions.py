@@ -127,6 +127,7 @@ _STATIC_BROKER_CONFIG: Final = 4
 _SET: Final = 0
 _DELETE: Final = 1
 _GROUP_KEY: Final = 0
+_TRANSACTION_KEY: Final = 1
 _CONSUMER: Final = -1
 """As whom a client asks for offsets, where a broker would give its own number."""
 
@@ -139,7 +140,7 @@ _UNKNOWN_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCo
 
 
 class Whom(Enum):
-    """Which broker of a cluster a question is for, if not a group's coordinator. `LEADERS`: who asks knows them."""
+    """Which broker of a cluster a question is for, if not a coordinator. `LEADERS`: who asks knows them."""
 
     ANYBODY = auto()
     CONTROLLER = auto()
@@ -150,6 +151,12 @@ class Coordinator(NamedTuple):
     """The broker that looks after this group."""
 
     group: str
+
+
+class TransactionCoordinator(NamedTuple):
+    """The broker that looks after this transactional id."""
+
+    transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,7 @@ class Question(Generic[Answer, Done]):
     request: Request
     answer: type[Answer]
     read: Callable[[Answer], Done]
-    to: Whom | Coordinator = Whom.ANYBODY
+    to: Whom | Coordinator | TransactionCoordinator = Whom.ANYBODY
     done_shows_as: type[FoldlogError] | None = None
     at_most: int | None = None
 
@@ -415,8 +422,12 @@ def last_sequences(
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def find_coordinator(group: str) -> Question[FindCoordinatorResponse, tuple[str, int]]:
-    """The host and the port of the broker that looks after the group, as of now."""
+def find_coordinator(
+    of: Coordinator | TransactionCoordinator,
+) -> Question[FindCoordinatorResponse, tuple[str, int]]:
+    """The host and the port of the broker that looks after the group or the transactional id, as of now."""
+    (name,) = of
+    group = name if isinstance(of, Coordinator) else None
 
     def read(answer: FindCoordinatorResponse) -> tuple[str, int]:
         if not answer.coordinators:  # up to version 3 there is one, in the answer itself
@@ -426,7 +437,8 @@ def find_coordinator(group: str) -> Question[FindCoordinatorResponse, tuple[str,
         check_code(found.error_code, found.error_message, group=group)
         return found.host, found.port
 
-    request = FindCoordinatorRequest(key=group, key_type=_GROUP_KEY, coordinator_keys=[group])
+    kind = _GROUP_KEY if isinstance(of, Coordinator) else _TRANSACTION_KEY
+    request = FindCoordinatorRequest(key=name, key_type=kind, coordinator_keys=[name])
     return Question(request, FindCoordinatorResponse, read)
 
 
@@ -474,7 +486,7 @@ def commit(
             for wanted in by_topic[name]:
                 code = _of(results, wanted.partition_index, "OffsetCommit")
                 if code:
-                    refuse(code, _commit_error(code, group, name, wanted.partition_index))
+                    refuse(code, commit_error(code, group, name, wanted.partition_index))
 
     request = OffsetCommitRequest(
         group_id=group,
@@ -490,7 +502,7 @@ def commit(
     return Question(request, OffsetCommitResponse, read, Coordinator(group), at_most=limit)
 
 
-def _commit_error(code: int, group: str, topic: str, number: int) -> FoldlogError:
+def commit_error(code: int, group: str, topic: str, number: int) -> FoldlogError:
     if code in _UNKNOWN_TOPIC:
         return topic_error(code, None, topic)
     if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_METADATA_TOO_LARGE):

@@ -37,6 +37,7 @@ from foldlog.client.backends.cluster.topics import (
     cluster_topic,
     setting_text,
 )
+from foldlog.client.backends.cluster.transactions import ClusterSession
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
@@ -123,6 +124,9 @@ class ClusterBackend(Backend):
     def sender(self, settings: ProducerSettings) -> LibrarySender:
         return LibrarySender(self, self._handles, settings)
 
+    def transactions(self, transactional_id: str) -> ClusterSession:
+        return ClusterSession(self, self._handles, transactional_id)
+
     def append_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
     ) -> dict[int, tuple[int, int]]:
@@ -147,7 +151,7 @@ class ClusterBackend(Backend):
     def read(
         self, topic: str, partition: int | None, request: ReadRequest, *, follow: bool, timeout_ms: float | None
     ) -> Generator[Record, None, None]:
-        bounds = self.bounds_of(topic, self._one_partition(topic, partition))
+        bounds = self.bounds_of(topic, self._one_partition(topic, partition), request.committed)
         wanted = ClusterSlice(
             self._handles,
             bounds,
@@ -155,6 +159,7 @@ class ClusterBackend(Backend):
             None if request.stop is None else resolve_stop(bounds, request.stop),
             request.max_records,
             request.deserializers,
+            request.committed,
         )
         return wanted.follow(timeout_ms) if follow else wanted.records()
 
@@ -171,6 +176,7 @@ class ClusterBackend(Backend):
         start: Mapping[int, Place] | Place | None,
         stop: Mapping[int, Place] | Place | None,
         columns: Sequence[str],
+        committed: bool | None,
     ) -> pa.Table:
         from foldlog.client.backends.cluster import tables
         from foldlog.client.bulk import per_partition
@@ -179,7 +185,7 @@ class ClusterBackend(Backend):
         chosen = range(count) if partitions is None else partitions
         numbers = sorted({checked_partition(topic, number, count) for number in chosen})
         starts, stops = per_partition(start, numbers, "start"), per_partition(stop, numbers, "stop")
-        bounds = self.bounds((topic, number) for number in numbers)
+        bounds = self.bounds(((topic, number) for number in numbers), committed)
         ranges = [
             tables.TableRange(
                 topic,
@@ -189,7 +195,7 @@ class ClusterBackend(Backend):
             )
             for (_, number), one in bounds.items()
         ]
-        return tables.read_table(self._handles, ranges, columns)
+        return tables.read_table(self._handles, ranges, columns, committed)
 
     # --- topics, changed ----------------------------------------------------------------------------------------------
 
@@ -299,28 +305,31 @@ class ClusterBackend(Backend):
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+    def offsets(self, topic: str, committed: bool | None = None) -> dict[int, tuple[int, int]]:
         """Per partition the log start offset and where reading ends now: what can be read is [start, end).
 
-        The end is the high watermark; with isolation.level=read_committed, where the oldest open transaction begins.
+        The end is the high watermark; for readers of committed records, where the oldest open transaction begins.
         """
         numbers = range(self.partition_count(topic))
         return {
             one.label[1]: (one.log_start_offset, one.high_watermark)
-            for one in self.bounds((topic, number) for number in numbers).values()
+            for one in self.bounds(((topic, number) for number in numbers), committed).values()
         }
 
-    def bounds_of(self, topic: str, number: int) -> PartitionOffsets:
+    def bounds_of(self, topic: str, number: int, committed: bool | None = None) -> PartitionOffsets:
         """Where one partition begins and ends now; UnknownTopic, UnknownPartition."""
         checked_partition(topic, number, self.partition_count(topic))
-        return self.bounds([(topic, number)])[topic, number]
+        return self.bounds([(topic, number)], committed)[topic, number]
 
-    def offset_at(self, topic: str, number: int, timestamp_ms: int) -> int | None:
+    def offset_at(self, topic: str, number: int, committed: bool | None, timestamp_ms: int) -> int | None:
         """The offset of one partition's first record at or after `timestamp_ms`; None if there is none."""
-        return self.offsets_at(topic, timestamp_ms)[number]
+        with self._handles.wire(committed) as links:
+            return admin.offsets_at(links, topic, {number: timestamp_ms})[number]
 
-    def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], PartitionOffsets]:
-        """Of several, which there are."""
+    def bounds(
+        self, partitions: Iterable[tuple[str, int]], committed: bool | None = None
+    ) -> dict[tuple[str, int], PartitionOffsets]:
+        """Of several, which there are. Through librdkafka alone the end is the high watermark for everybody."""
         chosen = list(partitions)
         library = self._handles.by_library
         if library is not None:
@@ -328,7 +337,7 @@ class ClusterBackend(Backend):
         by_topic: dict[str, list[int]] = {}
         for topic, number in chosen:
             by_topic.setdefault(topic, []).append(number)
-        with self._handles.wire() as links:
+        with self._handles.wire(committed) as links:
             return {
                 (topic, number): PartitionOffsets((topic, number), *found)
                 for topic, numbers in by_topic.items()

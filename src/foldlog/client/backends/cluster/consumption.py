@@ -17,11 +17,12 @@ from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.backend import GroupOffsets
 from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
 from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.records import committed_in, offset_to_commit, record_of
-from foldlog.client.consumer.assignments import not_assigned
+from foldlog.client.consumer.assignments import commits_by_itself, not_assigned
 from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.groups import HAS_MEMBERS
@@ -196,7 +197,7 @@ class LibraryConsumption:
         """At what the group committed, else where auto_offset_reset says as of now."""
         committed = self._committed(partitions)
         missing = [one for one in partitions if one not in committed]
-        bounds = self._cluster.bounds(missing)
+        bounds = self._cluster.bounds(missing, self._settings.committed)
         for partition in partitions:
             at = committed.get(partition)
             if at is not None:
@@ -462,6 +463,26 @@ class LibraryConsumption:
         if lost:
             raise not_assigned(lost, self._group)
 
+    def group_offsets(self) -> GroupOffsets:
+        """See `Reading`."""
+        if self._auto_commits:
+            raise commits_by_itself(self._group)
+        with self._lock:
+            lost, self._lost = self._lost, set()
+            if lost:
+                raise not_assigned(lost, self._group)
+            offsets = {
+                one.partition: OffsetAndMetadata(one.position, one.leader_epoch)
+                for one in self._cursors.values()
+                if one.problem is None
+            }
+            return GroupOffsets(self._group, offsets, library=self._library().consumer_group_metadata())
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See `Reading`."""
+        with self._lock:
+            self._note_committed(offsets)
+
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Acknowledged by the group's coordinator on return."""
         with self._lock:
@@ -548,6 +569,8 @@ class LibraryConsumption:
             "on_commit": partial(_tell_if_failed, self._group),
             "max.poll.interval.ms": settings.max_poll_interval_ms,
         }
+        if settings.isolation is not None:
+            made["isolation.level"] = settings.isolation
         if settings.group_instance_id is not None:
             made["group.instance.id"] = settings.group_instance_id
         if not self._is_shared_out_by_brokers:  # there they set all of these

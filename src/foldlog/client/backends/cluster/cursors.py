@@ -170,12 +170,14 @@ class CursorTurns:
         self._cluster = cluster
         self._source = source
         self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
+        self._committed = settings.committed
         self._turn = 0
         self._served: ClusterCursor | None = None
 
     def add(self, partition: TopicPartition, position: int) -> ClusterCursor:
         cluster = self._cluster
-        log = PartitionNow(partial(cluster.bounds_of, *partition), partial(cluster.offset_at, *partition))
+        where = (*partition, self._committed)
+        log = PartitionNow(partial(cluster.bounds_of, *where), partial(cluster.offset_at, *where))
         cursor = ClusterCursor(partition, log, position, self._deserializers, self._source)
         self.cursors[partition] = cursor
         return cursor

@@ -43,6 +43,7 @@ class DirectConsumption:
         self._cluster = cluster
         self._handles = handles
         self._reset = settings.auto_offset_reset
+        self._committed = settings.committed
         self._lock = RLock()
         self._turns = CursorTurns(cluster, settings, weakref.proxy(self))
         self._cursors = self._turns.cursors
@@ -80,9 +81,9 @@ class DirectConsumption:
 
     def _begin(self, partitions: list[TopicPartition]) -> None:
         """Where auto_offset_reset says, as of now."""
-        bounds = self._cluster.bounds(partitions)
+        bounds = self._cluster.bounds(partitions, self._committed)
         stack = ExitStack()
-        links = stack.enter_context(self._handles.wire())
+        links = stack.enter_context(self._handles.wire(self._committed))
         self._fetcher = stack.enter_context(closing(LeaderFetcher(links)))
         self._unclosed = weakref.finalize(self, stack.close)
         self._unclosed.atexit = False
@@ -259,6 +260,12 @@ class DirectConsumption:
         """Nothing is committed."""
 
     def count_last_as_handled(self) -> None:
+        """Nothing is committed."""
+
+    def group_offsets(self) -> NoReturn:
+        raise without_group()
+
+    def count_as_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Nothing is committed."""
 
     def commit_all(self, metadata: str) -> NoReturn:

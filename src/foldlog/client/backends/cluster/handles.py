@@ -181,10 +181,10 @@ class Handles:
             return links.cluster_id
 
     @contextmanager
-    def wire(self) -> Iterator[ClusterLinks]:
-        """For one call. InvalidConfig says why there can be none, where there is `by_library`."""
+    def wire(self, committed: bool | None = None) -> Iterator[ClusterLinks]:
+        """For one call; `committed`: see `Wire.lent`. InvalidConfig says why there can be none, where there is `by_library`."""
         self.check_usable()
-        with self._wire.lent() as links:
+        with self._wire.lent(committed=committed) as links:
             yield links
 
     def check_wire(self) -> None:

@@ -10,6 +10,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -210,7 +211,7 @@ class LibrarySender:
         self._settled = Condition()
         self._under_way = 0
         self._failure: FoldlogError | None = None
-        self._hearing = _Hearing()
+        self._hearing = _Hearing(handles.kafka_exception)
         self._producers: dict[int, LibraryProducer] = {}
         self._trouble = Trouble()
         self._end = weakref.finalize(self, self._hearing.stop)
@@ -329,8 +330,8 @@ class LibrarySender:
         """Returns once everything sent so far is acknowledged; raises the first error since the last flush."""
         if self._refusal is WrongProcess:
             raise self._refused()
-        for producer in list(self._producers.values()):
-            while producer.flush(_HEAR_S):
+        for producer in self._all_producers():
+            while self._is_busy(producer):
                 pass
         with self._settled:
             while self._under_way:
@@ -338,6 +339,16 @@ class LibrarySender:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure.with_traceback(None)
+
+    def _all_producers(self) -> list[LibraryProducer]:
+        return list(self._producers.values())
+
+    def _is_busy(self, producer: LibraryProducer) -> bool:
+        """Whether it has records that are not settled, after a moment."""
+        try:
+            return producer.flush(_HEAR_S) > 0
+        except self._handles.kafka_exception:
+            return True  # it has ended, and fails its records one by one
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
@@ -374,7 +385,8 @@ class LibrarySender:
 class _Hearing:
     """The thread that lets librdkafka tell of acknowledgements; it runs from the first producer to the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, kafka_exception: type[Exception]) -> None:
+        self._kafka_exception = kafka_exception
         self._producers: list[LibraryProducer] = []
         self._is_over = Event()
 
@@ -387,7 +399,9 @@ class _Hearing:
         while not self._is_over.is_set():
             producers = list(self._producers)
             for producer in producers:
-                producer.poll(_HEAR_S / len(producers))
+                # It raises an error that ends a producer, once; the records of that one are told theirs all the same.
+                with suppress(self._kafka_exception):
+                    producer.poll(_HEAR_S / len(producers))
 
     def stop(self) -> None:
         """Lets go of the producers, and of librdkafka's threads with them."""

@@ -31,6 +31,7 @@ class ClusterSlice:
         stop: int | None,
         max_records: int | None,
         deserializers: tuple[Deserializer | None, Deserializer | None],
+        committed: bool | None,
     ) -> None:
         self._handles = handles
         self._bounds = bounds
@@ -38,6 +39,7 @@ class ClusterSlice:
         self._stop = stop
         self._left = MAX_INT64 if max_records is None else max_records
         self._deserializers = deserializers
+        self._committed = committed
 
     def records(self) -> Generator[Record, None, None]:
         """Everything that was readable at the moment of the call, or up to `stop`."""
@@ -49,7 +51,7 @@ class ClusterSlice:
         if self._offset >= stop or not self._left:
             return
         wanted = (*self._bounds.label, self._offset, stop)
-        with self._handles.wire() as links, closing(fetch_range(links, *wanted)) as answers:
+        with self._handles.wire(self._committed) as links, closing(fetch_range(links, *wanted)) as answers:
             for fetched in answers:
                 self._handles.check_usable()
                 yield from self._decoded(fetched, stop)
@@ -61,7 +63,7 @@ class ClusterSlice:
         if self._handles.is_closed:
             return
         stop = MAX_INT64 if self._stop is None else self._stop
-        with self._handles.wire() as links, closing(TailReader(links, *self._bounds.label, self._offset)) as tail:
+        with self._handles.wire(self._committed) as links, closing(TailReader(links, *self._bounds.label, self._offset)) as tail:
             quiet_since_s = time.monotonic()
             while self._offset < stop and self._left and not self._handles.is_closed:
                 remaining_s = _PAUSE_S

@@ -36,7 +36,9 @@ class TableRange(NamedTuple):
     stop: int
 
 
-def read_table(handles: Handles, ranges: Sequence[TableRange], columns: Sequence[str]) -> pa.Table:
+def read_table(
+    handles: Handles, ranges: Sequence[TableRange], columns: Sequence[str], committed: bool | None
+) -> pa.Table:
     """One table of all ranges, in their order."""
     pa = pyarrow_for("read_arrow()")
     from foldlog.records.arrow import schema
@@ -44,23 +46,25 @@ def read_table(handles: Handles, ranges: Sequence[TableRange], columns: Sequence
     wanted = schema(columns)
     filled = [one for one in ranges if one.start < one.stop]
     if len(filled) <= 1:
-        batches = [batch for one in filled for batch in _read_range(handles, one, columns)]
+        batches = [batch for one in filled for batch in _read_range(handles, one, columns, committed)]
     else:
         with ThreadPoolExecutor(min(read_threads(), len(filled)), thread_name_prefix="foldlog-arrow") as pool:
-            found = pool.map(lambda one: _read_range(handles, one, columns), filled)
+            found = pool.map(lambda one: _read_range(handles, one, columns, committed), filled)
             batches = [batch for batches_of_one in found for batch in batches_of_one]
     if not wanted.names:
         return pa.Table.from_batches(batches) if batches else pa.table({})
     return pa.Table.from_batches(batches, schema=wanted)
 
 
-def _read_range(handles: Handles, wanted: TableRange, columns: Sequence[str]) -> list[pa.RecordBatch]:
+def _read_range(
+    handles: Handles, wanted: TableRange, columns: Sequence[str], committed: bool | None
+) -> list[pa.RecordBatch]:
     """With connections of its own: they are not for several threads."""
     from foldlog.records.arrow import arrow_batches
 
     topic, number, offset, stop = wanted
     batches: list[pa.RecordBatch] = []
-    with handles.wire() as links, closing(fetch_range(links, topic, number, offset, stop)) as answers:
+    with handles.wire(committed) as links, closing(fetch_range(links, topic, number, offset, stop)) as answers:
         for fetched in answers:
             end = min(stop, fetched.next_offset)
             for piece in fetched.pieces:

@@ -51,16 +51,18 @@ class Wire:
         self._is_closed = False
 
     @contextmanager
-    def lent(self, *, has_answered: bool = True) -> Iterator[ClusterLinks]:
+    def lent(self, *, has_answered: bool = True, committed: bool | None = None) -> Iterator[ClusterLinks]:
         """For the caller's thread alone; what was known of leaders is forgotten. InvalidConfig if there can be none.
 
-        `has_answered`: the addresses are known to be right.
+        `has_answered`: the addresses are known to be right. `committed`: whether only committed records are read; None
+        leaves it to the URL's isolation.level.
         """
         try:
             links = self._idle.pop()
             links.forget_leaders()
         except IndexError:
             links = self._opened(has_answered)
+        links.properties = self._properties(committed)
         try:
             yield links
         except BrokerUnreachable:
@@ -84,6 +86,10 @@ class Wire:
             links.close()
             raise
         return links
+
+    def _properties(self, committed: bool | None) -> ClusterProperties:
+        properties = wire_properties(self._url)
+        return properties if committed is None else replace(properties, isolation_level=int(committed))
 
     def is_answered(self, within_ms: int) -> bool:
         """Whether a broker answers in that time."""

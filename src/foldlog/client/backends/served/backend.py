@@ -9,6 +9,7 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.broker import DONE_BY_THE_WRITER, RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
+from foldlog.client.backends.transactions import DirectorySession
 from foldlog.clock import Clock
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
@@ -19,24 +20,30 @@ class ServedBackend(DirectoryBackend):
 
     LIMITS: ClassVar[Mapping[str, str]] = DONE_BY_THE_WRITER
 
-    def __init__(self, followed: Broker, remote: RemoteBroker) -> None:
+    def __init__(self, followed: Broker, remote: RemoteBroker, *, committed: bool = False) -> None:
         """Use `open_served`."""
-        super().__init__(followed, remote, remote.memberships())
+        super().__init__(followed, remote, remote.memberships(), committed=committed)
         self.remote = remote
 
     @property
     def bootstrap(self) -> str | None:
         return self.remote.bootstrap
 
+    def transactions(self, transactional_id: str) -> DirectorySession:
+        remote = self.remote
+        return DirectorySession(remote, remote.transactions, transactional_id, remote.transactional_partition)
+
     @property
     def is_remote(self) -> bool:
         return True
 
 
-def open_served(path: str, files: Files | None, clock: Clock | None, address: str | None) -> ServedBackend:
-    """The log of a directory whose writer listens on `address`, if known."""
+def open_served(
+    path: str, files: Files | None, clock: Clock | None, address: str | None, *, committed: bool = False
+) -> ServedBackend:
+    """The log of a directory whose writer listens on `address`, if known. `committed`: see DirectoryBackend."""
     files = files or PosixFiles()
     followed = hurried(Broker.open(path, files=files, clock=clock, mode="r"), files)
     remote = RemoteBroker(followed, files, address)
     remote.learn_defaults()
-    return ServedBackend(followed, remote)
+    return ServedBackend(followed, remote, committed=committed)

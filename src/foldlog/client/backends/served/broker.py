@@ -21,12 +21,13 @@ from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_own_topic
-from foldlog.client.backends.backend import GroupMemberships
+from foldlog.client.backends.backend import GroupMemberships, TransactionalProducer
 from foldlog.client.backends.served.calls import Calls, NobodyWrites
 from foldlog.client.backends.served.partition import RemotePartition
 from foldlog.client.backends.served.produce import ProduceLink
 from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.backends.served.session import RemoteMemberships
+from foldlog.client.backends.served.transactions import RemoteTransactions
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
@@ -156,6 +157,17 @@ class RemoteBroker:
             known = self._partitions[topic, number] = RemotePartition(self, reader, topic_id)
         return known
 
+    def transactional_partition(self, topic: str, number: int, producer: TransactionalProducer) -> RemotePartition:
+        """To append batches of one transaction, numbered from 0."""
+        self._check_usable()
+        reader, topic_id = self._reader_of(topic, number)
+        numbering = Numbering(producer.producer_id, producer.epoch)
+        return RemotePartition(self, reader, topic_id, numbering, producer.transactional_id)
+
+    @property
+    def transactions(self) -> RemoteTransactions:
+        return RemoteTransactions(self._carry_out)
+
     def _reader_of(self, topic: str, number: int) -> tuple[FollowedPartition, bytes]:
         """With the id of its topic."""
         reader = self._followed.partition(topic, number)
@@ -249,6 +261,11 @@ class RemoteBroker:
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[tuple[str, int], OffsetAndMetadata]:
         return self._followed.committed(group, partitions)
+
+    def unstable_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> set[tuple[str, int]]:
+        return self._followed.unstable_offsets(group, partitions)
 
     def group_names(self) -> list[str]:
         """Also those that have members and nothing durable yet, as long as the coordinator can be asked."""

@@ -34,15 +34,27 @@ class RemotePartition:
     """
 
     def __init__(
-        self, home: Home, reader: FollowedPartition, topic_id: bytes, decided: Numbering | None = None
+        self,
+        home: Home,
+        reader: FollowedPartition,
+        topic_id: bytes,
+        decided: Numbering | None = None,
+        transactional_id: str | None = None,
     ) -> None:
         """`decided`: the numbers from which the batches go on, which may have been sent by a process that is gone. They
-        keep them, or are refused; after a refusal, so are all that follow it."""
+        keep them, or are refused; after a refusal, so are all that follow it. `transactional_id`: whose transaction they
+        are part of."""
         self.label = reader.label
         self.topic_id = topic_id
         self._home = home
         self._reader = reader
-        self._lane = Lane(*reader.label, decided or Numbering(), renumbers=decided is None, topic_id=topic_id)
+        self._lane = Lane(
+            *reader.label,
+            decided or Numbering(),
+            renumbers=decided is None,
+            topic_id=topic_id,
+            transactional_id=transactional_id,
+        )
 
     @property
     def log_end_offset(self) -> int:

@@ -256,7 +256,11 @@ def _append(broker: Broker, batch: OutgoingBatch) -> Appended | FoldlogError:
     try:
         if bytes.fromhex(broker.topic(topic).topic_id) != batch.lane.topic_id:
             return UnknownTopic(topic)
-        return broker.writable_partition(topic, number).append(batch.data, foreign=True)
+        partition = broker.writable_partition(topic, number)
+        transactional_id = batch.lane.transactional_id
+        if transactional_id is not None:
+            return broker.transactions.append(transactional_id, partition, batch.data, add=True)
+        return partition.append(batch.data, foreign=True)
     except FoldlogError as error:
         return error
 
