@@ -642,10 +642,17 @@ def _wait_for_all(written: Mapping[Name, _Written]) -> dict[Name, FoldlogError]:
             failed[name] = error
         settled.release()
 
-    for name, one in written.items():
-        # Quick: it may run under the partition's locks.
+    # The syncs of all but one are begun on other threads. The callback is quick: it may run under a partition's locks.
+    names = list(written)
+    for name in names[1:]:
+        one = written[name]
         one.partition.on_acknowledged(one.next_offset, partial(settle, name), is_quick=True)
-    for _ in written:
+    for name in names[:1]:
+        try:
+            written[name].wait()
+        except FoldlogError as error:
+            failed[name] = error
+    for _ in names[1:]:
         settled.acquire()
     return failed
 
