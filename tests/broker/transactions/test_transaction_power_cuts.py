@@ -3,8 +3,8 @@
 On every disk a cut could leave: it opens; what is decided is decided everywhere, so that each transaction's records and
 offsets all count or none does; one whose commit was acknowledged counts, one whose abort was acknowledged, or which was
 never ended, does not; no reader of committed records waits for a transaction that is decided; and the producer goes on.
-Every 400th image is recovered on a disk that is cut in turn. Planted bugs show that the cuts find what they are there to
-find.
+Every 400th image is recovered on a disk that is cut in turn. Planted bugs show that the cuts find what they are there
+to find.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class TransactionCoordinator:
         epoch = metadata.producer_epoch
         if continues and producer_epoch not in (epoch, metadata.last_producer_epoch):
             raise _fenced(metadata, producer_id, producer_epoch)
-        if continues and producer_epoch != epoch and not (_is_exhausted(epoch) and producer_id == metadata.producer_id):
+        if continues and producer_epoch != epoch < EPOCH_MAX:
             # The request was answered before, and the answer was lost. No other producer came since: it would have
             # taken away the last epoch.
             return replace(fresh, previous_producer_id=metadata.previous_producer_id)
@@ -239,7 +239,12 @@ class TransactionCoordinator:
         if metadata.producer_id != producer_id and not took_over:
             raise _wrong_producer(metadata, producer_id)
         was_raised = metadata.producer_id == producer_id and metadata.producer_epoch == producer_epoch + 1
-        has_ended = metadata.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+        # Only an end of version 2 raised the epoch. One of version 1 may be that of another producer, with the epoch
+        # after the one that a zombie has.
+        has_ended = (
+            metadata.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+            and metadata.client_version >= VERSION_2
+        )
         if has_ended and (was_raised or took_over):
             return _repeated(metadata, commit)
         if metadata.producer_epoch != producer_epoch or metadata.state.is_prepared:
