@@ -94,7 +94,8 @@ class Broker:
 
     With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows the
     writer, if any. A forked child may go on reading partitions it had open, and is refused everything else. Opening
-    reads names only: a partition is opened, and recovered if need be, on first use.
+    reads names, and the states of transactions if there were any: a partition is opened, and recovered if need be, on
+    first use.
     """
 
     def __init__(

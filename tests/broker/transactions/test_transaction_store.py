@@ -13,6 +13,7 @@ import pytest
 from broker.small_broker import at, die, open_broker, read, writable, write
 from broker.transactions.transactional_broker import TIMEOUT_MS, Producer, batch, read_committed
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.messages import JoinRequest
 from foldlog.broker.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.broker.transactions.state_format import TransactionMetadata, TransactionState
 from foldlog.broker.transactions.store import MarkersToWrite
@@ -31,6 +32,7 @@ from foldlog.errors import (
     StorageError,
     StorageFull,
     TransactionAbortable,
+    UnknownMember,
     UnknownTopic,
     UnknownTransactionalId,
     UnstableOffsets,
@@ -333,6 +335,17 @@ def test_members_are_checked_as_for_other_commits(broker: Broker) -> None:
         )
     producer.commit()
     assert committed(broker) == {}
+
+
+def test_a_producer_that_says_nothing_of_a_member_commits_beside_the_members(broker: Broker) -> None:
+    with broker.coordinator() as coordinator:
+        coordinator.join(JoinRequest("g", "consumer", (("range", b""),), 10_000, 10_000), lambda result: None)
+    with pytest.raises(UnknownMember):
+        broker.commit_offsets("g", {("orders", 0): at(1)})
+    producer = Producer(broker)
+    producer.commit_offsets("g", 5)
+    producer.commit()
+    assert committed(broker) == {("orders", 0): 5}
 
 
 # --- topics and operators ---------------------------------------------------------------------------------------------

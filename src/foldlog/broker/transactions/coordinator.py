@@ -88,6 +88,7 @@ class TransactionCoordinator:
         self.settings = settings or TransactionSettings()
         self._known: dict[str, TransactionMetadata] = {}
         self._by_producer: dict[int, str] = {}
+        self._prepared: dict[str, None] = {}
         self._partition_count = 0
         self._timers: Timers[str] = Timers()
 
@@ -223,7 +224,7 @@ class TransactionCoordinator:
             raise _fenced(metadata, producer_id, producer_epoch)
         if metadata.state is not TransactionState.ONGOING:
             return _repeated(metadata, commit)
-        return self._prepared(metadata, commit, client_version)
+        return self._ended(metadata, commit, client_version)
 
     def _end_2(
         self, metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
@@ -253,7 +254,7 @@ class TransactionCoordinator:
             raise _wrong_state(metadata, commit)
         # An abort without an open transaction raises the epoch, too: the client does not know whether its first Produce
         # got as far as beginning one.
-        return self._prepared(metadata, commit, VERSION_2)
+        return self._ended(metadata, commit, VERSION_2)
 
     def fence(self, transactional_id: str) -> TransactionMetadata:
         """The PrepareAbort of the open transaction, by the broker. Its producer is fenced: the epoch rises.
@@ -265,9 +266,9 @@ class TransactionCoordinator:
             raise _concurrent(metadata)
         if metadata.state is not TransactionState.ONGOING:
             raise _wrong_state(metadata, commit=False)
-        return self._prepared(metadata, False, VERSION_2, rotates=False)
+        return self._ended(metadata, False, VERSION_2, rotates=False)
 
-    def _prepared(
+    def _ended(
         self, metadata: TransactionMetadata, commit: bool, client_version: int, *, rotates: bool = True
     ) -> TransactionMetadata:
         """`rotates`: a new producer id takes over when the epochs are used up; after a fence it comes with init."""
@@ -319,7 +320,7 @@ class TransactionCoordinator:
 
     def prepared(self) -> list[str]:
         """Ids whose transactions are decided and may lack markers."""
-        return [name for name, metadata in self._known.items() if metadata.state.is_prepared]
+        return list(self._prepared)
 
     def is_due(self, transactional_id: str) -> bool:
         """Whether the id's open transaction has taken longer than its transaction.timeout.ms."""
@@ -369,6 +370,7 @@ class TransactionCoordinator:
         if gone is not None:
             self._partition_count -= len(gone.partitions)
             self._by_producer.pop(gone.producer_id, None)
+            self._prepared.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
 
     def restore(self, key: bytes | None, value: bytes | None) -> None:
@@ -397,6 +399,10 @@ class TransactionCoordinator:
         self._partition_count += len(metadata.partitions) - (0 if before is None else len(before.partitions))
         self._known[name] = metadata
         self._by_producer[metadata.producer_id] = name
+        if metadata.state.is_prepared:
+            self._prepared[name] = None
+        else:
+            self._prepared.pop(name, None)
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 

@@ -327,10 +327,12 @@ class TransactionStore:
     def _sync_relaxed(self, transactional_id: str) -> None:
         """Before a commit is decided: make durable what topics that relaxed flush.* have only written."""
         with self.lock:
-            metadata = self._coordinator.get(transactional_id)
-        for key in () if metadata is None or self._writer is None else metadata.partitions:
+            metadata, writer = self._coordinator.get(transactional_id), self._writer
+        if metadata is None or writer is None:
+            return
+        for key in metadata.partitions:
             try:
-                partition = self._writer.writable_partition(key)
+                partition = writer.writable_partition(key)
                 if partition.acks_when_written:
                     partition.sync()
             except (UnknownTopic, UnknownPartition, LogClosed):
