@@ -116,12 +116,14 @@ class TransactionCoordinator:
                     f"there are {self.settings.ids_max} transactional ids, and no room for"
                     f" {brief_repr(transactional_id)}; use fewer, or wait until some expire"
                 )
+            new_id = self._new_producer_id()
             return TransactionMetadata(
                 transactional_id,
-                self._new_producer_id(),
+                new_id,
                 0,
                 timeout_ms,
                 updated_ms=now_ms,
+                previous_producer_id=new_id,
                 client_version=client_version,
             )
         continues = producer_id != NO_PRODUCER_ID

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -51,6 +51,7 @@ from foldlog.errors import (
     InvalidArgument,
     InvalidProducerEpoch,
     LogClosed,
+    PartitionElsewhere,
     ReadOnly,
     StaleCoordinatorEpoch,
     StorageError,
@@ -509,6 +510,8 @@ class TransactionStore:
         try:
             if not self._complete(metadata):
                 self._schedule_tick()
+        except LogClosed:
+            return  # it is decided; the next open completes it
         except StorageError as error:
             self._home.report(f"storing that a transaction of {transactional_id!r} is complete", error)
             self._schedule_tick()
@@ -598,7 +601,8 @@ class TransactionStore:
             return
         topic = self._home.catalog().topics.get(TRANSACTIONS_TOPIC)
         for number in range(0 if topic is None else topic.partition_count):
-            self._read(number)
+            with suppress(PartitionElsewhere):  # another broker of Kafka's has it
+                self._read(number)
         self._loaded = True
 
     def _read(self, number: int) -> None:
