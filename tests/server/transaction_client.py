@@ -21,7 +21,7 @@ from foldlog.wire.messages.txn_offset_commit import (
 Place = tuple[str, int]
 
 STAMP_MS = 5
-"""The time of every record."""
+"""The time of every record, unless a test says another one."""
 
 
 class Asked(Protocol):
@@ -53,7 +53,10 @@ JAVA_4 = Versions(5, 12, 3, 4, 5, 5)
 class TransactionClient:
     """One producer. Each method but `write` sends one request and returns its error codes."""
 
-    def __init__(self, broker: Asked, versions: Versions, transactional_id: str = "tx") -> None:
+    def __init__(
+        self, broker: Asked, versions: Versions, transactional_id: str = "tx", stamp_ms: int = STAMP_MS
+    ) -> None:
+        self.stamp_ms = stamp_ms
         self.broker = broker
         self.versions = versions
         self.transactional_id = transactional_id
@@ -99,7 +102,7 @@ class TransactionClient:
             "transactional": True,
             **changes,
         }
-        return bytes(pack([(STAMP_MS, b"k", value, ()) for value in values], **fields))
+        return bytes(pack([(self.stamp_ms, b"k", value, ()) for value in values], **fields))
 
     def produce(self, place: Place, *values: bytes, records: bytes | None = None) -> int:
         data = PartitionProduceData(index=place[1], records=records or self.batch(place, values))

@@ -59,8 +59,8 @@ def _topic(small: SmallNode) -> None:
     small.broker.create_topic("events", 2)
 
 
-def begun(small: SmallNode, versions: Versions, **names: str) -> TransactionClient:
-    client = TransactionClient(small, versions, **names)
+def begun(small: SmallNode, versions: Versions, transactional_id: str = "tx") -> TransactionClient:
+    client = TransactionClient(small, versions, transactional_id)
     assert client.init() == 0
     return client
 
