@@ -259,9 +259,7 @@ def test_a_transaction_that_nobody_can_end_any_more_is_aborted_by_the_next(
     assert values(log, topic) == [b"next"]
 
 
-def test_a_newer_holder_fences_the_one_before_and_aborts_what_it_left(
-    log: foldlog.Log, topic: str, name: str
-) -> None:
+def test_a_newer_holder_fences_the_one_before_and_aborts_what_it_left(log: foldlog.Log, topic: str, name: str) -> None:
     with another_of(log) as other:
         old = log.transaction(name)
         old.send(topic, "left open").result(60)

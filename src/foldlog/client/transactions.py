@@ -105,9 +105,7 @@ class Transaction:
     def commit_offsets(self, consumer: Consumer, /) -> None: ...
 
     @overload
-    def commit_offsets(
-        self, group: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], /
-    ) -> None: ...
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], /) -> None: ...
 
     def commit_offsets(
         self,

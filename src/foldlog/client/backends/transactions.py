@@ -56,9 +56,7 @@ class TransactionHome(Protocol):
         add: bool,
     ) -> None: ...
 
-    def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool
-    ) -> tuple[int, int]: ...
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> tuple[int, int]: ...
 
 
 Opens = Callable[[str, int, TransactionalProducer], WritablePartition]
@@ -90,7 +88,9 @@ class TransactionalSender(BatchSender):
 
     def discard(self) -> None:
         """Write nothing more; what waits to be written fails. Returns once nothing is on its way."""
-        self._fault = self._fault or InvalidTransactionState("the transaction was aborted before the record was written")
+        self._fault = self._fault or InvalidTransactionState(
+            "the transaction was aborted before the record was written"
+        )
         try:
             self.close()
         except Exception as error:  # noqa: BLE001 whatever a batch failed with is in its futures

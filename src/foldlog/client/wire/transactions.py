@@ -82,7 +82,9 @@ def commit_offsets(producer: TransactionalProducer, wanted: GroupOffsets) -> Que
         by_topic.setdefault(topic, []).append(_offset(number, at))
 
     def read(answer: TxnOffsetCommitResponse) -> None:
-        told = {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}
+        told = {
+            (topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions
+        }
         for topic, number in wanted.offsets:
             code = told.get((topic, number))
             if code is None:

@@ -262,9 +262,7 @@ class RemoteBroker:
     ) -> dict[tuple[str, int], OffsetAndMetadata]:
         return self._followed.committed(group, partitions)
 
-    def unstable_offsets(
-        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
-    ) -> set[tuple[str, int]]:
+    def unstable_offsets(self, group: str, partitions: Iterable[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
         return self._followed.unstable_offsets(group, partitions)
 
     def group_names(self) -> list[str]:

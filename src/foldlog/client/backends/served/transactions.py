@@ -64,9 +64,7 @@ class RemoteTransactions:
             ),
         )
 
-    def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool
-    ) -> tuple[int, int]:
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> tuple[int, int]:
         producer = TransactionalProducer(transactional_id, producer_id, producer_epoch)
         return self._carry_out(
             transactions.end(producer, commit=commit),
