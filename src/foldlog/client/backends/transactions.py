@@ -13,8 +13,10 @@ from typing import Protocol
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.accumulator import PartitionQueue, ProducerBatch
-from foldlog.client.backends.backend import DirectoryBroker, GroupOffsets, TransactionalProducer, WritablePartition
+from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
 from foldlog.client.forks import watch_forks
+from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import GroupOffsets
 from foldlog.client.producer import BatchSender, ProducerSettings
 from foldlog.errors import (
     FoldlogError,

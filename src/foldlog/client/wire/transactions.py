@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.backend import GroupOffsets, TransactionalProducer
+from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import GroupOffsets
 from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
