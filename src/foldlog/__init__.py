@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log as KafkaLog
     from foldlog.client.positions import TopicPartition
     from foldlog.client.producer import Producer
+    from foldlog.client.transactions import Transaction
     from foldlog.clock import Clock
     from foldlog.files.base import Files
     from foldlog.log.compaction import CompactionReport
@@ -54,6 +55,7 @@ _HOMES = {
     "SendFuture": ("foldlog.client.handle_types", "SendFuture"),
     "Topic": ("foldlog.client.descriptions", "Topic"),
     "TopicPartition": ("foldlog.client.positions", "TopicPartition"),
+    "Transaction": ("foldlog.client.transactions", "Transaction"),
 }
 
 
@@ -81,9 +83,10 @@ def open(  # noqa: A001 foldlog.open is the way in
     free port; "127.0.0.1:9092" or a list of addresses says where. Where another process writes the log already,
     `listen=True` changes nothing, and an address is refused. Addresses that other machines reach need `insecure=True`.
 
-    A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written. There are
-    transactions in it: `isolation_level="read_committed"` leaves out those that were aborted, and ends where the oldest
-    open one begins; the default is Kafka's own.
+    `isolation_level="read_committed"` is what readers of this log get that do not say: no records of aborted
+    transactions, and none behind the oldest open one. The default is "read_uncommitted", as in Kafka.
+
+    A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written.
 
     `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
 
@@ -159,6 +162,7 @@ __all__ = [
     "SendFuture",
     "Topic",
     "TopicPartition",
+    "Transaction",
     "__version__",
     "connect",
     "errors",

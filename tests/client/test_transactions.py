@@ -10,15 +10,20 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import foldlog
 from client.log_places import IN_A_HURRY, PLACES, WAIT_MS, polled
 from foldlog import errors
+from foldlog.broker.transactions.store import TransactionStore
 from foldlog.client.backends.directory import broker_of, is_directory
 from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import Log
+from foldlog.testing.sim_clock import SimClock
 
 _numbers = itertools.count()
 
@@ -81,9 +86,13 @@ def test_leaving_the_block_commits_everything_in_it(log: foldlog.Log, topic: str
 
 
 def test_an_exception_aborts_and_gets_out(log: foldlog.Log, topic: str, name: str) -> None:
-    with pytest.raises(Failed, match="mine"), log.transaction(name) as tx:
-        tx.send(topic, "never").result(60)
-        raise Failed("mine")
+    def fails() -> None:
+        with log.transaction(name) as tx:
+            tx.send(topic, "never").result(60)
+            raise Failed("mine")
+
+    with pytest.raises(Failed, match="mine"):
+        fails()
     assert values(log, topic) == []
     assert values(log, topic, "read_uncommitted") == [b"never"]
     with log.transaction(name) as tx:
@@ -176,23 +185,23 @@ def test_positions_of_a_consumer_are_committed_with_the_records(log: foldlog.Log
     log.create_topic(out)
     for n in range(4):
         log.append(topic, str(n))
-    with log.consumer(topic, group=group, auto_offset_reset="earliest", auto_commit=False, max_records=2) as consumer:
+
+    def copy_two(consumer: foldlog.Consumer, fault: Exception | None = None) -> None:
         with log.transaction(name) as tx:
             for record in polled(consumer, 2):
                 tx.send(out, record.value)
             tx.commit_offsets(consumer)
+            if fault is not None:
+                raise fault
+
+    with log.consumer(topic, group=group, auto_offset_reset="earliest", auto_commit=False, max_records=2) as consumer:
+        copy_two(consumer)
         assert committed(log, group, topic) == 2
-        with pytest.raises(Failed), log.transaction(name) as tx:
-            for record in polled(consumer, 2):
-                tx.send(out, record.value)
-            tx.commit_offsets(consumer)
-            raise Failed
+        with pytest.raises(Failed):
+            copy_two(consumer, Failed())
     assert committed(log, group, topic) == 2
     with log.consumer(topic, group=group, auto_commit=False, isolation="read_committed") as consumer:
-        with log.transaction(name) as tx:
-            for record in polled(consumer, 2):
-                tx.send(out, record.value)
-            tx.commit_offsets(consumer)
+        copy_two(consumer)
     assert committed(log, group, topic) == 4
     assert values(log, out) == [b"0", b"1", b"2", b"3"]
 
@@ -215,9 +224,9 @@ def test_what_cannot_be_committed_is_refused_in_one_sentence(log: foldlog.Log, t
             tx.commit_offsets(alone)
         with pytest.raises(errors.InvalidArgument, match="auto_commit=False"):
             tx.commit_offsets(by_itself)
-        with other.consumer(topic, group=f"{topic}-h", auto_commit=False) as elsewhere:
-            with pytest.raises(errors.InvalidArgument, match="another log"):
-                tx.commit_offsets(elsewhere)
+        elsewhere = other.consumer(topic, group=f"{topic}-h", auto_commit=False)
+        with elsewhere, pytest.raises(errors.InvalidArgument, match="another log"):
+            tx.commit_offsets(elsewhere)
         with pytest.raises(errors.UnknownTopic):
             tx.commit_offsets("g", {("nowhere", 0): 1})
         with pytest.raises(errors.InvalidArgument, match="takes a dict"):
@@ -259,16 +268,14 @@ def test_a_transaction_that_nobody_can_end_any_more_is_aborted_by_the_next(
     assert values(log, topic) == [b"next"]
 
 
-def test_a_newer_holder_fences_the_one_before_and_aborts_what_it_left(
-    log: foldlog.Log, topic: str, name: str
-) -> None:
+def test_a_newer_holder_fences_the_one_before_and_aborts_what_it_left(log: foldlog.Log, topic: str, name: str) -> None:
     with another_of(log) as other:
         old = log.transaction(name)
         old.send(topic, "left open").result(60)
         with other.transaction(name) as tx:
             tx.send(topic, "newer")
+        old.send(topic, "too late")
         with pytest.raises(errors.ProducerFenced, match="newer holder"):
-            old.send(topic, "too late")
             old.commit()
         with pytest.raises(errors.ProducerFenced, match="newer holder"):  # nor does it take the id back by itself
             log.transaction(name).commit()
@@ -278,12 +285,15 @@ def test_a_newer_holder_fences_the_one_before_and_aborts_what_it_left(
 
 
 def test_a_fenced_holder_that_ends_by_an_exception_gets_its_own(log: foldlog.Log, topic: str, name: str) -> None:
-    with another_of(log) as other, pytest.raises(Failed):
+    def fails(other: foldlog.Log) -> None:
         with log.transaction(name) as old:
             old.send(topic, "left open").result(60)
             with other.transaction(name) as tx:
                 tx.send(topic, "newer")
             raise Failed
+
+    with another_of(log) as other, pytest.raises(Failed):
+        fails(other)
     assert values(log, topic) == [b"newer"]
 
 
@@ -369,3 +379,172 @@ def test_an_isolation_is_one_of_kafkas(log: foldlog.Log, topic: str) -> None:
     for call in (log.read, log.read_arrow, log.offsets, log.consumer):
         with pytest.raises(errors.InvalidArgument, match="isolation='serializable' is not known"):
             call(topic, isolation="serializable")
+
+
+# --- time, failures and the next member: with a clock and files that the test owns ----------------------------------
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+def local(clock: SimClock) -> Iterator[foldlog.Log]:
+    with foldlog.open(":memory:", clock=clock, background=False) as opened:
+        opened.create_topic("orders")
+        yield opened
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted_and_the_next_goes_on(
+    local: foldlog.Log, clock: SimClock
+) -> None:
+    tx = local.transaction("etl", timeout_ms=1000, linger_ms=0)
+    tx.send("orders", "too slow").result(60)
+    clock.advance(1001)
+    with pytest.raises(errors.ProducerFenced, match="longer than timeout_ms"):
+        tx.commit()
+    with local.transaction("etl", timeout_ms=1000, linger_ms=0) as tx:
+        tx.send("orders", "quick")
+    assert values(local, "orders") == [b"quick"]
+
+
+def test_a_timeout_over_the_brokers_is_refused(local: foldlog.Log) -> None:
+    with pytest.raises(errors.InvalidTransactionTimeout):
+        local.transaction("etl", timeout_ms=10**9)
+    with local.transaction("etl", linger_ms=0) as tx:
+        tx.send("orders", "paid")
+    assert values(local, "orders") == [b"paid"]
+
+
+def test_a_record_that_cannot_be_written_aborts_the_block_with_its_error(
+    local: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = errors.StorageFull("no space left")
+    real = TransactionStore.append
+    lets = {"orders-0": 1}
+
+    def append(self: TransactionStore, transactional_id: str | None, partition: Any, records: Any, *, add: bool) -> Any:
+        label = "-".join(map(str, partition.label))
+        if lets.get(label, 9) <= 0:
+            raise full
+        lets[label] = lets.get(label, 9) - 1
+        return real(self, transactional_id, partition, records, add=add)
+
+    monkeypatch.setattr(TransactionStore, "append", append)
+    tx = local.transaction("etl", linger_ms=0, batch_records=1)
+    sent = [tx.send("orders", str(n)) for n in range(3)]
+    with pytest.raises(errors.StorageFull, match="no space left"):
+        tx.commit()
+    assert sent[0].result(60).offset == 0
+    for failed in sent[1:]:
+        with pytest.raises(errors.StorageFull):
+            failed.result(60)
+    assert values(local, "orders") == []
+    assert local.offsets("orders") == local.offsets("orders", isolation="read_committed")
+    lets["orders-0"] = 9
+    with local.transaction("etl", linger_ms=0) as tx:
+        tx.send("orders", "again")
+    assert values(local, "orders") == [b"again"]
+
+
+def test_a_member_that_comes_after_an_undecided_commit_begins_when_it_is_decided(local: foldlog.Log) -> None:
+    for n in range(4):
+        local.append("orders", str(n))
+    tx = local.transaction("etl", linger_ms=0)
+    tx.commit_offsets("group", {("orders", 0): 3})
+    with local.consumer("orders", group="group", auto_offset_reset="earliest", isolation="read_committed") as consumer:
+        assert consumer.poll(timeout_ms=0) == []
+        tx.commit()
+        assert [record.value for record in polled(consumer, 1)] == [b"3"]
+    with local.consumer("orders", group="group", auto_commit=False, isolation="read_uncommitted") as consumer:
+        assert consumer.position("orders", 0) == 4
+
+
+def test_a_reader_that_stands_behind_the_last_stable_offset_waits_there(local: foldlog.Log) -> None:
+    local.append("orders", "0")
+    tx = local.transaction("etl", linger_ms=0)
+    sent = [tx.send("orders", str(n)) for n in (1, 2)]
+    assert [future.result(60).offset for future in sent] == [1, 2]
+    with local.consumer("orders", isolation="read_committed") as consumer:
+        consumer.seek("orders", 0, 2)
+        assert consumer.poll(timeout_ms=0) == []
+        assert consumer.position("orders", 0) == 2
+        tx.commit()
+        assert [record.value for record in consumer.poll(timeout_ms=WAIT_MS)] == [b"2"]
+
+
+def test_a_log_that_is_only_read_has_committed_records_and_no_transactions(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path) as writer:
+        writer.create_topic("orders")
+        with writer.transaction("etl") as tx:
+            tx.send("orders", "paid")
+        with writer.transaction("etl") as tx:
+            tx.send("orders", "never").result(60)
+            tx.abort()
+        tx = writer.transaction("etl")
+        tx.send("orders", "open").result(60)
+        with foldlog.open(tmp_path, mode="r") as reader:
+            assert values(reader, "orders") == [b"paid"]
+            assert len(values(reader, "orders", "read_uncommitted")) == 3
+            with pytest.raises(errors.ReadOnly):
+                reader.transaction("etl")
+            with reader.consumer("orders", auto_offset_reset="earliest", isolation="read_committed") as consumer:
+                assert [record.value for record in consumer.poll(timeout_ms=WAIT_MS)] == [b"paid"]
+                tx.commit()
+                assert [record.value for record in polled(consumer, 1)] == [b"open"]
+
+
+def test_a_log_opened_for_committed_records_is_so_for_all_its_readers(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path) as writer:
+        writer.create_topic("orders")
+        tx = writer.transaction("etl")
+        tx.send("orders", "open").result(60)
+        with foldlog.open(tmp_path, mode="r", isolation_level="read_committed") as reader:
+            assert list(reader.read("orders")) == []
+            assert reader.read_arrow("orders").num_rows == 0
+            assert reader.offsets("orders") == {0: (0, 0)}
+            assert reader.consumer("orders", auto_offset_reset="earliest").poll() == []
+            assert values(reader, "orders", "read_uncommitted") == [b"open"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", ""]), st.integers(0, 3), st.sampled_from([True, False, None])), max_size=12
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_committed_readers_see_what_was_committed_in_order(steps: list[tuple[str, int, bool | None]]) -> None:
+    """A model: two writers with an id each and one without; each step sends some records, and commits, aborts or leaves
+    the transaction open."""
+    with foldlog.open(":memory:", background=False) as log:
+        log.create_topic("orders", config={"foldlog.segment.records": 5})
+        opened: dict[str, foldlog.Transaction] = {}
+        written: list[tuple[str, int]] = []  # the transaction, and the value
+        decided: dict[str, bool] = {"": True}
+        number = 0
+        for step, (who, count, end) in enumerate(steps):
+            if who and who not in opened:
+                opened[who] = log.transaction(who)
+                decided.pop(who, None)
+            for _ in range(count):
+                number += 1
+                if who:
+                    opened[who].send("orders", str(number)).result(60)
+                else:
+                    log.append("orders", str(number))
+                written.append((who, number))
+            if who and end is not None:
+                tx = opened.pop(who)
+                tx.commit() if end else tx.abort()
+                name = f"{who}{step}"
+                written = [(name if one == who else one, value) for one, value in written]
+                decided[name] = end
+        undecided = [at for at, (who, _) in enumerate(written) if who not in decided]
+        stable = written[: undecided[0]] if undecided else written
+        expected = [str(value).encode() for who, value in stable if decided[who]]
+        assert values(log, "orders") == expected
+        with log.consumer("orders", auto_offset_reset="earliest", isolation="read_committed") as consumer:
+            assert [record.value for record in consumer.poll()] == expected
+            assert sum(consumer.lag().values()) == 0
+        assert len(values(log, "orders", "read_uncommitted")) == len(written)

@@ -167,7 +167,7 @@ class Broker:
         with other content is refused with DirectoryNotEmpty, unless `init` asks for a log there. `background` false:
         retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are settings for
         topics that do not set them; they are not stored, so the next writer brings its own. `isolation_level` is
-        Kafka's, and matters only in a directory that Kafka wrote: only there are transactions.
+        for a directory that Kafka wrote; readers of our own say with each read what they want to see.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(

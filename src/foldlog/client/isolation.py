@@ -9,7 +9,6 @@ from __future__ import annotations
 from foldlog.broker.storage import ISOLATION_LEVELS, READ_COMMITTED
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.files.base import Into
 from foldlog.log.checkpoint import StartReason
 from foldlog.log.reading import FetchedBatches, without_aborted
 
@@ -67,7 +66,7 @@ class CommittedPartition:
         self.partition.acknowledged_end()
         return self.partition.last_stable_offset
 
-    def read(self, offset: int, max_bytes: int, into: Into = None) -> FetchedBatches:
+    def read(self, offset: int, max_bytes: int, into: bytearray | None = None) -> FetchedBatches:
         """Batches of committed transactions and of none, from `offset` on; none if only aborted ones are left before
         the end, with `next_offset` behind them."""
         while True:

@@ -40,8 +40,8 @@ from foldlog.client.producer import (
     ProducerSettings,
 )
 from foldlog.client.reader import ReadRequest
-from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
+from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
 from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
 from foldlog.files.base import Files

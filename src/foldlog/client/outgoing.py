@@ -34,6 +34,14 @@ _FRAME_BYTES_MAX = 128
 _ARGUMENTS = frozenset({"value", "key", "headers", "partition", "timestamp_ms"})
 
 
+class TransactionalProducer(NamedTuple):
+    """Who writes a transaction: batches carry id and epoch."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 class Outgoing(NamedTuple):
     """A record in bytes. `partition` is None if the key or the keyless rule decides."""
 

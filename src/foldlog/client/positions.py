@@ -33,6 +33,18 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class GroupOffsets(NamedTuple):
+    """Offsets to commit for a group, and the member that does: none, for one that reads without the group's assignment.
+    `library`: librdkafka's description of the member, for a cluster."""
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+    library: object = None
+
+
 class Bounded(Protocol):
     """The start and end of a partition."""
 

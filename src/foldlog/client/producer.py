@@ -218,7 +218,9 @@ class BatchSender:
     Lives as long as one of its batches waits, even without references to its producer: the timer has them.
     """
 
-    def __init__(self, broker: DirectoryBroker, settings: ProducerSettings, opens: OpensPartition | None = None) -> None:
+    def __init__(
+        self, broker: DirectoryBroker, settings: ProducerSettings, opens: OpensPartition | None = None
+    ) -> None:
         """`opens`: how partitions are opened to append to, if not by the broker."""
         self._broker = broker
         self._batch_bytes = settings.batch_bytes

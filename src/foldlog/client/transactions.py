@@ -16,11 +16,11 @@ from typing import Any, overload
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import check_group_name
-from foldlog.client.backends.backend import Backend, GroupOffsets, OpenTransaction, Reading, TransactionSession
+from foldlog.client.backends.backend import Backend, OpenTransaction, Reading, TransactionSession
 from foldlog.client.consumer.consumer import Consumer, reading_of
 from foldlog.client.handle_types import SendFuture
 from foldlog.client.outgoing import Headers
-from foldlog.client.positions import TopicPartition, commit_entries
+from foldlog.client.positions import GroupOffsets, TopicPartition, commit_entries
 from foldlog.client.producer import Producer, ProducerSettings
 from foldlog.client.serializers import Serializer
 from foldlog.errors import (
@@ -105,9 +105,7 @@ class Transaction:
     def commit_offsets(self, consumer: Consumer, /) -> None: ...
 
     @overload
-    def commit_offsets(
-        self, group: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], /
-    ) -> None: ...
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], /) -> None: ...
 
     def commit_offsets(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from foldlog.client.positions import Bounded
 from foldlog.log.durability import OnAcknowledged
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
     from foldlog.client.outgoing import Outgoing
-    from foldlog.client.positions import Place, TopicPartition
+    from foldlog.client.positions import GroupOffsets, Place, TopicPartition
     from foldlog.client.producer import ProducerSettings
     from foldlog.client.reader import ReadRequest
     from foldlog.clock import Clock
@@ -250,26 +250,6 @@ class Sender(Protocol):
     def close(self) -> None:
         """Flush, then refuse further records. Idempotent."""
         ...
-
-
-class TransactionalProducer(NamedTuple):
-    """Who writes a transaction: batches carry id and epoch."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-
-
-class GroupOffsets(NamedTuple):
-    """Offsets to commit for a group, and the member that does: none, for one that reads without the group's assignment.
-    `library`: librdkafka's description of the member, for a cluster."""
-
-    group: str
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-    library: object = None
 
 
 class OpenTransaction(Protocol):

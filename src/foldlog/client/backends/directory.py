@@ -228,7 +228,8 @@ class DirectoryBackend(Backend):
             number: resolve_place(self.broker.partition(topic, number), at, "before") for number, at in before.items()
         }
         return {
-            number: writable_partition(self.broker.writable_partition, topic, number).delete_records(at) for number, at in wanted.items()
+            number: writable_partition(self.broker.writable_partition, topic, number).delete_records(at)
+            for number, at in wanted.items()
         }
 
     # --- upkeep ---------------------------------------------------------------------------------------------------

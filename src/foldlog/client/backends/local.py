@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foldlog.broker.broker import Broker
-from foldlog.client.backends.backend import LogListener, TransactionalProducer
+from foldlog.client.backends.backend import LogListener
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.catch_up import hurried
 from foldlog.client.backends.transactions import DirectorySession
 from foldlog.client.consumer.membership import Memberships
 from foldlog.client.descriptions import Topic
 from foldlog.client.fold_bulletin import refuse_made_otherwise
+from foldlog.client.outgoing import TransactionalProducer
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Appended, Partition

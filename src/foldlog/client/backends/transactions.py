@@ -13,8 +13,10 @@ from typing import Protocol
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.accumulator import PartitionQueue, ProducerBatch
-from foldlog.client.backends.backend import DirectoryBroker, GroupOffsets, TransactionalProducer, WritablePartition
+from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
 from foldlog.client.forks import watch_forks
+from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import GroupOffsets
 from foldlog.client.producer import BatchSender, ProducerSettings
 from foldlog.errors import (
     FoldlogError,
@@ -56,9 +58,7 @@ class TransactionHome(Protocol):
         add: bool,
     ) -> None: ...
 
-    def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool
-    ) -> tuple[int, int]: ...
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> tuple[int, int]: ...
 
 
 Opens = Callable[[str, int, TransactionalProducer], WritablePartition]
@@ -90,7 +90,9 @@ class TransactionalSender(BatchSender):
 
     def discard(self) -> None:
         """Write nothing more; what waits to be written fails. Returns once nothing is on its way."""
-        self._fault = self._fault or InvalidTransactionState("the transaction was aborted before the record was written")
+        self._fault = self._fault or InvalidTransactionState(
+            "the transaction was aborted before the record was written"
+        )
         try:
             self.close()
         except Exception as error:  # noqa: BLE001 whatever a batch failed with is in its futures

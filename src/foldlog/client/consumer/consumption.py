@@ -11,7 +11,7 @@ from threading import RLock
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships, GroupOffsets
+from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
 from foldlog.client.consumer.arrivals import Arrivals
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
@@ -26,7 +26,7 @@ from foldlog.client.consumer.assignments import (
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.isolation import ReadablePartition, plain, readable
-from foldlog.client.positions import TopicPartition
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.serializers import deserializer
 from foldlog.errors import (
     CorruptLog,
@@ -87,8 +87,8 @@ class Consumption:
         self._adopted: Held = NOTHING_HELD
         self._problems: deque[FoldlogError] = deque()
         self._topic_ids: dict[str, str] = {}
-        # Assigned, but there is nowhere to begin yet: their topic was deleted, and may be created again; or a transaction
-        # that is not ended has committed an offset there.
+        # Assigned, but there is nowhere to begin yet: their topic was deleted, and may be created again; or a
+        # transaction that is not ended has committed an offset there.
         self._awaited: set[TopicPartition] = set()
         self._damaged: set[TopicPartition] = set()  # assigned, but refused; already reported
         self._next_look_ms = 0.0
@@ -585,8 +585,8 @@ class Consumption:
         return self._committed([partition]).get(partition)
 
     def _unstable(self, partitions: list[TopicPartition]) -> set[tuple[str, int]]:
-        """Where the group begins only after a transaction is ended. As in Kafka, only readers of committed records look:
-        they may come after a member whose last transaction is not decided."""
+        """Where the group begins only after a transaction is ended. As in Kafka, only readers of committed records
+        look: they may come after a member whose last transaction is not decided."""
         if self._group is None or not partitions or not self._settings.committed:
             return set()
         return self._broker.unstable_offsets(self._group, partitions)

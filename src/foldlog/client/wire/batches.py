@@ -388,9 +388,7 @@ def produce_request(
         TopicProduceData(name=name, topic_id=topic_id, partition_data=found)
         for (name, topic_id), found in by_topic.items()
     ]
-    return ProduceRequest(
-        transactional_id=transactional_id, acks=_ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics
-    )
+    return ProduceRequest(transactional_id=transactional_id, acks=_ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics)
 
 
 def results_in(answer: ProduceResponse, batches: Sequence[AddressedBatch]) -> list[PartitionProduceResponse]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.backend import GroupOffsets, TransactionalProducer
+from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import GroupOffsets
 from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
@@ -82,7 +83,9 @@ def commit_offsets(producer: TransactionalProducer, wanted: GroupOffsets) -> Que
         by_topic.setdefault(topic, []).append(_offset(number, at))
 
     def read(answer: TxnOffsetCommitResponse) -> None:
-        told = {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}
+        told = {
+            (topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions
+        }
         for topic, number in wanted.offsets:
             code = told.get((topic, number))
             if code is None:

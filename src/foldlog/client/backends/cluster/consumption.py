@@ -17,7 +17,6 @@ from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.backend import GroupOffsets
 from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
 from foldlog.client.backends.cluster.handles import Handles, Trouble
@@ -26,7 +25,7 @@ from foldlog.client.consumer.assignments import commits_by_itself, not_assigned
 from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.groups import HAS_MEMBERS
-from foldlog.client.positions import TopicPartition, checked_timeout_ms
+from foldlog.client.positions import GroupOffsets, TopicPartition, checked_timeout_ms
 from foldlog.errors import (
     BrokerUnreachable,
     FoldlogError,

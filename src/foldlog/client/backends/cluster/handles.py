@@ -182,7 +182,8 @@ class Handles:
 
     @contextmanager
     def wire(self, committed: bool | None = None) -> Iterator[ClusterLinks]:
-        """For one call; `committed`: see `Wire.lent`. InvalidConfig says why there can be none, where there is `by_library`."""
+        """For one call. `committed`: see `Wire.lent`. InvalidConfig says why there can be none, where there is
+        `by_library`."""
         self.check_usable()
         with self._wire.lent(committed=committed) as links:
             yield links

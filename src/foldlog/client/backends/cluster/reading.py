@@ -63,7 +63,10 @@ class ClusterSlice:
         if self._handles.is_closed:
             return
         stop = MAX_INT64 if self._stop is None else self._stop
-        with self._handles.wire(self._committed) as links, closing(TailReader(links, *self._bounds.label, self._offset)) as tail:
+        with (
+            self._handles.wire(self._committed) as links,
+            closing(TailReader(links, *self._bounds.label, self._offset)) as tail,
+        ):
             quiet_since_s = time.monotonic()
             while self._offset < stop and self._left and not self._handles.is_closed:
                 remaining_s = _PAUSE_S

@@ -1,7 +1,7 @@
 """Transactions on a cluster: librdkafka's, which speaks transaction version 1 of Kafka's.
 
-A producer of librdkafka's holds the transactional id for as long as the log is open. After an error that ends it, another
-one is made with the next transaction, unless it was fenced: then somebody else has the id, and keeps it.
+A producer of librdkafka's holds the transactional id for as long as the log is open. After an error that ends it,
+another one is made with the next transaction, unless it was fenced: then somebody else has the id, and keeps it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.client.backends.backend import GroupOffsets
 from foldlog.client.backends.cluster.faults import Where
 from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.producer import LibrarySender, TopicRoute
 from foldlog.client.backends.cluster.records import offset_to_commit
 from foldlog.client.handle_types import BatchAck
+from foldlog.client.positions import GroupOffsets
 from foldlog.client.producer import ProducerSettings
 from foldlog.errors import (
     FencedMember,
@@ -43,7 +43,8 @@ _FENCED: Final = frozenset(
     {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-_SILENT: Final = logging.Logger("foldlog.librdkafka", logging.CRITICAL + 1)
+_UNSAID: Final = logging.getLogger("foldlog.librdkafka")
+_UNSAID.setLevel(logging.CRITICAL + 1)
 """librdkafka prints that a producer is fenced; our error says so."""
 
 _BATCH_BYTES_MAX: Final = 1_000_000_000
@@ -102,7 +103,7 @@ class TransactionalLibrarySender(LibrarySender):
             "transaction.timeout.ms": timeout_ms,
             "batch.size": min(self._batch_bytes, _BATCH_BYTES_MAX),
             "message.max.bytes": _BATCH_BYTES_MAX,  # what a record may have is checked against its topic
-            "logger": _SILENT,
+            "logger": _UNSAID,
         }
         # librdkafka refuses a record that may wait for longer than its transaction is open, or linger for as long.
         settings["message.timeout.ms"] = min(int(settings["message.timeout.ms"]) or timeout_ms, timeout_ms)

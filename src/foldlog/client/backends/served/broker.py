@@ -21,7 +21,7 @@ from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_own_topic
-from foldlog.client.backends.backend import GroupMemberships, TransactionalProducer
+from foldlog.client.backends.backend import GroupMemberships
 from foldlog.client.backends.served.calls import Calls, NobodyWrites
 from foldlog.client.backends.served.partition import RemotePartition
 from foldlog.client.backends.served.produce import ProduceLink
@@ -31,6 +31,7 @@ from foldlog.client.backends.served.transactions import RemoteTransactions
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
+from foldlog.client.outgoing import TransactionalProducer
 from foldlog.client.wire import questions
 from foldlog.client.wire.batches import Numbering, OutgoingBatch
 from foldlog.client.wire.questions import Answer, Done, Question
@@ -262,9 +263,7 @@ class RemoteBroker:
     ) -> dict[tuple[str, int], OffsetAndMetadata]:
         return self._followed.committed(group, partitions)
 
-    def unstable_offsets(
-        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
-    ) -> set[tuple[str, int]]:
+    def unstable_offsets(self, group: str, partitions: Iterable[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
         return self._followed.unstable_offsets(group, partitions)
 
     def group_names(self) -> list[str]:

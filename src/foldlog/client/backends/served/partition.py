@@ -42,8 +42,8 @@ class RemotePartition:
         transactional_id: str | None = None,
     ) -> None:
         """`decided`: the numbers from which the batches go on, which may have been sent by a process that is gone. They
-        keep them, or are refused; after a refusal, so are all that follow it. `transactional_id`: whose transaction they
-        are part of."""
+        keep them, or are refused; after a refusal, so are all that follow it. `transactional_id`: whose transaction
+        they are part of."""
         self.label = reader.label
         self.topic_id = topic_id
         self._home = home

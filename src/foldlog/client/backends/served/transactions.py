@@ -1,4 +1,4 @@
-"""Transactions of a directory that another process writes: asked of that process, or carried out here where nobody does."""
+"""Transactions of a directory that another process writes: asked of it, or carried out here where nobody does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.backends.backend import GroupOffsets, TransactionalProducer
-from foldlog.client.positions import TopicPartition
+from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.wire import transactions
 from foldlog.client.wire.questions import Answer, Done, Question
 
@@ -64,9 +64,7 @@ class RemoteTransactions:
             ),
         )
 
-    def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool
-    ) -> tuple[int, int]:
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool) -> tuple[int, int]:
         producer = TransactionalProducer(transactional_id, producer_id, producer_epoch)
         return self._carry_out(
             transactions.end(producer, commit=commit),
