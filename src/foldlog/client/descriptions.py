@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.broker.topics.catalog import CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
-from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty, MalformedBytes, UnknownGroup
 

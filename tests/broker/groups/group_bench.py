@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 
+from foldlog.broker.groups.consumer_protocol import Subscription, encode_subscription
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
@@ -17,7 +18,6 @@ from foldlog.broker.groups.messages import (
     SyncRequest,
     SyncResult,
 )
-from foldlog.client.consumer.protocol import Subscription, encode_subscription
 from foldlog.testing.sim_clock import SimClock
 
 GROUP = "fraud"

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
-from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.descriptions import assigned_places, described_members, full_name, not_empty
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.client.fold_runs import is_of_a_fold, standing_of
