@@ -14,7 +14,6 @@ from foldlog.broker.groups.offsets_format import (
     NO_EPOCH,
     NO_TIMESTAMP,
     CommittedOffset,
-    GroupKey,
     OffsetKey,
     decode_key,
     decode_offset_value,
@@ -134,7 +133,7 @@ class CommittedOffsets:
         if key is None:
             raise CorruptGroupRecord(key, "it has no key")
         decoded = decode_key(key)
-        if isinstance(decoded, GroupKey):
+        if not isinstance(decoded, OffsetKey):
             return False
         partition = (decoded.topic, decoded.partition)
         if value is not None:
@@ -229,13 +228,20 @@ class RestoresGroups(Protocol):
 
     def restore(self, key: bytes, value: bytes | None) -> None: ...
 
+    def restored(self, *, is_final: bool) -> None: ...
+
 
 def load_records(
-    records: Iterable[tuple[bytes | None, bytes | None]], offsets: CommittedOffsets, groups: RestoresGroups
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    offsets: CommittedOffsets,
+    groups: RestoresGroups,
+    *,
+    is_final: bool = True,
 ) -> list[CorruptGroupRecord]:
     """Rebuild both state machines from the records of `__consumer_offsets`, in log order.
 
     A malformed record is skipped and returned, so that one of them costs one committed offset and not all groups.
+    Without `is_final` another call brings what was written since.
     """
     skipped: list[CorruptGroupRecord] = []
     newest_metadata: dict[bytes, bytes | None] = {}
@@ -250,4 +256,5 @@ def load_records(
             groups.restore(key, value)
         except CorruptGroupRecord as error:
             skipped.append(error)
+    groups.restored(is_final=is_final)
     return skipped

@@ -7,9 +7,12 @@ refused before anything is allocated for it, if that many of the smallest possib
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from foldlog.errors import InvalidArgument, MalformedBytes
 
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -139,6 +142,9 @@ class BytesWriter:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
+    def int8(self, value: int) -> BytesWriter:
+        return self._packed(_INT8, value)
+
     def int16(self, value: int) -> BytesWriter:
         return self._packed(_INT16, value)
 
@@ -173,6 +179,31 @@ class BytesWriter:
             return self.int32(-1)
         self.int32(len(value))
         self._parts.append(bytes(value))
+        return self
+
+    def uvarint(self, value: int) -> BytesWriter:
+        while value >= 0x80:
+            self._parts.append(bytes([value & 0x7F | 0x80]))
+            value >>= 7
+        return self.raw(bytes([value]))
+
+    def compact_string(self, value: str | None) -> BytesWriter:
+        return self.compact_bytes(None if value is None else value.encode("utf-8"))
+
+    def compact_bytes(self, value: bytes | None) -> BytesWriter:
+        if value is None:
+            return self.uvarint(0)
+        return self.uvarint(len(value) + 1).raw(value)
+
+    def raw(self, value: bytes) -> BytesWriter:
+        """Bytes as they are: a UUID, or a structure that is encoded already."""
+        self._parts.append(value)
+        return self
+
+    def tagged_fields(self, fields: Mapping[int, bytes] = MappingProxyType({})) -> BytesWriter:
+        self.uvarint(len(fields))
+        for tag, value in sorted(fields.items()):
+            self.uvarint(tag).uvarint(len(value)).raw(value)
         return self
 
     def done(self) -> bytes:

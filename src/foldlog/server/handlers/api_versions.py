@@ -1,8 +1,8 @@
 """ApiVersions: the served APIs and versions, for a client to choose from. Versions 0 to 4.
 
 - 1 adds the throttle time, 2 nothing.
-- 3 names the client software (KIP-511) and has the features of a cluster (KIP-584); there are none here.
-- 4 may have features that begin at version 0.
+- 3 names the client software (KIP-511) and has the features of a cluster (KIP-584).
+- 4 may have supported features that begin at version 0, as all do; 3 leaves them out.
 
 The header of the answer is always that of version 0: the client does not know yet what the broker speaks.
 
@@ -22,12 +22,23 @@ from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import API_VERSIONS_KEY, RequestHeader, encode_response
 from foldlog.wire.messages import APIS
-from foldlog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from foldlog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _PRODUCE_KEY: Final = 0
 _SOFTWARE_FROM: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Kafka's rule for a client's name and version, which appear in its metrics."""
+
+
+_FEATURES_FROM_ZERO: Final = 4
+_FEATURES: Final = {"group.version": 1}
+"""The features of the cluster, each at the highest level there is; 1 of groups is the consumer protocol."""
 
 
 @cache
@@ -51,7 +62,18 @@ def unsupported_version() -> ApiVersionsResponse:
 def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= _SOFTWARE_FROM and not _is_named(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=served_versions())
+    has_supported = call.version >= _FEATURES_FROM_ZERO
+    return ApiVersionsResponse(
+        api_keys=served_versions(),
+        supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in _FEATURES.items()]
+        if has_supported
+        else [],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _FEATURES.items()
+        ],
+    )
 
 
 def _is_named(request: ApiVersionsRequest) -> bool:

@@ -1,7 +1,8 @@
 """OffsetFetch, versions 1 to 10: the committed offsets of a group. A partition without a commit is at -1, not an error.
 
 2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client wants stable offsets, which all
-are without transactions. 8: many groups. 9: a member's id and epoch, for another protocol. 10: topics by id.
+are without transactions. 8: many groups. 9: a member's id and epoch, checked in
+consumer groups. 10: topics by id.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
+from foldlog.broker.groups.errors import raise_for
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
@@ -71,17 +73,24 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
 async def _answer(call: Call, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     by_id = call.version >= _TOPIC_IDS_FROM
     topics = _by_id(call, group.topics) if by_id else _by_name(call, group.topics)
-    found = await _find(call, group.group_id, topics)
+    found = await _find(call, group.group_id, topics, group.member_id, group.member_epoch)
     return OffsetFetchResponseGroup(
         group_id=group.group_id, topics=[] if found.error else found.topics, error_code=found.error
     )
 
 
-async def _find(call: Call, group: str, topics: list[_Topic] | None) -> _Found:
-    error = refusal(call, AclOperation.DESCRIBE, group)
+async def _find(
+    call: Call, group: str, topics: list[_Topic] | None, member_id: str | None = None, member_epoch: int = -1
+) -> _Found:
+    error: ErrorCode = refusal(call, AclOperation.DESCRIBE, group)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     if error is ErrorCode.NONE:
         try:
+            if member_id is not None or member_epoch >= 0:
+                checked = await call.node.groups.ask(
+                    lambda coordinator: coordinator.validate_fetch(group, member_id, member_epoch)
+                )
+                raise_for(checked, group)
             committed = partial(call.node.broker.committed, with_negative=True)
             offsets = await call.node.groups.run(committed, group, _keys(topics))
         except FoldlogError as failed:
