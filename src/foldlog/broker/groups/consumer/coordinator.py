@@ -563,7 +563,6 @@ class ConsumerGroups:
             self._encoded(member),
             messages.ConsumerMemberSummary(
                 member.epoch,
-                member.state.name.replace("_", " ").lower(),
                 member.topics,
                 member.regex,
                 member.rack_id,
