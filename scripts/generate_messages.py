@@ -36,11 +36,12 @@ SERVED = (
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
-    "list_config_resources", "consumer_group_heartbeat", "add_partitions_to_txn", "add_offsets_to_txn", "end_txn",
-    "write_txn_markers", "txn_offset_commit", "describe_transactions", "list_transactions",
+    "list_config_resources", "consumer_group_heartbeat", "consumer_group_describe", "add_partitions_to_txn",
+    "add_offsets_to_txn", "end_txn", "write_txn_markers", "txn_offset_commit", "describe_transactions",
+    "list_transactions",
 )  # fmt: skip
 
-ASKED = ("sasl_handshake", "sasl_authenticate", "consumer_group_describe")
+ASKED = ("sasl_handshake", "sasl_authenticate")
 """What our client asks of other brokers, and ours does not answer: a module, but no place in the index."""
 
 PYTHON_TYPES = {

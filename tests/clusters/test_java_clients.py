@@ -1,4 +1,5 @@
-"""Java's own clients at our broker: transactions (of version 2), and what a client hears of what is not there.
+"""Java's own clients at our broker: transactions (of version 2), the new group protocol, and what a client hears of
+what is not there.
 
 Kafka's tools are the programs, whose producer and consumer are those of kafka-clients, and `clusters/ExactlyOnce.java`.
 """
@@ -16,15 +17,17 @@ from clusters.maven import KAFKA, JarsUnavailable, class_path, fetch
 from confluent_kafka import Producer
 
 import foldlog
+from foldlog import TopicPartition
 from foldlog.testing import KafkaBroker
 
 EXACTLY_ONCE = Path(__file__).resolve().parents[2] / "clusters" / "ExactlyOnce.java"
 TIMEOUT_S = 120
+QUICK = {"group.consumer.heartbeat.interval.ms": 100}
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
-    with KafkaBroker.launch(path=tmp_path / "data") as started:
+    with KafkaBroker.launch(QUICK, path=tmp_path / "data") as started:
         with foldlog.open(tmp_path / "data") as log:
             log.create_topic("orders")
         yield started
@@ -111,9 +114,48 @@ def exactly_once(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def test_a_consumer_with_the_new_group_protocol_is_told_to_use_the_classic_one(broker: KafkaBroker) -> None:
-    """It ends at once: the timeout is that of a consumer that waits for records, and would be reached in silence."""
-    waiting = ("--timeout-ms", "60000", "--group", "readers", "--command-property", "group.protocol=consumer")
-    done = run(broker, "kafka-console-consumer", *waiting)
-    assert "UnsupportedVersionException" in done.stdout + done.stderr
-    assert "Set group.protocol=classic" in done.stdout + done.stderr
+CONSUMER_PROTOCOL = ("--command-property", "group.protocol=consumer")
+
+
+def test_a_consumer_of_the_new_group_protocol_reads_and_goes_on_where_it_was(broker: KafkaBroker) -> None:
+    with foldlog.connect(f"kafka://{broker}") as log:
+        for number in range(10):
+            log.append("orders", f"order-{number}")
+    reading = ("--from-beginning", "--group", "readers", "--max-messages", "4", "--timeout-ms", "60000")
+    first = run(broker, "kafka-console-consumer", *reading, *CONSUMER_PROTOCOL)
+    assert first.stdout.split() == [f"order-{number}" for number in range(4)], first.stderr
+    second = run(broker, "kafka-console-consumer", *reading, *CONSUMER_PROTOCOL)
+    assert second.stdout.split() == [f"order-{number}" for number in range(4, 8)], second.stderr
+    with foldlog.connect(f"kafka://{broker}") as log:
+        assert log.describe_group("readers").group_type == "consumer"
+        assert log.committed("readers")[TopicPartition("orders", 0)].offset == 8
+
+
+def test_the_new_group_protocol_subscribes_to_a_regular_expression_and_moves_to_it_from_the_classic_one(
+    broker: KafkaBroker,
+) -> None:
+    pytest.importorskip("re2")
+    with foldlog.connect(f"kafka://{broker}") as log:
+        log.create_topic("refunds")
+        for topic in ("orders", "refunds"):
+            log.append(topic, f"one of {topic}")
+    classic = ("--from-beginning", "--group", "movers", "--max-messages", "1", "--timeout-ms", "60000")
+    assert run(broker, "kafka-console-consumer", *classic).stdout.strip() == "one of orders"
+    included = ("--include", "orders|refunds", "--group", "movers", "--max-messages", "1", "--timeout-ms", "60000")
+    done = run_tool(
+        "kafka-console-consumer", "--bootstrap-server", str(broker), "--from-beginning", *included, *CONSUMER_PROTOCOL
+    )
+    assert done.stdout.strip() == "one of refunds", done.stderr
+
+
+def test_kafkas_tool_describes_members_of_the_new_group_protocol(broker: KafkaBroker) -> None:
+    with foldlog.connect(f"kafka://{broker}") as log:
+        log.append("orders", "one")
+    reading = ("--from-beginning", "--group", "readers", "--max-messages", "1", "--timeout-ms", "60000")
+    run(broker, "kafka-console-consumer", *reading, *CONSUMER_PROTOCOL)
+    groups = ("--bootstrap-server", str(broker), "--describe", "--group", "readers")
+    state = run_tool("kafka-consumer-groups", *groups, "--state")
+    assert "uniform" in state.stdout, state
+    assert "Empty" in state.stdout
+    listed = run_tool("kafka-groups", "--bootstrap-server", str(broker), "--list")
+    assert "Consumer" in listed.stdout, listed

@@ -440,6 +440,10 @@ class IllegalGeneration(GroupError):
     """The group has rebalanced since; what this member holds is from an older generation."""
 
 
+class StaleMemberEpoch(IllegalGeneration):
+    """The coordinator has given this member of a consumer group a newer epoch, or the partition to another member."""
+
+
 class RebalanceInProgress(GroupError):
     """The group is rebalancing; poll again to join the new generation."""
 

@@ -8,7 +8,9 @@ through `_replied` and `_deliver`.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -168,3 +170,19 @@ def group_error_code(group: str, error: FoldlogError) -> ErrorCode:
     if isinstance(error, InvalidArgument):
         return ErrorCode.INVALID_GROUP_ID
     return code_of(error)
+
+
+def as_java_prints(host: str) -> str:
+    """An address as Kafka shows it in group descriptions; tools compare and parse it.
+
+    >>> as_java_prints("127.0.0.1"), as_java_prints("::1")
+    ('/127.0.0.1', '/0:0:0:0:0:0:0:1')
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"/{host}"
+    if isinstance(address, ipaddress.IPv4Address):
+        return f"/{address}"
+    scope = "" if address.scope_id is None else f"%{address.scope_id}"
+    return "/" + ":".join(f"{word:x}" for word in struct.unpack(">8H", address.packed)) + scope

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Generic, TypeVar
 
+from foldlog.broker.groups.committed import LoggedBatch, LoggedRecord
+from foldlog.broker.groups.consumer_protocol import Subscription, encode_subscription
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
@@ -17,7 +19,6 @@ from foldlog.broker.groups.messages import (
     SyncRequest,
     SyncResult,
 )
-from foldlog.client.consumer.protocol import Subscription, encode_subscription
 from foldlog.testing.sim_clock import SimClock
 
 GROUP = "fraud"
@@ -159,3 +160,8 @@ class GroupBench:
         self.coordinator = GroupCoordinator(self.clock, self.settings, self.new_id)
         for key, value in records.items():
             self.coordinator.restore(key, value)
+
+
+def batch_of(records: Sequence[tuple[bytes | None, bytes | None]]) -> list[LoggedBatch]:
+    """Records of `__consumer_offsets` as one batch, for `load_records`."""
+    return [LoggedBatch(0, [LoggedRecord(offset, key, value) for offset, (key, value) in enumerate(records)])]

@@ -16,11 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from broker.small_broker import at, die, open_broker
 from foldlog.broker.broker import Broker
-from foldlog.broker.groups.coordinator import GroupCoordinator
-from foldlog.broker.groups.errors import GroupErrorCode
-from foldlog.broker.groups.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
-from foldlog.client.consumer.assignors import assign_range, assign_sticky
-from foldlog.client.consumer.protocol import (
+from foldlog.broker.groups.consumer_protocol import (
     Assignment,
     Subscription,
     TopicPartition,
@@ -29,6 +25,10 @@ from foldlog.client.consumer.protocol import (
     encode_assignment,
     encode_subscription,
 )
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
+from foldlog.client.consumer.assignors import assign_range, assign_sticky
 from foldlog.errors import FencedMember, GroupError, IllegalGeneration, RebalanceInProgress, UnknownMember
 from foldlog.files.memory import MemoryFiles
 from foldlog.testing.sim_clock import SimClock

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from broker.groups.group_bench import GROUP, SESSION_MS, GroupBench
+from broker.groups.group_bench import GROUP, SESSION_MS, GroupBench, batch_of
 from foldlog.broker.groups.committed import (
     CommittedOffsets,
-    LoggedBatch,
-    LoggedRecord,
     OffsetAndMetadata,
     load_records,
 )
@@ -35,10 +31,6 @@ KEY = encode_group_key(GROUP)
 @pytest.fixture
 def bench() -> GroupBench:
     return GroupBench()
-
-
-def batch_of(records: Sequence[tuple[bytes | None, bytes | None]]) -> list[LoggedBatch]:
-    return [LoggedBatch(0, [LoggedRecord(offset, key, value) for offset, (key, value) in enumerate(records)])]
 
 
 def stored_member(**changes: object) -> StoredMember:

@@ -17,6 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.groups.group_bench import Answer, counting_ids
+from foldlog.broker.groups.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartition,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
@@ -29,15 +38,6 @@ from foldlog.broker.groups.messages import (
 )
 from foldlog.broker.groups.rebalance import Timer
 from foldlog.client.consumer.assignors import assign_sticky
-from foldlog.client.consumer.protocol import (
-    Assignment,
-    Subscription,
-    TopicPartition,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from foldlog.testing.sim_clock import SimClock
 
 GROUP = "g"

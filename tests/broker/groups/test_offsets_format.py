@@ -169,7 +169,7 @@ def test_any_bytes_are_read_or_reported_and_never_anything_else(data: bytes) -> 
     ("raw", "reason"),
     [
         (OFFSET_KEY + b"\x00", "1 bytes follow the end"),
-        (bytes.fromhex("0003 0001 67"), "key version 3 is not known here"),
+        (bytes.fromhex("0004 0001 67"), "key version 4 is not known here"),
         (bytes.fromhex("ffff"), "key version -1"),
         (bytes.fromhex("0001 ffff 0000 00000000"), "null where none may be"),
         (bytes.fromhex("0001 fffe 0000 00000000"), "length -2"),

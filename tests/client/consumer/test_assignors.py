@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.broker.groups.consumer_protocol import Subscription, TopicPartition, encode_sticky_user_data
 from foldlog.client.consumer.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,
@@ -21,7 +22,6 @@ from foldlog.client.consumer.assignors import (
     assign_round_robin,
     assign_sticky,
 )
-from foldlog.client.consumer.protocol import Subscription, TopicPartition, encode_sticky_user_data
 
 Owned = dict[str, list[TopicPartition]]
 

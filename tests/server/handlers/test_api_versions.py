@@ -26,13 +26,13 @@ def test_every_version_lists_every_api(small: SmallNode, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_version_2_of_transactions_is_finalized(small: SmallNode, version: int) -> None:
+def test_the_newest_transactions_and_groups_are_finalized(small: SmallNode, version: int) -> None:
     """Clients of version 3 fail at a feature that begins at 0, so they hear only which one is in force."""
     answer = small.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
     finalized = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
-    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
-    assert finalized == ([("transaction.version", 2, 2)] if version >= 3 else [])
+    assert supported == ([("transaction.version", 0, 2), ("group.version", 0, 1)] if version >= 4 else [])
+    assert finalized == ([("transaction.version", 2, 2), ("group.version", 1, 1)] if version >= 3 else [])
     assert (answer.finalized_features_epoch >= 0) == (version >= 3), "clients ignore features without an epoch"
 
 

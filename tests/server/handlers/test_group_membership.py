@@ -14,8 +14,8 @@ import pytest
 from foldlog.broker.groups import messages as group_messages
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Later
+from foldlog.server.groups import as_java_prints
 from foldlog.server.handlers import heartbeat
-from foldlog.server.handlers.join_group import as_java_prints
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_groups import DescribeGroupsRequest
 from foldlog.wire.messages.heartbeat import HeartbeatRequest

@@ -18,7 +18,6 @@ from foldlog.broker.groups.offsets_format import (
     NO_EPOCH,
     NO_TIMESTAMP,
     CommittedOffset,
-    GroupKey,
     OffsetKey,
     decode_key,
     decode_offset_value,
@@ -182,7 +181,7 @@ class CommittedOffsets:
         if key is None:
             raise CorruptGroupRecord(key, "it has no key")
         decoded = decode_key(key)
-        if isinstance(decoded, GroupKey):
+        if not isinstance(decoded, OffsetKey):
             return False
         partition = (decoded.topic, decoded.partition)
         name = (decoded.group, partition)
@@ -223,7 +222,7 @@ class CommittedOffsets:
         if key is None:
             raise CorruptGroupRecord(key, "it has no key")
         decoded = decode_key(key)
-        if isinstance(decoded, GroupKey):
+        if not isinstance(decoded, OffsetKey):
             raise CorruptGroupRecord(key, "group metadata is never part of a transaction")
         cost_bytes = 0 if value is None else _cost_bytes(decoded.group, decode_offset_value(key, value))
         name = (decoded.group, (decoded.topic, decoded.partition))
@@ -338,13 +337,16 @@ class RestoresGroups(Protocol):
 
     def restore(self, key: bytes, value: bytes | None) -> None: ...
 
+    def restored(self, *, is_final: bool) -> None: ...
+
 
 def load_records(
-    batches: Iterable[LoggedBatch], offsets: CommittedOffsets, groups: RestoresGroups
+    batches: Iterable[LoggedBatch], offsets: CommittedOffsets, groups: RestoresGroups, *, is_final: bool = True
 ) -> list[CorruptGroupRecord]:
     """Rebuild both state machines from the batches of `__consumer_offsets`, in log order.
 
     A malformed record is skipped and returned, so that one of them costs one committed offset and not all groups.
+    Without `is_final` another call brings what was written since.
     """
     skipped: list[CorruptGroupRecord] = []
     newest_metadata: dict[bytes, bytes | None] = {}
@@ -364,4 +366,5 @@ def load_records(
             groups.restore(key, value)
         except CorruptGroupRecord as error:
             skipped.append(error)
+    groups.restored(is_final=is_final)
     return skipped

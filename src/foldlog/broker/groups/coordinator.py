@@ -1,9 +1,12 @@
-"""The group coordinator: Kafka's classic group protocol without I/O.
+"""The group coordinator: all groups of a broker, in one namespace, without I/O.
+
+Here is Kafka's classic group protocol; groups of the consumer protocol are in `consumer/coordinator.py`, and this
+module passes on what is theirs, and moves groups from one protocol to the other.
 
 Events come in as calls, time as the injected clock and `tick`; answers go out through the replies passed with the
-requests, records for `__consumer_offsets` through `take_writes`. Members exchange opaque bytes, so eager and
-cooperative assignors work alike. `state.py` is one group, `rebalance.py` its state transitions; this module accepts or
-refuses requests.
+requests, records for `__consumer_offsets` through `take_writes`. Members of classic groups exchange opaque bytes, so
+eager and cooperative assignors work alike. `state.py` is one such group, `rebalance.py` its state transitions; this
+module accepts or refuses requests.
 """
 
 from __future__ import annotations
@@ -15,6 +18,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from foldlog.broker.groups.consumer.coordinator import ConsumerGroups, refuse_heartbeat
+from foldlog.broker.groups.consumer.messages import JOIN_EPOCH, HeartbeatResult, MemberHeartbeat
+from foldlog.broker.groups.consumer.migration import downgraded, upgraded, why_not_upgrade
+from foldlog.broker.groups.consumer.records import StoredConsumerGroup, decode_consumer_value
+from foldlog.broker.groups.consumer.state import ConsumerGroup
+from foldlog.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
@@ -22,6 +31,7 @@ from foldlog.broker.groups.messages import (
     GroupSettings,
     GroupState,
     GroupSummary,
+    GroupType,
     JoinReply,
     JoinRequest,
     JoinResult,
@@ -34,6 +44,7 @@ from foldlog.broker.groups.messages import (
 )
 from foldlog.broker.groups.offsets_format import (
     NO_TIMESTAMP,
+    ConsumerKey,
     GroupKey,
     decode_group_value,
     decode_key,
@@ -41,10 +52,10 @@ from foldlog.broker.groups.offsets_format import (
     encode_group_value,
 )
 from foldlog.broker.groups.rebalance import Rebalancer, Timer
-from foldlog.broker.groups.state import Group, GroupMember, check_stored
+from foldlog.broker.groups.state import CONSUMER_PROTOCOL_TYPE, Group, GroupMember, MetadataBudget, check_stored
 from foldlog.clock import Clock
-from foldlog.errors import CorruptGroupRecord
-from foldlog.limits import GROUP_METADATA_BYTES_MAX, GROUPS_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
+from foldlog.errors import CorruptGroupRecord, MalformedBytes, brief_repr
+from foldlog.limits import GROUP_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
 
 Result = TypeVar("Result", JoinResult, SyncResult)
 
@@ -67,14 +78,18 @@ class GroupCoordinator:
         clock: Clock,
         settings: GroupSettings | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        topics: Callable[[], TopicsImage] = lambda: NO_TOPICS,
     ) -> None:
+        """`topics` returns the topics that exist: the same object until they change."""
         self._clock = clock
         self._settings = settings or GroupSettings()
         self._new_id = new_id
+        self._topics = topics
         self._groups: dict[str, Group] = {}
-        self._held: dict[str, int] = {}  # bytes of each group's metadata and assignments
-        self._held_bytes = 0
+        self._budget = MetadataBudget()
         self._rebalancer = Rebalancer(clock, self._settings)
+        self._consumer = ConsumerGroups(clock, self._settings.consumer, new_id, topics, self._budget, self._downgrade)
+        self._stored: dict[str, StoredConsumerGroup] = {}
         self._delivering = False
 
     # --- events -------------------------------------------------------------------------------------------------
@@ -82,13 +97,25 @@ class GroupCoordinator:
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """A member joins, or joins again. Answered when its generation begins, or at once if refused."""
         with self._event():
+            consumer_group = self._consumer.groups.get(request.group)
+            error = refuse_malformed(request, self._settings)
+            if consumer_group is not None and consumer_group.members and error is GroupErrorCode.NONE:
+                self._answer(reply, self._consumer.join_classic(consumer_group, request))
+                return
             group = self._groups.get(request.group)
-            error = self._refuse_join(group, request)
+            if error is GroupErrorCode.NONE:
+                error = self._refuse_join(group, request)
             if error is not GroupErrorCode.NONE:
                 self._answer(reply, JoinResult(error, request.member_id))
                 return
             if group is None:
-                group = Group(request.group, state_timestamp_ms=self._clock.now_ms())
+                generation = 0
+                if consumer_group is not None:
+                    # Nobody is in it: its commits stay, and are this group's. Its generations go on from its epochs, so
+                    # that no late commit of a former member looks like one of a member of today.
+                    generation = consumer_group.epoch
+                    self._consumer.forget(consumer_group)
+                group = Group(request.group, state_timestamp_ms=self._clock.now_ms(), generation=generation)
                 self._groups[request.group] = group
             if not group.members:
                 group.protocol_type = request.protocol_type
@@ -103,6 +130,10 @@ class GroupCoordinator:
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """The leader sends the assignments, the others fetch theirs; parked until the leader has sent them."""
         with self._event():
+            consumer_group = self._consumer.groups.get(request.group)
+            if consumer_group is not None:
+                self._answer(reply, self._consumer.sync_classic(consumer_group, request))
+                return
             group = self._groups.get(request.group)
             error = self._refuse_sync(group, request)
             if group is None or error is not GroupErrorCode.NONE:
@@ -125,10 +156,72 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
     ) -> GroupErrorCode:
         """Renew the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return self._consumer.heartbeat_classic(consumer_group, member_id, group_instance_id, generation)
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.UNKNOWN_MEMBER_ID
         return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.PREPARING_REBALANCE)
+
+    def consumer_heartbeat(self, request: MemberHeartbeat) -> HeartbeatResult:
+        """A member of the consumer protocol joins, reports or leaves. Who joins a classic group upgrades it."""
+        with self._event():
+            refused = refuse_heartbeat(request, self._settings.consumer)
+            if refused is None and request.member_epoch == JOIN_EPOCH:
+                refused = self._make_way(request)
+            return self._consumer.heartbeat(request) if refused is None else refused
+
+    def _make_way(self, request: MemberHeartbeat) -> HeartbeatResult | None:
+        """Let there be a consumer group of that name, or none; the answer if that cannot be."""
+        group = self._groups.get(request.group)
+        if group is None:
+            if request.group not in self._consumer.groups and self._is_full():
+                return HeartbeatResult(GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many groups")
+            return None
+        if not group.members:
+            self._forget(group)
+            self._rebalancer.writes.append((encode_group_key(group.group_id), None))
+            self._consumer.adopt(ConsumerGroup(group.group_id, group.generation, group.generation))
+            return None
+        why_not = why_not_upgrade(group, self._settings.consumer)
+        try:
+            if why_not is None:
+                self._upgrade(group, upgraded(group, self._topics()))
+        except MalformedBytes as error:
+            why_not = f"it is a classic group whose members cannot be understood ({error})"
+        if why_not is None:
+            return None
+        return HeartbeatResult(GroupErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(request.group)}: {why_not}")
+
+    def _upgrade(self, group: Group, made: ConsumerGroup) -> None:
+        for member in group.members.values():
+            self._rebalancer.turn_away(group, member, GroupErrorCode.REBALANCE_IN_PROGRESS)
+        self._forget(group)
+        self._rebalancer.writes.append((encode_group_key(group.group_id), None))
+        self._consumer.adopt(made)
+
+    def _downgrade(self, group: ConsumerGroup) -> None:
+        """The last member of the consumer protocol has gone: those who are left assign partitions themselves again."""
+        if len(group.members) > self._settings.members_max:
+            return
+        made = downgraded(group, self._topics(), self._clock.now_ms())
+        self._consumer.forget(group)
+        self._groups[made.group_id] = made
+        self._rebalancer.write(made)
+        for member in made.members.values():
+            self._rebalancer.touch(made, member)
+        self._rebalancer.rebalance(made)
+        self._count(made)
+
+    def _is_full(self) -> bool:
+        return len(self._groups) + len(self._consumer.groups) >= self._settings.groups_max
+
+    def has_to_rejoin(self, group_id: str, member_id: str) -> bool:
+        """Whether a classic member of a consumer group has to join again, as its next heartbeat would say."""
+        group = self._consumer.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        return group is not None and member is not None and group.has_to_rejoin(member)
 
     def _sign_of_life(
         self, group: Group, member_id: str, group_instance_id: str | None, generation: int, not_in: GroupState | None
@@ -145,6 +238,9 @@ class GroupCoordinator:
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[LeaveResult]:
         """Remove members on request: their partitions are free at once, without waiting for a session to expire."""
         with self._event():
+            consumer_group = self._consumer.groups.get(group_id)
+            if consumer_group is not None:
+                return self._consumer.leave(consumer_group, members)
             group = self._groups.get(group_id)
             if group is None:
                 return [LeaveResult(member, GroupErrorCode.UNKNOWN_MEMBER_ID) for member in members]
@@ -158,28 +254,44 @@ class GroupCoordinator:
         member_id: str,
         group_instance_id: str | None,
         generation: int,
+        partitions: Iterable[tuple[str, int]] = (),
         *,
         transactional: bool = False,
     ) -> GroupErrorCode:
-        """Whether this member may commit offsets now; a commit renews its session, too.
+        """Whether this member may commit offsets in these partitions now; a commit renews its session, too.
 
         Without a generation the caller is a reader that assigns itself, accepted only while the group has no members.
-        During PreparingRebalance members of the closing generation may still commit their work. In a transaction, as in
-        Kafka, a producer that says nothing of a member is accepted (older ones cannot say it, and are fenced by their
-        epoch), and one that does also while the members learn what they are assigned.
+        During PreparingRebalance members of the closing generation may still commit their work. In a consumer group
+        the generation is the member's epoch, and the partitions matter. In a transaction, as in Kafka, a producer that
+        says nothing of a member is accepted (older ones cannot say it, and are fenced by their epoch), and one that
+        does also while the members learn what they are assigned.
         """
+        if transactional and generation < 0 and not member_id and group_instance_id is None:
+            return GroupErrorCode.NONE
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return self._consumer.validate_commit(consumer_group, member_id, group_instance_id, generation, partitions)
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
         if generation < 0 and group.state is GroupState.EMPTY:
             return GroupErrorCode.NONE
-        if transactional and generation < 0 and not member_id and group_instance_id is None:
-            return GroupErrorCode.NONE
         not_in = None if transactional else GroupState.COMPLETING_REBALANCE
         return self._sign_of_life(group, member_id, group_instance_id, generation, not_in)
 
+    def validate_fetch(self, group_id: str, member_id: str | None, epoch: int) -> GroupErrorCode:
+        """Whether who says to be this member may fetch committed offsets: only consumer groups mind."""
+        group = self._consumer.groups.get(group_id)
+        return GroupErrorCode.NONE if group is None else self._consumer.validate_fetch(group, member_id, epoch)
+
     def delete(self, group_id: str) -> GroupErrorCode:
         """Delete a group without members; `CommittedOffsets.plan_delete_group` deletes its offsets."""
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            if consumer_group.members:
+                return GroupErrorCode.NON_EMPTY_GROUP
+            self._consumer.forget(consumer_group)
+            return GroupErrorCode.NONE
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.GROUP_ID_NOT_FOUND
@@ -196,6 +308,7 @@ class GroupCoordinator:
             for group in self._groups.values()
             if group.state is GroupState.EMPTY and not group.pending_ids and not has_offsets(group.group_id)
         ]
+        empty += [name for name, group in self._consumer.groups.items() if not group.members and not has_offsets(name)]
         for group_id in empty:
             self.delete(group_id)
         return empty
@@ -203,7 +316,9 @@ class GroupCoordinator:
     def tick(self, now_ms: float | None = None) -> None:
         """Process all deadlines up to `now_ms`, by default the clock's monotonic time."""
         with self._event():
-            for kind, group_id, member_id in self._rebalancer.timers.due(self._rebalancer.ticked(now_ms)):
+            now_ms = self._rebalancer.ticked(now_ms)
+            self._consumer.tick(now_ms)
+            for kind, group_id, member_id in self._rebalancer.timers.due(now_ms):
                 group = self._groups[group_id]
                 if kind is Timer.SESSION:
                     self._rebalancer.remove_member(group, member_id, GroupErrorCode.UNKNOWN_MEMBER_ID)
@@ -222,33 +337,51 @@ class GroupCoordinator:
                 for member in group.members.values():
                     self._rebalancer.turn_away(group, member, GroupErrorCode.COORDINATOR_NOT_AVAILABLE)
                 self._forget(group)
+            self._consumer.close()
 
     # --- what the driver asks -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
         """When to call `tick`, in monotonic milliseconds; None if nothing can expire."""
-        return self._rebalancer.timers.next_deadline_ms()
+        deadlines = (self._rebalancer.timers.next_deadline_ms(), self._consumer.timers.next_deadline_ms())
+        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def take_writes(self) -> list[tuple[bytes, bytes | None]]:
         """Records for `__consumer_offsets` since the last call, in order; a null value is a tombstone."""
-        taken, self._rebalancer.writes = self._rebalancer.writes, []
+        taken = self._rebalancer.writes + self._consumer.writes
+        self._rebalancer.writes, self._consumer.writes = [], []
         return taken
 
     def list_groups(self) -> list[GroupListing]:
-        return [GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()]
+        return [
+            *(GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()),
+            *(
+                GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state, GroupType.CONSUMER)
+                for group in self._consumer.groups.values()
+            ),
+        ]
 
     def describe(self, group_id: str) -> GroupSummary:
         """State, protocol and members. An unknown group is Dead."""
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return self._consumer.describe(consumer_group)
         group = self._groups.get(group_id)
         return GroupSummary(group_id, GroupState.DEAD) if group is None else group.describe()
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics of the members' subscriptions; None if unknown. Offsets in these may not be deleted."""
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return consumer_group.subscribed_topics()
         group = self._groups.get(group_id)
         return frozenset() if group is None else group.subscribed_topics()
 
     def empty_since_ms(self, group_id: str) -> int | None:
         """Wall time since when the group has had no members; None while it has; -1 if it never had any."""
+        consumer_group = self._consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return None if consumer_group.members else consumer_group.empty_since_ms
         group = self._groups.get(group_id)
         if group is None:
             return NO_TIMESTAMP
@@ -262,11 +395,16 @@ class GroupCoordinator:
         return None if group is None else (encode_group_key(group_id), encode_group_value(group.to_stored()))
 
     def restore(self, key: bytes, value: bytes | None) -> None:
-        """Take in a group's newest record, while loading: its members continue without a rebalance.
+        """Take in the newest record of a group, or of a part of one, while loading: members go on without a rebalance.
 
-        Each gets a full session timeout from now. Raises `CorruptGroupRecord` and changes nothing if malformed.
+        Each gets a full session timeout from now. What is in parts is there after `restored`. Raises
+        `CorruptGroupRecord` and changes nothing if malformed.
         """
         decoded = decode_key(key)
+        if isinstance(decoded, ConsumerKey):
+            part = None if value is None else decode_consumer_value(key, decoded, value)
+            self._stored.setdefault(decoded.group, StoredConsumerGroup()).put(decoded, part)
+            return
         if not isinstance(decoded, GroupKey):
             raise CorruptGroupRecord(key, "it is not group metadata")
         stored = None if value is None else decode_group_value(key, value)
@@ -283,16 +421,27 @@ class GroupCoordinator:
                 self._rebalancer.touch(group, member)
             self._count(group)
 
+    def restored(self, *, is_final: bool) -> None:
+        """All records have been taken in; more may come unless this is `is_final`."""
+        for group_id, stored in self._stored.items():
+            group = stored.build(group_id)
+            if group is None:
+                self._consumer.drop_stored(group_id)
+                continue
+            classic = self._groups.get(group_id)
+            if classic is not None:
+                self._forget(classic)  # the end of an upgrade was written, its beginning lost
+            self._consumer.take_in(group)
+        if is_final:
+            self._stored.clear()
+
     # --- joining --------------------------------------------------------------------------------------------------
 
     def _refuse_join(self, group: Group | None, request: JoinRequest) -> GroupErrorCode:
-        error = refuse_malformed(request, self._settings)
-        if error is not GroupErrorCode.NONE:
-            return error
         if group is None:
             if request.member_id != NO_MEMBER:
                 return GroupErrorCode.UNKNOWN_MEMBER_ID
-            full = len(self._groups) >= self._settings.groups_max or self._has_no_room(_new_bytes(request))
+            full = self._is_full() or not self._budget.has_room(_new_bytes(request))
             return GroupErrorCode.COORDINATOR_NOT_AVAILABLE if full else GroupErrorCode.NONE
         # An id that waits for its first join is not a member yet; such ids are never given to static members.
         is_pending = request.member_id in group.pending_ids and request.group_instance_id is None
@@ -312,19 +461,13 @@ class GroupCoordinator:
             return GroupErrorCode.GROUP_MAX_SIZE_REACHED
         known = group.members.get(replaced)
         more_bytes = _new_bytes(request) if known is None else request.metadata_bytes() - known.metadata_bytes()
-        if self._has_no_room(more_bytes):
+        if not self._budget.has_room(more_bytes):
             return GroupErrorCode.COORDINATOR_NOT_AVAILABLE  # other groups use it all; members ask again
         return GroupErrorCode.NONE
 
-    def _has_no_room(self, more_bytes: int) -> bool:
-        return more_bytes > 0 and self._held_bytes + more_bytes > GROUPS_METADATA_BYTES_MAX
-
     def _count(self, group: Group) -> None:
         """Count the group's bytes again, after members' metadata or assignments may have changed."""
-        held = group.held_bytes() if self._groups.get(group.group_id) is group else 0
-        self._held_bytes += held - self._held.pop(group.group_id, 0)
-        if held:
-            self._held[group.group_id] = held
+        self._budget.count(group.group_id, group.held_bytes() if self._groups.get(group.group_id) is group else 0)
 
     def _join_unknown(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
         member_id = f"{request.group_instance_id or request.client_id or 'member'}-{self._new_id()}"
@@ -408,7 +551,7 @@ class GroupCoordinator:
         sizes = [len(assignment) for assignment in request.assignments.values()]
         if max(sizes, default=0) > MEMBER_METADATA_BYTES_MAX or sum(sizes) > GROUP_METADATA_BYTES_MAX:
             return GroupErrorCode.INVALID_REQUEST
-        if self._has_no_room(sum(sizes) - sum(len(member.assignment) for member in group.members.values())):
+        if not self._budget.has_room(sum(sizes) - sum(len(member.assignment) for member in group.members.values())):
             return GroupErrorCode.COORDINATOR_NOT_AVAILABLE
         return GroupErrorCode.NONE
 

@@ -15,6 +15,7 @@ from foldlog.errors import (
     InconsistentProtocol,
     InvalidArgument,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownGroup,
     UnknownMember,
     brief_repr,
@@ -42,6 +43,11 @@ class GroupErrorCode(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 _EXCEPTIONS: dict[GroupErrorCode, tuple[type[FoldlogError], str]] = {
@@ -70,6 +76,10 @@ _EXCEPTIONS: dict[GroupErrorCode, tuple[type[FoldlogError], str]] = {
     GroupErrorCode.FENCED_INSTANCE_ID: (
         FencedMember,
         "has a newer member with this group.instance.id; give each process its own",
+    ),
+    GroupErrorCode.STALE_MEMBER_EPOCH: (
+        StaleMemberEpoch,
+        "has given this member a newer epoch, or the partition to another; poll again to hear of it",
     ),
     GroupErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (GroupNotEmpty, "is subscribed to the topic; stop its members first"),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import (
@@ -31,8 +32,17 @@ class GroupState(StrEnum):
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"  # of a consumer group: its target assignment is older than its epoch
+    RECONCILING = "Reconciling"  # of a consumer group: members are on their way to the target
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+class GroupType(StrEnum):
+    """Kafka's names of the protocols: in the classic one members assign partitions, in the other the coordinator."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,7 @@ class GroupSettings:
     members_max: int = GROUP_MEMBERS_MAX  # group.max.size
     pending_members_max: int = GROUP_PENDING_MEMBERS_MAX
     groups_max: int = GROUPS_MAX
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,20 @@ class GroupListing:
     group: str
     protocol_type: str
     state: GroupState
+    group_type: GroupType = GroupType.CLASSIC
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberSummary:
+    """What is known of a member of a consumer group only. Partitions are topic id, topic name and number."""
+
+    member_epoch: int
+    topics: tuple[str, ...]
+    regex: str
+    rack_id: str | None
+    current: tuple[tuple[bytes, str, int], ...]
+    target: tuple[tuple[bytes, str, int], ...]
+    is_classic: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +184,13 @@ class MemberSummary:
     client_host: str
     metadata: bytes
     assignment: bytes
+    consumer: ConsumerMemberSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
     """A group as in DescribeGroups; `protocol` is filled only while it is stable. GroupDescription is the form for
-    users, with the assignments decoded."""
+    users, with the assignments decoded. Of a consumer group `protocol` is its assignor and `generation` its epoch."""
 
     group: str
     state: GroupState
@@ -173,6 +199,8 @@ class GroupSummary:
     generation: int = NO_GENERATION
     leader: str = NO_MEMBER
     members: tuple[MemberSummary, ...] = ()
+    group_type: GroupType = GroupType.CLASSIC
+    assignment_epoch: int = NO_GENERATION
 
 
 JoinReply = Callable[[JoinResult], None]
@@ -183,7 +211,7 @@ def check_group_name(group: object) -> str:
     """The name, if it is valid; else raises InvalidArgument with what is wrong."""
     if not isinstance(group, str) or not group:
         raise InvalidArgument(f"a group's name is a string and not empty, but {brief_repr(group)} was given")
-    if not _fits(group, GROUP_NAME_BYTES_MAX):
+    if not fits(group, GROUP_NAME_BYTES_MAX):
         raise InvalidArgument(
             f"{brief_repr(group)} cannot be a group's name: it has to be UTF-8 of at most {GROUP_NAME_BYTES_MAX} bytes"
         )
@@ -192,7 +220,7 @@ def check_group_name(group: object) -> str:
 
 def refuse_malformed(request: JoinRequest, settings: GroupSettings) -> GroupErrorCode:
     """The code for a request that no group accepts, checked before anything is stored; else NONE."""
-    if not request.group or not _fits(request.group, GROUP_NAME_BYTES_MAX):
+    if not request.group or not fits(request.group, GROUP_NAME_BYTES_MAX):
         return GroupErrorCode.INVALID_GROUP_ID
     if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
         return GroupErrorCode.INVALID_SESSION_TIMEOUT
@@ -202,14 +230,14 @@ def refuse_malformed(request: JoinRequest, settings: GroupSettings) -> GroupErro
     if not request.protocol_type or not names or len(set(names)) != len(names):
         return GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
     labels = (request.protocol_type, request.client_id, request.client_host, request.group_instance_id or "", *names)
-    if len(names) > GROUP_PROTOCOLS_MAX or not all(_fits(label, LABEL_BYTES_MAX) for label in labels):
+    if len(names) > GROUP_PROTOCOLS_MAX or not all(fits(label, LABEL_BYTES_MAX) for label in labels):
         return GroupErrorCode.INVALID_REQUEST
     if request.metadata_bytes() > MEMBER_METADATA_BYTES_MAX:
         return GroupErrorCode.INVALID_REQUEST
     return GroupErrorCode.NONE
 
 
-def _fits(text: str, bytes_max: int) -> bool:
+def fits(text: str, bytes_max: int) -> bool:
     """Whether the text can be written as a Kafka string of at most that many bytes."""
     try:
         return len(text.encode("utf-8")) <= bytes_max

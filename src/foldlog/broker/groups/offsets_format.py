@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets`, in Kafka's own formats.
 
 A key begins with an int16 that says what the record is: 0 and 1 are a committed offset, 2 is a group's
-metadata. A value begins with the version of its own format; a null value is a tombstone. We write key
+metadata, and those of ConsumerRecord belong to a consumer group (`consumer/records.py` has their values). A
+value begins with the version of its own format; a null value is a tombstone. Of the first three we write key
 versions 1 and 2 and value version 3, which every Kafka since 2.3 reads, and read value versions 0 to 4.
 
     offset key      int16 1 · string group · string topic · int32 partition
@@ -18,6 +19,7 @@ Pure functions. Anything that is not such a record raises `CorruptGroupRecord`; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from foldlog.broker.kafka_files.bytes import BytesReader, BytesWriter
 from foldlog.errors import CorruptGroupRecord, MalformedBytes
@@ -50,6 +52,30 @@ class GroupKey:
     """Names a group's metadata."""
 
     group: str
+
+
+class ConsumerRecord(IntEnum):
+    """The key versions of a consumer group's records (KIP-848)."""
+
+    GROUP = 3
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    REGEX = 16
+
+
+_CONSUMER_VERSIONS = frozenset(map(int, ConsumerRecord))
+_NAMED_RECORDS = (ConsumerRecord.MEMBER, ConsumerRecord.TARGET, ConsumerRecord.CURRENT, ConsumerRecord.REGEX)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerKey:
+    """Names a part of a consumer group: `name` is the member's id or the regular expression, if it is one's."""
+
+    record: ConsumerRecord
+    group: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +128,13 @@ def encode_group_key(group: str) -> bytes:
     return BytesWriter().int16(GROUP_KEY_VERSION).string(group).done()
 
 
-def decode_key(key: bytes) -> OffsetKey | GroupKey:
-    """Decode the key: the group, and for an offset the topic and partition.
+def encode_consumer_key(key: ConsumerKey) -> bytes:
+    writer = BytesWriter().int16(key.record).string(key.group)
+    return writer.string(key.name).done() if key.record in _NAMED_RECORDS else writer.done()
+
+
+def decode_key(key: bytes) -> OffsetKey | GroupKey | ConsumerKey:
+    """Decode the key: the group, for an offset the topic and partition, for a consumer group which part of it.
 
     >>> decode_key(encode_offset_key(OffsetKey("fraud", "orders", 2)))
     OffsetKey(group='fraud', topic='orders', partition=2)
@@ -111,11 +142,14 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
     reader = BytesReader(key, "__consumer_offsets key")
     try:
         version = reader.int16()
-        decoded: OffsetKey | GroupKey
+        decoded: OffsetKey | GroupKey | ConsumerKey
         if 0 <= version <= OFFSET_KEY_VERSION:
             decoded = OffsetKey(reader.string(), reader.string(), reader.int32())
         elif version == GROUP_KEY_VERSION:
             decoded = GroupKey(reader.string())
+        elif version in _CONSUMER_VERSIONS:
+            record = ConsumerRecord(version)
+            decoded = ConsumerKey(record, reader.string(), reader.string() if record in _NAMED_RECORDS else "")
         else:
             raise reader.malformed(f"key version {version} is not known here")
         reader.end()
@@ -127,7 +161,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
 
 
 def is_newer_group_key(key: bytes) -> bool:
-    """Whether it belongs to a group of Kafka 4's newer protocols (consumer, share, streams), with records of their own.
+    """Whether it is of a kind that came with Kafka 4's newer protocols (consumer, share, streams); only some are read.
 
     >>> is_newer_group_key(bytes([0, 3])), is_newer_group_key(encode_group_key("fraud"))
     (True, False)

@@ -22,6 +22,7 @@ from foldlog.broker.groups.messages import (
 from foldlog.broker.groups.offsets_format import NO_TIMESTAMP, StoredGroup, StoredMember
 from foldlog.broker.kafka_files.bytes import BytesReader
 from foldlog.errors import CorruptGroupRecord, MalformedBytes
+from foldlog.limits import GROUPS_METADATA_BYTES_MAX
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -290,6 +291,26 @@ class Group:
             )
         group.leader = stored.leader if stored.leader in group.members else next(iter(group.members), None)
         return group
+
+
+class MetadataBudget:
+    """What the groups of a coordinator hold of what clients choose the length of, and whether there is room for more.
+
+    One owner at a time: the coordinator's.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+        self._held_bytes = 0
+
+    def has_room(self, more_bytes: int) -> bool:
+        return more_bytes <= 0 or self._held_bytes + more_bytes <= GROUPS_METADATA_BYTES_MAX
+
+    def count(self, group_id: str, held_bytes: int) -> None:
+        """Note what a group holds now, instead of what it held."""
+        self._held_bytes += held_bytes - self._held.pop(group_id, 0)
+        if held_bytes:
+            self._held[group_id] = held_bytes
 
 
 def check_stored(key: bytes, stored: StoredGroup) -> None:

@@ -28,6 +28,7 @@ from foldlog.broker.groups.committed import (
     load_records,
     partition_for_group,
 )
+from foldlog.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.groups.messages import (
@@ -38,6 +39,7 @@ from foldlog.broker.groups.messages import (
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError, UnstableOffsets, brief_repr
@@ -66,6 +68,10 @@ class OffsetsReader(Protocol):
         ...
 
     def offsets_partition(self, number: int) -> Partition | FollowedPartition: ...
+
+    def catalog(self) -> Catalog:
+        """All topics: the same object until they change."""
+        ...
 
     def check_partition(self, name: str, number: int) -> object:
         """Raises UnknownTopic or UnknownPartition."""
@@ -118,12 +124,20 @@ class GroupStore:
         self._clock = clock
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
-        self._coordinator = GroupCoordinator(clock, settings)
+        self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
+        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics)
         self._offsets = CommittedOffsets() if offsets is None else offsets
         self._read_to: dict[int, int] = {}
         self._loaded = False
         self._closed = False
         self._pending: deque[_Pending] = deque()
+        self._unwritten: dict[bytes, bytes | None] = {}
+
+    def _topics(self) -> TopicsImage:
+        catalog = self._home.catalog()
+        if self._image[0] is not catalog:
+            self._image = (catalog, TopicsImage.of(catalog))
+        return self._image[1]
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -175,6 +189,8 @@ class GroupStore:
                 raise_for(code, group)
             records = self._coordinator.take_writes() + self._offsets.plan_delete_group(group)
             self._append(group, records)
+            for key, _ in records:
+                self._unwritten.pop(key, None)  # what could not be written before must not bring it back
             self._settle()
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
@@ -279,7 +295,9 @@ class GroupStore:
         # Under the lock, so that the topic cannot be deleted between this check and the append: see forget_topics.
         for topic, number in offsets:
             self._home.check_partition(topic, number)
-        code = self._coordinator.validate_commit(group, member_id, instance_id, generation, transactional=transactional)
+        code = self._coordinator.validate_commit(
+            group, member_id, instance_id, generation, offsets, transactional=transactional
+        )
         self._schedule_tick()
         raise_for(code, group)
         self._take_in()
@@ -432,7 +450,8 @@ class GroupStore:
         if self._loaded and self._writer is not None:
             return
         batches = (batch for number in self._home.offsets_partition_numbers() for batch in self._read(number))
-        for skipped in load_records(batches, self._offsets, self._coordinator):
+        is_final = self._writer is not None
+        for skipped in load_records(batches, self._offsets, self._coordinator, is_final=is_final):
             self._home.report("loading groups", skipped)
         self._loaded = True
         self._schedule_tick()
@@ -509,11 +528,15 @@ class GroupStore:
         self._take_in()
 
     def _append_group_writes(self) -> None:
+        # The newest of each key is enough; those of earlier calls are there if they could not be appended.
+        self._unwritten.update(self._coordinator.take_writes())
         try:
-            for group, records in _by_group(self._coordinator.take_writes()):
+            for group, records in _by_group(self._unwritten.items()):
                 self._append(group, records)
+                for key, _ in records:
+                    del self._unwritten[key]
         except (StorageError, OSError) as error:
-            # The groups go on in memory. Each record holds its whole group, so the next one replaces this.
+            # The groups go on in memory, and the records are tried again with the next ones.
             self._home.report("storing group metadata", error)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from foldlog.errors import InvalidArgument, MalformedBytes
 
@@ -177,11 +178,11 @@ class BytesWriter:
         declared = -1 if count is None else count
         return self.uvarint(declared + 1) if compact else self.int32(declared)
 
-    def tagged_fields(self, fields: Mapping[int, bytes]) -> BytesWriter:
+    def tagged_fields(self, fields: Mapping[int, bytes] = MappingProxyType({})) -> BytesWriter:
         """The tagged fields of a flexible version, which follow all others."""
         self.uvarint(len(fields))
-        for tag, raw in sorted(fields.items()):
-            self.uvarint(tag).uvarint(len(raw))._parts.append(raw)
+        for tag, value in sorted(fields.items()):
+            self.uvarint(tag).uvarint(len(value)).raw(value)
         return self
 
     def string(self, value: str | None, compact: bool = False) -> BytesWriter:
@@ -200,11 +201,18 @@ class BytesWriter:
         self._parts.append(raw)
         return self
 
-    def bytes_(self, value: bytes | None) -> BytesWriter:
+    def bytes_(self, value: bytes | None, compact: bool = False) -> BytesWriter:
         if value is None:
-            return self.int32(-1)
-        self.int32(len(value))
-        self._parts.append(bytes(value))
+            return self.uvarint(0) if compact else self.int32(-1)
+        if compact:
+            self.uvarint(len(value) + 1)
+        else:
+            self.int32(len(value))
+        return self.raw(bytes(value))
+
+    def raw(self, value: bytes) -> BytesWriter:
+        """Bytes as they are: a UUID, or a structure that is encoded already."""
+        self._parts.append(value)
         return self
 
     def done(self) -> bytes:

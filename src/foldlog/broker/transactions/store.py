@@ -17,7 +17,6 @@ under the lock, while the state is Ongoing; none is left behind without a marker
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata, partition_for_group
 from foldlog.broker.groups.store import GroupStore
+from foldlog.broker.regular_expressions import compile_regex
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.broker.transactions.coordinator import (
@@ -363,10 +363,7 @@ class TransactionStore:
     ) -> list[TransactionMetadata]:
         """The ids in one of the states, of one of the producers, whose transactions are open for longer than
         `min_duration_ms`, and which `id_pattern` matches as a whole. Raises InvalidArgument for a wrong pattern."""
-        try:
-            pattern = re.compile(id_pattern or ".*", re.DOTALL)
-        except re.error as error:
-            raise InvalidArgument(f"id_pattern={brief_repr(id_pattern)} is no regular expression: {error}") from None
+        is_wanted = compile_regex(id_pattern).fullmatch if id_pattern else bool
         with self.lock:
             self._ready()
             known = self._coordinator.all()
@@ -376,7 +373,7 @@ class TransactionStore:
             states=states,
             producer_ids=producer_ids,
             min_duration_ms=min_duration_ms,
-            is_wanted=pattern.fullmatch,
+            is_wanted=is_wanted,
         )
 
     def abort(self, transactional_id: str) -> None:

@@ -10,11 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
-from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.client.backends.backend import DirectoryBroker
-from foldlog.client.consumer.assignors import ASSIGNORS
-from foldlog.client.consumer.protocol import (
+from foldlog.broker.groups.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -23,6 +19,10 @@ from foldlog.client.consumer.protocol import (
     encode_sticky_user_data,
     encode_subscription,
 )
+from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
+from foldlog.broker.topics.catalog import CatalogTopic
+from foldlog.client.backends.backend import DirectoryBroker
+from foldlog.client.consumer.assignors import ASSIGNORS
 from foldlog.client.isolation import readable
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import (

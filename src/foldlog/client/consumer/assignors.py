@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from foldlog.client.consumer.protocol import Subscription, TopicPartition, decode_sticky_user_data
+from foldlog.broker.groups.consumer_protocol import Subscription, TopicPartition, decode_sticky_user_data
 from foldlog.errors import MalformedBytes
 
 Assignments = dict[str, list[TopicPartition]]

@@ -21,6 +21,7 @@ from threading import Thread
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, exception_for
 from foldlog.broker.groups.messages import (
@@ -44,7 +45,6 @@ from foldlog.client.consumer.assignments import (
     subscriptions_of,
     take_share,
 )
-from foldlog.client.consumer.protocol import PROTOCOL_TYPE
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import NO_MEMBER, JoinedMember
-from foldlog.client.consumer.protocol import PROTOCOL_TYPE
 from foldlog.client.wire.questions import Coordinator, Question
 from foldlog.client.wire.refusals import check_group_code
 from foldlog.limits import MEMBER_HEARTBEAT_MS, MEMBER_SESSION_MS

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from foldlog import limits
+from foldlog.broker.groups.consumer.assignors import ASSIGNORS
+from foldlog.broker.groups.consumer.messages import MigrationPolicy
 from foldlog.broker.topics.config import TOPIC_SETTINGS
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
 from foldlog.errors import InvalidArgument
@@ -104,6 +106,18 @@ def _text_list(default: tuple[str, ...], allowed: str, doc: str) -> BrokerSettin
         return tuple(part.strip() for part in parts if part.strip())
 
     return BrokerSetting("LIST", default, allowed, doc, parse)
+
+
+def _assignors(doc: str) -> BrokerSetting:
+    plain = _text_list(tuple(ASSIGNORS), f"a list of {' and '.join(ASSIGNORS)}, each once", doc)
+
+    def parse(value: object) -> tuple[str, ...]:
+        names: tuple[str, ...] = plain.parse(value)
+        if not names or len(set(names)) != len(names) or not all(name in ASSIGNORS for name in names):
+            raise ValueNotAllowedError
+        return names
+
+    return replace(plain, parse=parse)
 
 
 def _view_locations(doc: str) -> BrokerSetting:
@@ -227,6 +241,34 @@ _SERVER_SETTINGS: Final = {
     ),
     "group.max.session.timeout.ms": _integer(1_800_000, 1, MAX_INT32, "The longest session a member may ask for."),
     "group.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one group."),
+    "group.consumer.session.timeout.ms": _integer(
+        45_000, 1, MAX_INT32, "How long a member of a consumer group may be silent before its partitions are others'."
+    ),
+    "group.consumer.min.session.timeout.ms": _integer(
+        100, 1, MAX_INT32, "The least that `group.consumer.session.timeout.ms` may be; Kafka's default is 45000."
+    ),
+    "group.consumer.max.session.timeout.ms": _integer(
+        60_000, 1, MAX_INT32, "The most that `group.consumer.session.timeout.ms` may be."
+    ),
+    "group.consumer.heartbeat.interval.ms": _integer(
+        5_000,
+        1,
+        MAX_INT32,
+        "How often members of consumer groups report; a rebalance takes a few of these.",
+    ),
+    "group.consumer.min.heartbeat.interval.ms": _integer(
+        10, 1, MAX_INT32, "The least that `group.consumer.heartbeat.interval.ms` may be; Kafka's default is 5000."
+    ),
+    "group.consumer.max.heartbeat.interval.ms": _integer(
+        15_000, 1, MAX_INT32, "The most that `group.consumer.heartbeat.interval.ms` may be."
+    ),
+    "group.consumer.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one consumer group."),
+    "group.consumer.assignors": _assignors("The assignors that members may ask for; the first is the default."),
+    "group.consumer.migration.policy": _one_of(
+        tuple(map(str, MigrationPolicy)),
+        str(MigrationPolicy.BIDIRECTIONAL),
+        "Which way groups may go between the classic and the consumer protocol while they have members.",
+    ),
     "offsets.retention.minutes": _integer(
         7 * 24 * 60, 1, MAX_INT32, "How long the committed offsets of a group without members are kept."
     ),

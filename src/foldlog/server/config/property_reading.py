@@ -28,6 +28,19 @@ _NEAREST_CUTOFF: Final = 0.6
 
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no member could join a group"),
+    *(
+        (lower, upper, "the setting would be out of its own bounds")
+        for kind in ("session.timeout.ms", "heartbeat.interval.ms")
+        for lower, upper in (
+            (f"group.consumer.min.{kind}", f"group.consumer.{kind}"),
+            (f"group.consumer.{kind}", f"group.consumer.max.{kind}"),
+        )
+    ),
+    (
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.session.timeout.ms",
+        "members would be taken for dead between two heartbeats",
+    ),
     ("socket.request.max.bytes", "queued.max.request.bytes", "the largest request would never find room"),
 )
 """Pairs of settings where the first may not be above the second, and why."""

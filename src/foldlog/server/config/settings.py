@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MigrationPolicy
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.transactions.coordinator import TransactionSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
@@ -71,6 +72,15 @@ class ServerSettings:
     group_min_session_timeout_ms: int = _default("group.min.session.timeout.ms")
     group_max_session_timeout_ms: int = _default("group.max.session.timeout.ms")
     group_max_size: int = _default("group.max.size")
+    group_consumer_session_timeout_ms: int = _default("group.consumer.session.timeout.ms")
+    group_consumer_min_session_timeout_ms: int = _default("group.consumer.min.session.timeout.ms")
+    group_consumer_max_session_timeout_ms: int = _default("group.consumer.max.session.timeout.ms")
+    group_consumer_heartbeat_interval_ms: int = _default("group.consumer.heartbeat.interval.ms")
+    group_consumer_min_heartbeat_interval_ms: int = _default("group.consumer.min.heartbeat.interval.ms")
+    group_consumer_max_heartbeat_interval_ms: int = _default("group.consumer.max.heartbeat.interval.ms")
+    group_consumer_max_size: int = _default("group.consumer.max.size")
+    group_consumer_assignors: tuple[str, ...] = _default("group.consumer.assignors")
+    group_consumer_migration_policy: str = _default("group.consumer.migration.policy")
     offsets_retention_minutes: int = _default("offsets.retention.minutes")
     offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
     transaction_max_timeout_ms: int = _default("transaction.max.timeout.ms")
@@ -124,6 +134,13 @@ class ServerSettings:
             session_timeout_min_ms=self.group_min_session_timeout_ms,
             session_timeout_max_ms=self.group_max_session_timeout_ms,
             members_max=self.group_max_size,
+            consumer=ConsumerGroupSettings(
+                session_timeout_ms=self.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+                members_max=self.group_consumer_max_size,
+                assignors=self.group_consumer_assignors,
+                migration_policy=MigrationPolicy(self.group_consumer_migration_policy),
+            ),
         )
 
     def transaction_settings(self) -> TransactionSettings:

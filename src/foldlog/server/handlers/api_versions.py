@@ -1,8 +1,8 @@
 """ApiVersions: the served APIs and versions, for a client to choose from. Versions 0 to 4.
 
 - 1 adds the throttle time, 2 nothing.
-- 3 names the client software (KIP-511) and has the features of a cluster (KIP-584): here the version of transactions.
-- 4 may have features that begin at version 0; clients of version 3 fail at those, so they are left out for them.
+- 3 names the client software (KIP-511) and has the features of a cluster (KIP-584).
+- 4 may have supported features that begin at version 0, as all do; clients of version 3 fail at those.
 
 The header of the answer is always that of version 0: the client does not know yet what the broker speaks.
 
@@ -33,16 +33,13 @@ from foldlog.wire.messages.api_versions import (
 
 _PRODUCE_KEY: Final = 0
 _SOFTWARE_FROM: Final = 3
-_FEATURES_FROM_0_FROM: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Kafka's rule for a client's name and version, which appear in its metrics."""
 
 
-_TRANSACTION_VERSION: Final = "transaction.version"
-_SUPPORTED: Final = (SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=VERSION_2),)
-_FINALIZED: Final = (
-    FinalizedFeatureKey(name=_TRANSACTION_VERSION, max_version_level=VERSION_2, min_version_level=VERSION_2),
-)
+_FEATURES_FROM_ZERO: Final = 4
+_FEATURES: Final = {"transaction.version": VERSION_2, "group.version": 1}
+"""The features of the cluster, each at the highest level there is; 1 of groups is the consumer protocol."""
 _FEATURES_EPOCH: Final = 0
 """It rises with each change of the finalized features, and they do not change. Below 0, clients ignore them."""
 
@@ -68,11 +65,17 @@ def unsupported_version() -> ApiVersionsResponse:
 def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= _SOFTWARE_FROM and not _is_named(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    has_supported = call.version >= _FEATURES_FROM_ZERO
     return ApiVersionsResponse(
         api_keys=served_versions(),
-        supported_features=_SUPPORTED if call.version >= _FEATURES_FROM_0_FROM else (),
+        supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in _FEATURES.items()]
+        if has_supported
+        else [],
         finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=_FINALIZED,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _FEATURES.items()
+        ],
     )
 
 

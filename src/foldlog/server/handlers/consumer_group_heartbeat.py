@@ -1,24 +1,90 @@
-"""ConsumerGroupHeartbeat, versions 0 and 1: answers that the consumer protocol of KIP-848 is not supported.
+"""ConsumerGroupHeartbeat, versions 0 and 1: a member of the consumer protocol (KIP-848) joins, reports and leaves.
 
-It is served for that reason: a client that does not find it looks for another coordinator, librdkafka for ever and
-silently. The error code stops the consumers of librdkafka and Java at once, with the sentence if they show one.
+1: the member makes up its own id; it may subscribe to a regular expression.
 """
 
 from __future__ import annotations
 
-from foldlog.server.authorizer import AclOperation
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from foldlog.broker.groups.consumer.messages import HeartbeatResult, MemberHeartbeat, TopicIdPartition
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.groups import refusal
+from foldlog.server.groups import as_java_prints, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 
+_OWN_MEMBER_ID_FROM: Final = 1
 
-def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    error, sentence = refusal(call, AclOperation.READ, request.group_id), None
-    if error is ErrorCode.NONE:
-        error = ErrorCode.UNSUPPORTED_VERSION
-        sentence = "this broker has no consumer protocol (KIP-848); set group.protocol=classic"
-    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=sentence, member_id=None)
+
+async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    error = refusal(call, AclOperation.READ, request.group_id)
+    hidden = [topic for topic in request.subscribed_topic_names or () if not _sees(call, topic)]
+    if error is ErrorCode.NONE and hidden:
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if error is not ErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(error_code=error)
+    asked = _heartbeat(call, request)
+    try:
+        return _response(await call.node.groups.ask(lambda coordinator: coordinator.consumer_heartbeat(asked)))
+    except FoldlogError as failed:
+        return ConsumerGroupHeartbeatResponse(error_code=group_error_code(request.group_id, failed))
+
+
+def _sees(call: Call, topic: str) -> bool:
+    return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> MemberHeartbeat:
+    member_id = request.member_id
+    if not member_id and call.version < _OWN_MEMBER_ID_FROM and request.member_epoch == 0:
+        member_id = str(uuid.uuid4())
+    names = request.subscribed_topic_names
+    return MemberHeartbeat(
+        group=request.group_id,
+        member_id=member_id,
+        member_epoch=request.member_epoch,
+        group_instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if names is None else tuple(names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None if request.topic_partitions is None else _owned(request.topic_partitions),
+        client_id=call.client_id or "",
+        client_host=as_java_prints(call.caller.host),
+        sees=lambda topic: _sees(call, topic),
+    )
+
+
+def _owned(topics: Iterable[TopicPartitions]) -> frozenset[TopicIdPartition]:
+    return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
+def _response(result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+    if result.error is not GroupErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(error_code=result.error, error_message=result.message)
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(result.assignment or ()):
+        by_topic.setdefault(topic_id, []).append(number)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None
+        if result.assignment is None
+        else Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()
+            ]
+        ),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.groups.messages import GroupState, GroupSummary
+from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
@@ -48,6 +48,16 @@ async def _describe(call: Call, group: str) -> DescribedGroup:
 
 def _described(call: Call, description: GroupSummary) -> DescribedGroup:
     error, message = ErrorCode.NONE, None
+    if description.group_type is not GroupType.CLASSIC:
+        # As in Kafka, whose admin clients ask ConsumerGroupDescribe first: here it is no group.
+        why = f"group {brief_repr(description.group)} is not a classic group; ask ConsumerGroupDescribe"
+        is_error = call.version >= _NOT_FOUND_FROM
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
+            error_message=why if is_error else None,
+            group_id=description.group,
+            group_state=GroupState.DEAD,
+        )
     if description.state is GroupState.DEAD and call.version >= _NOT_FOUND_FROM:
         error = ErrorCode.GROUP_ID_NOT_FOUND
         message = f"group {brief_repr(description.group)} has neither members nor committed offsets"

@@ -7,9 +7,7 @@ asked not to reassign partitions.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import struct
 from functools import partial
 from typing import Final
 
@@ -18,7 +16,7 @@ from foldlog.broker.groups.messages import JoinRequest, JoinResult
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
-from foldlog.server.groups import group_error_code, refusal
+from foldlog.server.groups import as_java_prints, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -89,19 +87,3 @@ def _refused(call: Call, error: ErrorCode, member_id: str) -> JoinGroupResponse:
 
 def _protocol_name(call: Call, name: str | None) -> str | None:
     return "" if name is None and call.version < _NULLABLE_PROTOCOL_FROM else name
-
-
-def as_java_prints(host: str) -> str:
-    """An address as Kafka shows it in group descriptions; tools compare and parse it.
-
-    >>> as_java_prints("127.0.0.1"), as_java_prints("::1")
-    ('/127.0.0.1', '/0:0:0:0:0:0:0:1')
-    """
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return f"/{host}"
-    if isinstance(address, ipaddress.IPv4Address):
-        return f"/{address}"
-    scope = "" if address.scope_id is None else f"%{address.scope_id}"
-    return "/" + ":".join(f"{word:x}" for word in struct.unpack(">8H", address.packed)) + scope

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code
 from foldlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-_CLASSIC: Final = "classic"
-"""The type of every group here: Kafka's name for the protocol in which members assign partitions themselves."""
-
 
 async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    if types and _CLASSIC not in types:
-        return ListGroupsResponse()
     try:
         listings = await call.node.groups.run(call.node.broker.list_groups)
     except FoldlogError as failed:
@@ -30,10 +23,11 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
                 group_id=listing.group,
                 protocol_type=listing.protocol_type,
                 group_state=listing.state,
-                group_type=_CLASSIC,
+                group_type=listing.group_type,
             )
             for listing in listings
             if (not states or listing.state.lower() in states)
+            and (not types or listing.group_type in types)
             and (sees_all or call.allows(AclOperation.DESCRIBE, ResourceType.GROUP, listing.group))
         ]
     )

@@ -1,7 +1,8 @@
 """OffsetCommit, versions 2 to 10: commits the offsets of a group. Answered when it is durable.
 
 2 to 4 carry a retention time, which is ignored: offsets.retention.minutes holds for all. 6: leader epochs. 7: static
-members. 9: only member epochs of another protocol. 10: topics by id.
+members. 9: members of consumer groups, whose
+epoch is checked for each partition. 10: topics by id.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client may want stable offsets: it is
 told to ask again where a transaction that is not ended has committed others. 8: many groups. 9: a member's id and
-epoch, for another protocol. 10: topics by id.
+epoch, checked in consumer groups. 10: topics by id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
+from foldlog.broker.groups.errors import raise_for
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
@@ -74,18 +75,28 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
 async def _answer(call: Call, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     by_id = call.version >= _TOPIC_IDS_FROM
     topics = _by_id(call, group.topics) if by_id else _by_name(call, group.topics)
-    found = await _find(call, group.group_id, topics, require_stable)
+    member = (group.member_id, group.member_epoch)
+    found = await _find(call, group.group_id, topics, require_stable, member)
     return OffsetFetchResponseGroup(
         group_id=group.group_id, topics=[] if found.error else found.topics, error_code=found.error
     )
 
 
-async def _find(call: Call, group: str, topics: list[_Topic] | None, require_stable: bool) -> _Found:
-    error = refusal(call, AclOperation.DESCRIBE, group)
+async def _find(
+    call: Call,
+    group: str,
+    topics: list[_Topic] | None,
+    require_stable: bool,
+    member: tuple[str | None, int] = (None, -1),
+) -> _Found:
+    error: ErrorCode = refusal(call, AclOperation.DESCRIBE, group)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     unstable: set[TopicPartition] = set()
     if error is ErrorCode.NONE:
         try:
+            if member != (None, -1):
+                checked = await call.node.groups.ask(lambda coordinator: coordinator.validate_fetch(group, *member))
+                raise_for(checked, group)
             offsets, unstable = await call.node.groups.run(_look_up, call.node.broker, group, _keys(topics))
         except FoldlogError as failed:
             error = group_error_code(group, failed)
@@ -99,8 +110,10 @@ async def _find(call: Call, group: str, topics: list[_Topic] | None, require_sta
 def _look_up(
     broker: Broker, group: str, keys: list[TopicPartition] | None
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], set[TopicPartition]]:
-    """Under the lock of the groups, so that both are of one moment."""
-    return broker.committed(group, keys, with_negative=True), broker.unstable_offsets(group, keys)
+    # First what is unstable: if a transaction ends in between, a stable offset looks unstable, and the client asks again;
+    # never the other way round.
+    unstable = broker.unstable_offsets(group, keys)
+    return broker.committed(group, keys, with_negative=True), unstable
 
 
 def _by_name(

@@ -65,6 +65,7 @@ APIS: Final = MappingProxyType(
         65: Api(65, "describe_transactions", 0, 0, 0),
         66: Api(66, "list_transactions", 0, 2, 0),
         68: Api(68, "consumer_group_heartbeat", 0, 1, 0),
+        69: Api(69, "consumer_group_describe", 0, 1, 0),
         74: Api(74, "list_config_resources", 0, 1, 0),
         75: Api(75, "describe_topic_partitions", 0, 0, 0),
     }

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.consumer.protocol import (
+from foldlog.broker.groups.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
