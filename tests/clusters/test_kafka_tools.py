@@ -147,7 +147,7 @@ def test_settings_of_brokers_are_changed_and_shown_as_at_kafka(both_sides: BothS
         assert any("log.segment.bytes=65536000 sensitive=false" in line for line in configs(*subject, "--describe"))
     for subject in (one, every):
         configs(*subject, "--alter", "--delete-config", "log.segment.bytes,log.cleanup.policy")
-        assert len(configs(*subject, "--describe")) == 1
+        assert not any("log.segment.bytes" in line for line in configs(*subject, "--describe"))
     for change, sentence in (
         ("num.partitions=3", "is read when the broker starts"),
         ("max.connections=many", "max.connections is an integer from 1"),

@@ -193,12 +193,16 @@ def all_brokers_rows(live: LiveSettings) -> list[ConfigRow]:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     rows = [
         ConfigRow(
-            name, text, [Synonym(name, text, source)], ConfigType[BROKER_SETTINGS[name].kafka_type],
-            BROKER_SETTINGS[name].doc, is_read_only=False,
+            name,
+            text,
+            [Synonym(name, text, source)],
+            ConfigType[BROKER_SETTINGS[name].kafka_type],
+            BROKER_SETTINGS[name].doc,
+            is_read_only=False,
         )
         for name, text in live.of_all_brokers.items()
         if name in BROKER_SETTINGS
-    ]  # fmt: skip
+    ]
     return [*rows, _min_insync_row()]
 
 
