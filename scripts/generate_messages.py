@@ -27,12 +27,13 @@ DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
 CONFIG = ROOT / "pyproject.toml"
 sys.path.insert(0, str(ROOT))
 
-from clusters.maven import KAFKA, KAFKA_VERSION, fetch  # noqa: E402
+from clusters.maven import SCHEMAS, SCHEMAS_VERSION, fetch  # noqa: E402
 
 SERVED = (
     "produce", "fetch", "list_offsets", "metadata", "offset_commit", "offset_fetch", "find_coordinator", "join_group",
     "heartbeat", "leave_group", "sync_group", "describe_groups", "list_groups", "api_versions", "create_topics",
     "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch", "describe_configs",
+    "update_features", "get_telemetry_subscriptions", "push_telemetry",
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
@@ -131,7 +132,7 @@ class Versions:
 def schemas() -> dict[str, Json]:
     """Every request and response by its name."""
     found = {}
-    with zipfile.ZipFile(fetch(KAFKA) / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
+    with zipfile.ZipFile(fetch(SCHEMAS) / f"kafka-clients-{SCHEMAS_VERSION}.jar") as jar:
         for name in jar.namelist():
             if re.fullmatch(r"common/message/\w+(Request|Response)\.json", name):
                 # Comments stand on lines of their own, or behind a comma or a bracket.
@@ -161,7 +162,7 @@ class Module:
         body = "\n\n".join(classes) + f"\n\nREQUEST = {self._api}Request\nRESPONSE = {self._api}Response\n"
         header = HEADER.format(
             name=self._api,
-            version=KAFKA_VERSION,
+            version=SCHEMAS_VERSION,
             sequence="from collections.abc import Sequence\n\n" if "Sequence[" in body else "",
             imports=", ".join(name for name in IMPORTS if re.search(rf"\b{name}\b", body)),
         )
@@ -270,7 +271,7 @@ def index_text() -> str:
             facts = f'{key}, "{snake_case(name)}", {valid.first}, {valid.last}, {flexible_from(schema)}'
             apis.append(f"    {key}: Api({facts}),")
     names = [f'    {key}: "{name}",' for key, name, _ in requests]
-    return INDEX.format(version=KAFKA_VERSION, apis="\n".join(apis), names="\n".join(names))
+    return INDEX.format(version=SCHEMAS_VERSION, apis="\n".join(apis), names="\n".join(names))
 
 
 def formatted(texts: dict[str, str]) -> dict[str, str]:
@@ -301,7 +302,7 @@ def main() -> int:
     if "--check" in sys.argv:
         if stale:
             print(
-                f"not what Apache Kafka {KAFKA_VERSION} says: {', '.join(stale)};"
+                f"not what Apache Kafka {SCHEMAS_VERSION} says: {', '.join(stale)};"
                 " run python scripts/generate_messages.py"
             )
         return 1 if stale else 0

@@ -105,6 +105,12 @@ def is_worthwhile(segments: Sequence[Segment], cleaned_offset: int, end_offset: 
     return dirty > 0 and dirty >= dirty_ratio * total
 
 
+def is_overdue(segments: Sequence[Segment], cleaned_offset: int, end_offset: int, lag_ms: int, now_ms: int) -> bool:
+    """Whether a record has waited max.compaction.lag.ms for compaction. A segment's first batch counts, as in Kafka."""
+    waiting = (segment for segment in segments if cleaned_offset <= segment.base_offset < end_offset)
+    return lag_ms < MAX_INT64 and any(now_ms - segment.begun_ms(now_ms) > lag_ms for segment in waiting)
+
+
 def map_keys(
     source: VerifiedSegments,
     segments: Sequence[Segment],

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.log")
 
 REMEMBERED_BATCHES = 5  # a producer may have five requests in flight, so five may come again
-EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's producer.id.expiration.ms
+EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's default of producer.id.expiration.ms
 _SEQUENCE_MAX = (1 << 31) - 1
 
 _HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, number of entries
@@ -383,12 +383,12 @@ class ProducerState:
             for pid, first in self.transactions.open().items()
         ]
 
-    def expire(self, now_ms: int) -> None:
-        """Forget producers that have been silent for a day and have no open transaction."""
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
+        """Forget producers that have been silent for longer and have no open transaction."""
         for pid, known in list(self._producers.items()):
             if known.seen_ms is None:
                 known.seen_ms = now_ms
-            elif now_ms - known.seen_ms > EXPIRATION_MS and self.transactions.start_of(pid) is None:
+            elif now_ms - known.seen_ms > expiration_ms and self.transactions.start_of(pid) is None:
                 del self._producers[pid]
 
     def snapshot(self) -> bytes:
@@ -482,12 +482,15 @@ _SNAPSHOTS_KEPT = 2
 
 
 class AllProducers:
-    """How many producers all open partitions of a directory remember together. Any thread.
+    """How many producers all open partitions of a directory remember together, and for how long. Any thread.
 
     Counted anew only when the limit may be reached: forgotten producers and closed partitions need not be reported.
+    `on_added` is called, under the append lock of a partition, when there is another one: it must be quick.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
+        self.expiration_ms = expiration_ms
+        self.on_added: Callable[[], None] = lambda: None
         self._partitions: WeakSet[Producers] = WeakSet()
         self._count = 0  # an upper bound: some may be gone
         self._counted_ms: int | None = None
@@ -499,6 +502,15 @@ class AllProducers:
         with self._lock:
             self._partitions.add(partition)
             self._count += count
+        if count:
+            self.on_added()
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent for `expiration_ms`; how many are left. Waits for appends."""
+        with self._lock:
+            partitions = list(self._partitions)
+        # Without the lock: an append holds its partition's, and takes this one to report a new producer.
+        return sum(partition.expire(now_ms) for partition in partitions)
 
     def are_full(self, now_ms: int) -> bool:
         """Whether the limit is reached, after forgetting silent producers in partitions that no append has locked."""
@@ -565,6 +577,14 @@ class Producers:
             finally:
                 self._lock.release()
         return len(state)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent for too long; how many are left."""
+        with self._lock:
+            if self._state is None or self._core.is_closed:
+                return 0
+            self._state.expire(now_ms, self._everybody.expiration_ms)
+            return len(self._state)
 
     def must_wait(self, headers: Sequence[BatchHeader]) -> bool:
         """Whether batches with a producer id have to wait for the disk: to read the state, or, for the first one ever,
@@ -706,7 +726,7 @@ class Producers:
         if self._state is None:
             return
         self._write_indexes(end_offset)
-        self._state.expire(now_ms)
+        self._state.expire(now_ms, self._everybody.expiration_ms)
         file = self._core.files.open(self._path(end_offset), write=True, create=True)
         data = self._state.snapshot()
         file.truncate(0)

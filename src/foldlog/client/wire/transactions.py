@@ -31,6 +31,9 @@ from foldlog.wire.messages.write_txn_markers import (
 
 _NO_TIME = -1
 
+_BY_NAME: Final = 5
+"""The last version of TxnOffsetCommit that names topics; later ones have their ids."""
+
 
 class TransactionDescription(NamedTuple):
     """A transactional id as its coordinator knows it. `start_ms` is None, and `partitions` empty, if no transaction is
@@ -98,12 +101,12 @@ def commit_offsets(producer: TransactionalProducer, wanted: GroupOffsets) -> Que
         group_id=wanted.group,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
-        generation_id=wanted.generation,
+        generation_id_or_member_epoch=wanted.generation,
         member_id=wanted.member_id,
         group_instance_id=wanted.instance_id,
         topics=[TxnOffsetCommitRequestTopic(name=name, partitions=found) for name, found in by_topic.items()],
     )
-    return Question(request, TxnOffsetCommitResponse, read, Coordinator(wanted.group))
+    return Question(request, TxnOffsetCommitResponse, read, Coordinator(wanted.group), at_most=_BY_NAME)
 
 
 def _offset(number: int, at: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:

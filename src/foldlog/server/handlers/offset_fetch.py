@@ -110,8 +110,8 @@ async def _find(
 def _look_up(
     broker: Broker, group: str, keys: list[TopicPartition] | None
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], set[TopicPartition]]:
-    # First what is unstable: if a transaction ends in between, a stable offset looks unstable, and the client asks again;
-    # never the other way round.
+    # First what is unstable: if a transaction ends in between, a stable offset looks unstable, and the client asks
+    # again. The other way round, an old offset would pass for a stable one.
     unstable = broker.unstable_offsets(group, keys)
     return broker.committed(group, keys, with_negative=True), unstable
 

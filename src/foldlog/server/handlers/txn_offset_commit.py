@@ -1,7 +1,8 @@
-"""TxnOffsetCommit, versions 0 to 5: offsets of a group, committed if the transaction is. Answered when it is durable.
+"""TxnOffsetCommit, versions 0 to 6: offsets of a group, committed if the transaction is. Answered when it is durable.
 
 2: leader epochs. 3: the member, so that one that was replaced is refused. 4: TRANSACTION_ABORTABLE. 5: transaction
-version 2: the group need not have been added with AddOffsetsToTxn.
+version 2: the group need not have been added with AddOffsetsToTxn. 6: topics by id, and the epoch of a member of a
+consumer group.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from foldlog.wire.messages.txn_offset_commit import (
 
 _ABORTABLE_FROM: Final = 4
 _ADDS_FROM: Final = 5
+_TOPIC_IDS_FROM: Final = 6
 
 
 class _Asked(NamedTuple):
@@ -40,10 +42,11 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     asked: list[_Asked] = []
     topics = []
     for topic in request.topics:
-        partitions = [_asked(call, topic.name, partition) for partition in topic.partitions]
+        name = topic.name if call.version < _TOPIC_IDS_FROM else call.node.topic_ids.name_of(topic.topic_id)
+        partitions = [_asked(call, name, partition) for partition in topic.partitions]
         asked += partitions
         responses = [partition.response for partition in partitions]
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=responses))
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=responses))
     error = transaction_refusal(call, request.transactional_id)
     if error is ErrorCode.NONE:
         error = refusal(call, AclOperation.READ, request.group_id)
@@ -54,13 +57,15 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _asked(call: Call, topic: str, partition: TxnOffsetCommitRequestPartition) -> _Asked:
+def _asked(call: Call, topic: str | None, partition: TxnOffsetCommitRequestPartition) -> _Asked:
     offset = OffsetAndMetadata(
         partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
     )
-    error = commit_refusal(call, topic, partition.partition_index, offset)
+    error = (
+        ErrorCode.UNKNOWN_TOPIC_ID if topic is None else commit_refusal(call, topic, partition.partition_index, offset)
+    )
     response = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-    return _Asked((topic, partition.partition_index), offset, response)
+    return _Asked((topic or "", partition.partition_index), offset, response)
 
 
 def _commit(call: Call, request: TxnOffsetCommitRequest, asked: list[_Asked]) -> None:
@@ -74,17 +79,16 @@ def _commit(call: Call, request: TxnOffsetCommitRequest, asked: list[_Asked]) ->
                 request.group_id,
                 {partition.key: partition.offset for partition in asked},
                 member_id=request.member_id,
-                generation=request.generation_id,
+                generation=request.generation_id_or_member_epoch,
                 instance_id=request.group_instance_id,
                 add=call.version >= _ADDS_FROM,
             )
             return
         except (UnknownTopic, UnknownPartition) as gone:
             # Deleted since it was looked up. All its partitions are removed from the list, so the loop ends.
-            _fill(
-                [partition for partition in asked if partition.key[0] == gone.topic],
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            by_id = call.version >= _TOPIC_IDS_FROM
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            _fill([partition for partition in asked if partition.key[0] == gone.topic], unknown)
         except FoldlogError as failed:
             _fill(asked, _code(call, request, failed))
         asked = _accepted(asked)
