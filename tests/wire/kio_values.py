@@ -32,7 +32,8 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MILLISECOND = dt.timedelta(milliseconds=1)
 
 NEWER_THAN_KIO = {(18, 5), (28, 6), (42, 3)}
-"""ApiVersions, TxnOffsetCommit and DeleteGroups of Kafka 4.4, whose schemas kio does not have yet. Kafka's own classes read them too."""
+"""ApiVersions, TxnOffsetCommit and DeleteGroups of Kafka 4.4, whose schemas kio does not have yet. Kafka's own classes
+read them too."""
 
 VERSIONS = [
     (api.key, version)

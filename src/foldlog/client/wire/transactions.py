@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.outgoing import TransactionalProducer
