@@ -484,14 +484,14 @@ class Partition:
                     producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
-            appended = self._place(tail, admitted, headers, size_bytes, now_ms, producers)
+            appended = self._assign_and_write(tail, admitted, headers, size_bytes, now_ms, producers)
         finally:
             self._append_lock.release()
         if core.config.retention_ms >= 0 and not self._told_outlived:
             self._tell_outlived(headers, now_ms)
         return appended
 
-    def _place(
+    def _assign_and_write(
         self,
         tail: Tail,
         admitted: Sequence[Admitted],
