@@ -541,7 +541,9 @@ class Partition:
             if self._has_to_prepare(headers, len(data), now_ms):
                 self._ready_tail(headers, len(data), now_ms)
             tail = self._durability.tail
-            appended = self._assign_and_write(tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers)
+            appended = self._assign_and_write(
+                tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers
+            )
             if not commit:
                 self._producers.note_aborted(appended.next_offset)
             return appended
