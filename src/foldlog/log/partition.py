@@ -535,10 +535,8 @@ class Partition:
             state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
             if self._has_to_prepare(headers, len(data), now_ms):
                 self._ready_tail(headers, len(data), now_ms)
-            tail = self._durability.tail
-            appended = self._assign_and_write(
-                tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers
-            )
+            admitted, tail = [Admitted(data, headers)], self._durability.tail
+            appended = self._assign_and_write(tail, admitted, headers, len(data), now_ms, self._producers)
             if not commit:
                 self._producers.note_aborted(appended.next_offset)
             return appended
