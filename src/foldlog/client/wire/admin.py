@@ -131,10 +131,13 @@ class PartitionBounds(NamedTuple):
     leader_epoch: int
 
 
-def partition_bounds(links: ClusterLinks, topic: str, epochs: Mapping[int, int]) -> dict[int, PartitionBounds]:
-    """Where partitions begin and end now. `epochs` has each one's leader epoch as far as it is known, or -1."""
+def partition_bounds(
+    links: ClusterLinks, topic: str, epochs: Mapping[int, int], *, isolation_level: int | None = None
+) -> dict[int, PartitionBounds]:
+    """Where partitions begin and end now. `epochs` has each one's leader epoch as far as it is known, or -1;
+    `isolation_level` as for `list_offsets`."""
     starts = list_offsets(links, topic, dict.fromkeys(epochs, EARLIEST))
-    ends = list_offsets(links, topic, dict.fromkeys(epochs, LATEST))
+    ends = list_offsets(links, topic, dict.fromkeys(epochs, LATEST), isolation_level=isolation_level)
     found: dict[int, PartitionBounds] = {}
     for number, known in epochs.items():
         start, end = starts[number], ends[number]
