@@ -706,6 +706,9 @@ class Producers:
         if self._state is None:
             return
         self._write_indexes(end_offset)
+        start = self._core.state.log_start_offset
+        if self.aborted.ended_in(0, start):
+            self.drop_aborted(lambda entry: entry.last_offset < start)
         self._state.expire(now_ms)
         file = self._core.files.open(self._path(end_offset), write=True, create=True)
         data = self._state.snapshot()
