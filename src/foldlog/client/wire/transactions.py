@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.outgoing import TransactionalProducer
-from foldlog.client.positions import GroupOffsets
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
@@ -29,30 +30,7 @@ from foldlog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-_NO_TIME = -1
-
-
-class TransactionDescription(NamedTuple):
-    """A transactional id as its coordinator knows it. `start_ms` is None, and `partitions` empty, if no transaction is
-    open."""
-
-    transactional_id: str
-    state: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    start_ms: int | None
-    partitions: tuple[tuple[str, int], ...]
-
-
-class OpenProducer(NamedTuple):
-    """A producer whose transaction is open in a partition."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    first_offset: int
-    last_timestamp_ms: int
+_NO_TIME: Final = -1
 
 
 # --- producers ------------------------------------------------------------------------------------------------------
@@ -159,7 +137,7 @@ def describe_transaction(transactional_id: str) -> Question[DescribeTransactions
             found.producer_epoch,
             found.transaction_timeout_ms,
             found.transaction_start_time_ms if found.transaction_start_time_ms > _NO_TIME else None,
-            tuple((topic.topic, number) for topic in found.topics for number in topic.partitions),
+            tuple(TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions),
         )
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -218,8 +196,3 @@ def abort_marker(topic: str, number: int, producer: OpenProducer) -> Question[Wr
         coordinator_epoch=max(0, producer.coordinator_epoch),
     )
     return Question(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, read, Whom.LEADERS)
-
-
-def of_producer(found: Mapping[str, TransactionDescription], producer_id: int) -> str | None:
-    """The transactional id whose producer this is; None if none of these is."""
-    return next((name for name, one in found.items() if one.producer_id == producer_id), None)

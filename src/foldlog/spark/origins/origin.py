@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from foldlog.broker.storage import READ_COMMITTED
 from foldlog.client.backends.cluster.url import SCHEME as KAFKA_SCHEME
 from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.isolation import READ_COMMITTED
 from foldlog.errors import InvalidArgument
 from foldlog.files.paths import PathLike, as_text, exists
 

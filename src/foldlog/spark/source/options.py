@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from foldlog.broker.storage import ISOLATION_LEVELS
+from foldlog.client.isolation import ISOLATION_LEVELS
 from foldlog.client.wire.property_names import refuse_unknown
 from foldlog.durations import milliseconds
 from foldlog.errors import InvalidArgument, brief_repr
