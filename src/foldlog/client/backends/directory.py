@@ -16,7 +16,6 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.storage import READ_COMMITTED
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
-from foldlog.broker.transactions.state_format import TransactionMetadata
 from foldlog.client.accumulator import RecordAccumulator, writable_partition
 from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships, backend_of
 from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
@@ -26,7 +25,6 @@ from foldlog.client.descriptions import (
     ConfigEntry,
     GroupDescription,
     Topic,
-    TransactionDescription,
     config_entries,
     described_group,
 )
@@ -278,12 +276,6 @@ class DirectoryBackend(Backend):
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         self.broker.delete_offsets(group, partitions)
 
-    # --- transactions, for operators ------------------------------------------------------------------------------
-
-    def list_transactions(self) -> list[TransactionDescription]:
-        found = self.reader.transactions.list()
-        return [_described(one) for one in sorted(found, key=lambda one: one.transactional_id)]
-
     # --- closing --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -294,16 +286,3 @@ class DirectoryBackend(Backend):
     def _forked(self) -> None:
         """In a forked child: the directory's writer is the parent, and locks may be held by its threads."""
         self._is_forked = True
-
-
-def _described(found: TransactionMetadata) -> TransactionDescription:
-    partitions = tuple(TopicPartition(*one) for one in sorted(found.partitions))
-    return TransactionDescription(
-        found.transactional_id,
-        found.state.title,
-        found.producer_id,
-        found.producer_epoch,
-        found.timeout_ms,
-        found.start_ms if partitions and found.start_ms >= 0 else None,
-        partitions,
-    )

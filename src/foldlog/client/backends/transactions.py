@@ -16,10 +16,10 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.transactions.store import MarkersToWrite
 from foldlog.client.accumulator import PartitionQueue, ProducerBatch
 from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
-from foldlog.client.descriptions import OpenProducer
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.forks import watch_forks
 from foldlog.client.outgoing import TransactionalProducer
-from foldlog.client.positions import GroupOffsets
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.producer import BatchSender, ProducerSettings
 from foldlog.errors import (
     FoldlogError,
@@ -275,6 +275,17 @@ class DirectoryTransaction:
 
 
 # --- for operators --------------------------------------------------------------------------------------------------
+
+
+def list_here(broker: Broker) -> list[TransactionDescription]:
+    """Every transactional id of a directory, in order."""
+    found = []
+    for one in sorted(broker.transactions.list(), key=lambda one: one.transactional_id):
+        partitions = tuple(TopicPartition(*key) for key in sorted(one.partitions))
+        start_ms = one.start_ms if partitions else None
+        numbers = (one.producer_id, one.producer_epoch, one.timeout_ms)
+        found.append(TransactionDescription(one.transactional_id, one.state.title, *numbers, start_ms, partitions))
+    return found
 
 
 def open_producers_here(broker: Broker, topic: str, number: int) -> list[OpenProducer]:

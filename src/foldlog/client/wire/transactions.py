@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.descriptions import OpenProducer, TransactionDescription
@@ -29,9 +28,6 @@ from foldlog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-_NO_TIME: Final = -1
-
 
 # --- producers ------------------------------------------------------------------------------------------------------
 
@@ -130,14 +126,15 @@ def describe_transaction(transactional_id: str) -> Question[DescribeTransactions
             raise MalformedBytes("DescribeTransactions response", "it is not about the id that was asked for", 0)
         found = answer.transaction_states[0]
         check_code(found.error_code)
+        partitions = tuple(TopicPartition(one.topic, number) for one in found.topics for number in one.partitions)
         return TransactionDescription(
             found.transactional_id,
             found.transaction_state,
             found.producer_id,
             found.producer_epoch,
             found.transaction_timeout_ms,
-            found.transaction_start_time_ms if found.transaction_start_time_ms > _NO_TIME else None,
-            tuple(TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions),
+            found.transaction_start_time_ms if partitions else None,
+            partitions,
         )
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])

@@ -34,6 +34,9 @@ class ServedBackend(DirectoryBackend):
         remote = self.remote
         return DirectorySession(remote, remote.transactions, transactional_id, remote.transactional_partition)
 
+    def list_transactions(self) -> list[TransactionDescription]:
+        return self.remote.transactions.listed()
+
     def abort_transaction(self, found: TransactionDescription) -> None:
         self.remote.transactions.abort(found)
 
