@@ -44,10 +44,10 @@ def append(directory: Path, *records: tuple[str | None, bytes | None]) -> None:
         fill(log, "payments", list(records))
 
 
-def records_of(directory: Path, topic: str) -> list[Record]:
+def records_of(directory: Path, topic: str, isolation: str | None = None) -> list[Record]:
     """Everything the topic holds. Order holds within a partition only, which is where a key's records are."""
     with foldlog.open(directory, mode="r") as log:
-        return [record for number in log.offsets(topic) for record in log.read(topic, number)]
+        return [record for number in log.offsets(topic) for record in log.read(topic, number, isolation=isolation)]
 
 
 def mirror_of(directory: Path, topic: str, keep: Callable[[Row], bool] = lambda row: True) -> Mapping[str, Row]:

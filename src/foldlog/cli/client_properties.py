@@ -18,7 +18,7 @@ _SAID_BY_B: Final = "bootstrap.servers"
 
 def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False) -> list[Option]:
     """-X and --command-config; with a prefix, for one of two logs, such as --from-property and --from-config."""
-    only = "" if prefix else "; with -d only isolation.level, where Apache Kafka wrote it"
+    only = "" if prefix else "; with -d only isolation.level"
     return [
         option(
             *([f"--{prefix}-property"] if prefix else ["-X", "--property"]),

@@ -20,6 +20,7 @@ NAME: Final = "foldlog"
 COMMANDS: Final = {
     "topic": LazyVerb("topic.topic:NOUN", "make topics, look at them, write and read their records"),
     "group": LazyVerb("group.group:NOUN", "see how far groups have read, and move them"),
+    "transaction": LazyVerb("transaction.transaction:NOUN", "see what transactions are open, and abort them"),
     "fold": LazyVerb("fold.fold:NOUN", "turn topics into views, and replay them"),
     "serve": LazyVerb("serve:run", "a log as a Kafka-compatible broker"),
     "node": LazyVerb("node.node:run", "a partitioned log as JSON lines on standard input and output"),

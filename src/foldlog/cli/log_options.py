@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SCHEME: Final = "kafka://"
 ISOLATION_LEVEL: Final = "isolation.level"
 READ_UNCOMMITTED: Final = "read_uncommitted"
+ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, "read_committed")
 """Kafka's default, for a cluster and for a directory that Kafka wrote alike."""
 
 UNSERVED: Final = "that no broker serves"
@@ -53,6 +54,17 @@ def log_options(*, is_for_brokers: bool = True) -> list[Option]:
     )
 
 
+def isolation_option() -> Option:
+    """For the commands that print records; see `open_log`."""
+    return option(
+        "--isolation",
+        metavar="LEVEL",
+        choices=ISOLATION_LEVELS,
+        told="read_committed: no records of aborted transactions, and none behind an open one (default:"
+        " read_uncommitted)",
+    )
+
+
 def init_option() -> Option:
     """For the commands that create a log if there is none."""
     return switch("--init", told="make the log also in a directory that holds something else")
@@ -68,6 +80,8 @@ def open_log(arguments: Arguments, *, write: bool, make: bool = False) -> Iterat
     # A file of properties may be set once for all commands; a directory does not use it.
     file = None if arguments.directory else arguments.command_config
     properties = client_properties(arguments.properties, file)
+    if getattr(arguments, "isolation", None) is not None:
+        properties[ISOLATION_LEVEL] = arguments.isolation
     init = make and arguments.init
     with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make, init=init) as log:
         yield log
@@ -127,11 +141,12 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
     check_path(path)
     plain = path.rstrip("/") or "/"
     kafka = find_kafka(PosixFiles(), plain)
-    refuse_properties(name for name in properties if kafka is None or name != ISOLATION_LEVEL)
+    refuse_properties(name for name in properties if name != ISOLATION_LEVEL)
+    level = properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED)
     if kafka is not None:
         if write:
             refuse_kafka(PosixFiles(), plain)
-        return foldlog.open(plain, mode="r", isolation_level=properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED))
+        return foldlog.open(plain, mode="r", isolation_level=level)
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
         refuse_unmakable(PosixFiles(), plain)
         raise LogNotFound(
@@ -141,9 +156,9 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
     if not write:
         writer = writer_of(PosixFiles(), plain)
         if writer is None or writer.address is None:
-            return foldlog.open(plain, mode="r")
+            return foldlog.open(plain, mode="r", isolation_level=level)
     # If a broker serves the directory, this reads its files and asks the broker for everything else.
-    return foldlog.open(plain, init=init)
+    return foldlog.open(plain, isolation_level=level, init=init)
 
 
 def _init_word(path: str) -> str:

@@ -193,3 +193,28 @@ def not_empty(group: str, members: Sequence[MemberDescription], evict: str) -> G
     else:
         way_on = "they came back each time they were sent away: stop them"
     return GroupNotEmpty(f"{has_members(group, members)}; {way_on}", [one.name for one in members])
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id as its coordinator knows it. `start_ms` is None, and `partitions` empty, if no transaction of
+    it is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer whose transaction is open in a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+    last_timestamp_ms: int

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from foldlog.broker.storage import ISOLATION_LEVELS, READ_COMMITTED
+from foldlog.broker.storage import ISOLATION_LEVELS as ISOLATION_LEVELS
+from foldlog.broker.storage import READ_COMMITTED as READ_COMMITTED
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.log.checkpoint import StartReason

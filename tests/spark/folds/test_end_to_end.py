@@ -396,3 +396,34 @@ def test_folds_may_explode_join_static_frames_use_meta_and_read_text_and_bytes(
         assert fl.verify(folds[name], data, spark=spark).answer == "equal", name
     fl.rebuild(folds["lines"], data, spark=spark)
     assert len(held(folds["lines"])) == 3
+
+
+def test_aborted_records_are_in_no_view_and_an_open_transaction_is_folded_once_it_is_committed(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    names = ["table_sqlite", "counters_sqlite"]
+    folds = loaded(write_pipeline(tmp_path / "folds.py", tmp_path / "views", None, names))
+    data = tmp_path / "data"
+    records = [one for one in ordinary(30) if one[0] is not None]
+    with foldlog.open(data, listen=True) as log:
+        log.create_topic("payments")
+        for start, keep in ((0, True), (10, False), (20, None)):
+            tx = log.transaction("etl")
+            for key, value in records[start : start + 10]:
+                tx.send("payments", value, key=key)
+            if keep is None:
+                tx._producer.flush()
+            elif keep:
+                tx.commit()
+            else:
+                tx.abort()
+        fl.run(list(folds.values()), data, once=True, spark=spark)
+        committed = [record.value for record in log.read("payments", isolation="read_committed")]
+        assert len(committed) == len(records[:10])
+        for name in names:
+            check_at_its_bookmark(folds[name], records_of(data, "payments", isolation="read_committed"))
+        tx.commit()
+    fl.run(list(folds.values()), data, once=True, spark=spark)
+    for name in names:
+        check_at_its_bookmark(folds[name], records_of(data, "payments", isolation="read_committed"))
+        assert fl.verify(folds[name], data, spark=spark).answer == "equal"

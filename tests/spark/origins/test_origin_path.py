@@ -187,3 +187,39 @@ def test_a_process_that_does_not_see_the_directory_names_its_host_and_the_other_
     foldlog.open(moved.path or "").close()
     with pytest.raises(DirectoryElsewhere, match="there is another log under that path"):
         PathOrigin.open(moved)
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+def test_committed_records_end_where_a_transaction_is_open_and_leave_out_aborted_ones(log: foldlog.Log) -> None:
+    fill(log, "orders", 2)
+    for value in ("committed", "aborted"):
+        with log.transaction("etl") as tx:
+            tx.send("orders", value, timestamp_ms=5000).result(60)
+            if value == "aborted":
+                tx.abort()
+    tx = log.transaction("etl")
+    tx.send("orders", "open", timestamp_ms=9000).result(60)
+    level = {"isolation.level": "read_committed"}
+    committed, every = open_origin(OriginSpec(path=log.path, properties=level)), open_origin(OriginSpec(path=log.path))
+    assert isinstance(committed, PathOrigin)
+    assert isinstance(every, PathOrigin)
+    assert committed.spec.properties == level  # executors open it with the same
+    assert committed.bounds("orders") == {0: Bounds(0, 6, 0)}
+    assert every.bounds("orders") == {0: Bounds(0, 7, 0)}
+    found = read(committed, OffsetRange("orders", 0, 0, 6), "value")
+    assert found.column("value").to_pylist() == [b"v0", b"v1", b"committed"]
+    assert read(every, OffsetRange("orders", 0, 0, 7), "value").num_rows == 5
+    assert committed.offsets_at("orders", {0: 8000}) == {0: None}
+    assert every.offsets_at("orders", {0: 8000}) == {0: 6}
+    with pytest.raises(RecordsMissing):
+        read(committed, OffsetRange("orders", 0, 0, 7), "value")
+    # A reader that has seen all of it, with another isolation, stands behind the end, and waits there.
+    assert committed.missing("orders", None, 0, 7, 0) is None
+    assert committed.missing("orders", None, 0, 8, 0) == "truncated"
+    assert committed.missing("orders", None, 0, 7) == "unwritten"
+    tx.commit()
+    assert committed.bounds("orders") == {0: Bounds(0, 8, 0)}
+    committed.close()
+    every.close()

@@ -377,3 +377,29 @@ def test_a_group_with_members_is_not_deleted(broker: KafkaBroker, ledger: WireLe
         consumer.poll(timeout_ms=0)
         with pytest.raises(GroupNotEmpty):
             ledger.delete_group("fold.mirror")
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+def test_committed_records_are_the_same_by_wire_and_by_path(broker: KafkaBroker) -> None:
+    log = broker.log
+    log.create_topic("orders")
+    for value in ("committed", "aborted"):
+        with log.transaction("etl") as tx:
+            tx.send("orders", value).result(60)
+            if value == "aborted":
+                tx.abort()
+    tx = log.transaction("etl")
+    tx.send("orders", "open").result(60)
+    level = {"isolation.level": "read_committed"}
+    by_wire = open_origin(OriginSpec(bootstrap=broker, properties={**QUICK, **level}))
+    by_path = open_origin(OriginSpec(path=log.path, properties=level))
+    for origin in (by_wire, by_path):
+        assert origin.bounds("orders") == {0: Bounds(0, 4, 0)}
+        batches = list(origin.read(OffsetRange("orders", 0, 0, 4), ["value"]))
+        assert pa.Table.from_batches(batches, schema(["value"])).column("value").to_pylist() == [b"committed"]
+        assert origin.missing("orders", None, 0, 5, 0) is None
+        assert origin.missing("orders", None, 0, 6, 0) == "truncated"
+        origin.close()
+    tx.abort()

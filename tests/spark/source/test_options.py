@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument, InvalidConfig
+from foldlog.spark.origins.origin import for_folds
 from foldlog.spark.source.options import (
     Assign,
     AtOffsets,
@@ -257,3 +258,20 @@ def test_a_delay_is_a_number_with_a_unit(text: str, delay_ms: int) -> None:
 
 def test_a_delay_in_other_units_is_refused() -> None:
     assert "15m" in refusal({"maxTriggerDelay": "1 fortnight"}, stream=True)
+
+
+@pytest.mark.parametrize("name", ["isolation.level", "kafka.isolation.level", "Isolation.Level"])
+@pytest.mark.parametrize("where", [{"path": "/data"}, {"kafka.bootstrap.servers": "h:9092"}])
+def test_an_isolation_level_is_for_both_ways_to_a_log(name: str, where: dict[str, str]) -> None:
+    assert not origin_spec(where).reads_committed
+    spec = origin_spec({**where, name: "READ_COMMITTED"})
+    assert spec.reads_committed
+    assert spec.properties == {"isolation.level": "read_committed"}
+    with pytest.raises(InvalidArgument, match=r"isolation.level='serializable' is not known"):
+        origin_spec({**where, name: "serializable"})
+
+
+def test_folds_read_committed_records_unless_told_otherwise() -> None:
+    for where in ({"path": "/data"}, {"kafka.bootstrap.servers": "h:9092"}):
+        assert for_folds(origin_spec(where)).reads_committed
+        assert not for_folds(origin_spec({**where, "isolation.level": "read_uncommitted"})).reads_committed

@@ -278,11 +278,10 @@ def open_side(
         with open_named(None, location, properties, write=write) as log:
             yield log
     else:
-        # A copy is permanent: from a directory that Kafka wrote, only committed records are copied, unless the user
-        # asks for all.
+        # A copy is permanent: only committed records are copied, unless the user asks for all.
         level = {ISOLATION_LEVEL: properties.get(ISOLATION_LEVEL, "read_committed")}
         is_foreign = is_kafkas(location)
-        properties = level if is_foreign and not write else {}
+        properties = level if not make and not (is_foreign and write) else {}
         if not make and not is_foreign and not os.path.exists(os.path.join(location, CATALOG_NAME)):
             raise LogNotFound(f"there is no log in {location}; copy from the directory that holds its catalog.json")
         with open_named(location, None, properties, write=write, make=make and write, init=init) as log:

@@ -31,6 +31,7 @@ from foldlog.cli.topic.facts import (
     setting_value,
     settings_rows,
     total,
+    with_holders,
 )
 from foldlog.cli.units import size_text
 from foldlog.cli.wording import counted
@@ -61,6 +62,7 @@ PARTITION_COLUMNS: Final = (
     Column("partition", "PARTITION", is_number=True),
     Column("start", "START", is_number=True),
     Column("end", "END", is_number=True),
+    Column("stable", "COMMITTED UP TO", is_number=True, is_optional=True),
     Column("offsets", "OFFSETS", is_number=True),
     Column("size_bytes", "SIZE", is_number=True, is_optional=True, text=_size),
     Column("segments", "SEGMENTS", is_number=True, is_wide=True, is_optional=True),
@@ -141,7 +143,7 @@ def describe_topics(arguments: Arguments) -> int:
     with open_log(arguments, write=False) as log:
         described = []
         for name in chosen_topics(log, arguments.topics):
-            partitions = partitions_of(log, name)
+            partitions = with_holders(log, name, partitions_of(log, name))
             described.append((_topic_row(log, name, partitions), partitions, settings_rows(log, name)))
         if not described:
             raise UnknownTopic(" ".join(arguments.topics), log.topics())
@@ -179,12 +181,20 @@ def _describe(
     for partition in partitions:
         if partition.error:
             remark(f"damaged: {partition.error}")
+        if partition.stable is not None:
+            say(_held_text(partition))
     shown = [one for one in settings if is_wide or arguments.all or not one["is_default"]]
     say("")
     if not shown:
         say("every setting has its default (--all shows them)")
         return
     print_table(arguments, SETTING_COLUMNS, shown)
+
+
+def _held_text(partition: PartitionFacts) -> str:
+    who = ", ".join(partition.held_by)
+    holds = f"{who} has a transaction open" if who else "a transaction hangs that no transactional id has open"
+    return f"partition {partition.partition}: committed records are read up to offset {partition.stable}: {holds}"
 
 
 def _extent(partitions: Sequence[PartitionFacts]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.exit_codes import DONE
-from foldlog.cli.log_options import log_options, open_log
+from foldlog.cli.log_options import isolation_option, log_options, open_log
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, argument, command, count_value, option, switch
 from foldlog.cli.records.options import output_options, partitions_option
@@ -45,6 +45,7 @@ it."""
         metavar="GROUP",
         told="read as a member of this group, without -p; -o start or -o end says where it begins",
     ),
+    isolation_option(),
     *output_options(),
     *log_options(),
     more=CONSUME,
@@ -152,6 +153,7 @@ def _consume_as_group(arguments: Arguments, log: Log, output: RecordOutput) -> N
         "-n", "--count", metavar="COUNT", read=count_value(0), default="10", told="so many records first (default: 10)"
     ),
     partitions_option(),
+    isolation_option(),
     *output_options(),
     *log_options(),
     more=TAIL,

@@ -6,8 +6,8 @@ does not hide the others: it has an error where they have numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,10 @@ class PartitionFacts:
     size_bytes: int | None = None
     segments: int | None = None
     error: str | None = None
+    stable: int | None = None
+    """Where committed records end, if that is before the end."""
+    held_by: tuple[str, ...] = ()
+    """The transactional ids that have a transaction open there."""
 
     @property
     def offsets(self) -> int | None:
@@ -45,6 +49,8 @@ class PartitionFacts:
             "size_bytes": self.size_bytes,
             "segments": self.segments,
             "error": self.error,
+            "stable": self.stable,
+            "held_by": list(self.held_by),
         }
 
 
@@ -52,9 +58,36 @@ def partitions_of(log: Log, topic: str) -> list[PartitionFacts]:
     """Every partition of a topic; UnknownTopic."""
     from foldlog.client.backends.directory import is_directory
 
-    if not is_directory(log):
-        return [PartitionFacts(number, start, end) for number, (start, end) in sorted(log.offsets(topic).items())]
-    return [_on_disk(log, topic, number) for number in range(log.topic(topic).partition_count)]
+    if is_directory(log):
+        return [_on_disk(log, topic, number) for number in range(log.topic(topic).partition_count)]
+    written = log.offsets(topic)
+    stable = log.offsets(topic, isolation="read_committed")
+    return [
+        PartitionFacts(number, start, end, stable=_if_held(stable[number][1], end))
+        for number, (start, end) in sorted(written.items())
+    ]
+
+
+def with_holders(log: Log, topic: str, partitions: Sequence[PartitionFacts]) -> list[PartitionFacts]:
+    """With the transactional ids that keep committed records from being read. Asked for only where there are some."""
+    from foldlog.client.backends.backend import backend_of
+
+    if all(one.stable is None for one in partitions):
+        return list(partitions)
+    open_ones = backend_of(log).list_transactions()
+    return [
+        one
+        if one.stable is None
+        else replace(
+            one,
+            held_by=tuple(found.transactional_id for found in open_ones if (topic, one.partition) in found.partitions),
+        )
+        for one in partitions
+    ]
+
+
+def _if_held(stable: int, end: int) -> int | None:
+    return stable if stable < end else None
 
 
 def _on_disk(log: Any, topic: str, number: int) -> PartitionFacts:
@@ -64,7 +97,8 @@ def _on_disk(log: Any, topic: str, number: int) -> PartitionFacts:
         partition = broker_of(log).partition(topic, number)
         end = partition.acknowledged_end()
         start = min(partition.log_start_offset, end)
-        return PartitionFacts(number, start, end, partition.size_bytes, partition.segment_count)
+        stable = _if_held(partition.last_stable_offset, end)
+        return PartitionFacts(number, start, end, partition.size_bytes, partition.segment_count, stable=stable)
     except StorageError as error:
         return PartitionFacts(number, error=damage_text(error))
 

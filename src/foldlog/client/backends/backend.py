@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foldlog.client.consumer.arrivals import AnyPartition
     from foldlog.client.consumer.assignments import Member
     from foldlog.client.consumer.settings import ConsumerSettings
-    from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
+    from foldlog.client.descriptions import ConfigEntry, GroupDescription, OpenProducer, Topic, TransactionDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
     from foldlog.client.outgoing import Outgoing
@@ -206,6 +206,24 @@ class Backend(ABC):
 
     @abstractmethod
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> None: ...
+
+    # --- transactions, for operators ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def list_transactions(self) -> list[TransactionDescription]:
+        """Every transactional id, in order."""
+
+    @abstractmethod
+    def abort_transaction(self, found: TransactionDescription) -> None:
+        """Abort the open transaction of an id, and fence its producer."""
+
+    @abstractmethod
+    def open_producers(self, topic: str, number: int) -> list[OpenProducer]:
+        """Whose transactions are open in a partition, the oldest first; also where no coordinator knows of them."""
+
+    @abstractmethod
+    def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
+        """End a transaction in one partition as aborted, whatever its coordinator says."""
 
     # --- closing --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,13 @@ from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMembe
 from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer.consumption import Consumption
 from foldlog.client.consumer.settings import ConsumerSettings
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, config_entries, described_group
+from foldlog.client.descriptions import (
+    ConfigEntry,
+    GroupDescription,
+    Topic,
+    config_entries,
+    described_group,
+)
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.isolation import ReadablePartition, readable
@@ -135,7 +141,7 @@ class DirectoryBackend(Backend):
     def read(
         self, topic: str, partition: int | None, request: ReadRequest, *, follow: bool, timeout_ms: float | None
     ) -> Generator[Record, None, None]:
-        log = self._readable(self._one_partition(topic, partition), request.committed)
+        log = self.readable(topic, self._one_partition(topic, partition), request.committed)
         wanted = Slice(log, *request[:-1], self.broker)
         if not follow:
             return wanted.records()
@@ -143,16 +149,17 @@ class DirectoryBackend(Backend):
         self._tails.add(arrivals)
         return wanted.follow(self.clock, arrivals, timeout_ms)
 
-    def _readable(self, partition: AnyPartition, committed: bool | None) -> ReadablePartition:
-        return readable(partition, self._committed if committed is None else committed)
+    def readable(self, topic: str, number: int, committed: bool | None = None) -> ReadablePartition:
+        """A partition, as readers see it that want that; None: as the log was opened."""
+        return readable(self.broker.partition(topic, number), self._committed if committed is None else committed)
 
-    def _one_partition(self, topic: str, partition: int | None) -> AnyPartition:
+    def _one_partition(self, topic: str, partition: int | None) -> int:
         if partition is None:
             count = self.broker.topic(topic).partition_count
             if count != 1:
                 raise InvalidArgument(f"topic {topic!r} has {count} partitions; say which, from 0 to {count - 1}")
             partition = 0
-        return self.broker.partition(topic, partition)
+        return partition
 
     def read_table(
         self,
@@ -166,7 +173,7 @@ class DirectoryBackend(Backend):
         from foldlog.client.bulk import per_partition, plan_ranges, read_table
 
         chosen = self.broker.topic(topic).held_partitions if partitions is None else partitions
-        opened = (self._readable(self.broker.partition(topic, number), committed) for number in chosen)
+        opened = (self.readable(topic, number, committed) for number in chosen)
         logs = {log.label[1]: log for log in opened}
         ranges = plan_ranges(logs, per_partition(start, logs, "start"), per_partition(stop, logs, "stop"))
         return read_table(ranges, columns)
@@ -210,7 +217,7 @@ class DirectoryBackend(Backend):
     def offsets(self, topic: str, committed: bool | None) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
         for number in self.broker.topic(topic).held_partitions:
-            log = self._readable(self.broker.partition(topic, number), committed)
+            log = self.readable(topic, number, committed)
             end = log.acknowledged_end()
             found[number] = (min(log.log_start_offset, end), end)
         return found

@@ -8,9 +8,9 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.backend import LogListener
 from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.catch_up import hurried
-from foldlog.client.backends.transactions import DirectorySession
+from foldlog.client.backends.transactions import DirectorySession, abort_here, list_here, open_producers_here
 from foldlog.client.consumer.membership import Memberships
-from foldlog.client.descriptions import Topic
+from foldlog.client.descriptions import OpenProducer, Topic, TransactionDescription
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.outgoing import TransactionalProducer
 from foldlog.files.base import Files
@@ -52,6 +52,18 @@ class LocalBackend(DirectoryBackend):
             return broker.transactions.append(producer.transactional_id, log, data, add=True)
 
         return DirectorySession(broker, broker.transactions, transactional_id, opens, appends)
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        return list_here(self.reader)
+
+    def abort_transaction(self, found: TransactionDescription) -> None:
+        self.reader.transactions.abort(found.transactional_id)
+
+    def open_producers(self, topic: str, number: int) -> list[OpenProducer]:
+        return open_producers_here(self.reader, topic, number)
+
+    def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
+        abort_here(self.reader, topic, number, producer)
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

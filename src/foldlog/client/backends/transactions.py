@@ -11,12 +11,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.transactions.store import MarkersToWrite
 from foldlog.client.accumulator import PartitionQueue, ProducerBatch
 from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.forks import watch_forks
 from foldlog.client.outgoing import TransactionalProducer
-from foldlog.client.positions import GroupOffsets
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.producer import BatchSender, ProducerSettings
 from foldlog.errors import (
     FoldlogError,
@@ -269,3 +272,44 @@ class DirectoryTransaction:
     def _must_end(self) -> bool:
         """Whether the coordinator knows of it: a transaction without records and offsets is nothing to it."""
         return self._has_offsets or self.sender.has_sent
+
+
+# --- for operators --------------------------------------------------------------------------------------------------
+
+
+def list_here(broker: Broker) -> list[TransactionDescription]:
+    """Every transactional id of a directory, in order."""
+    found = []
+    for one in sorted(broker.transactions.list(), key=lambda one: one.transactional_id):
+        partitions = tuple(TopicPartition(*key) for key in sorted(one.partitions))
+        start_ms = one.start_ms if partitions else None
+        numbers = (one.producer_id, one.producer_epoch, one.timeout_ms)
+        found.append(TransactionDescription(one.transactional_id, one.state.title, *numbers, start_ms, partitions))
+    return found
+
+
+def open_producers_here(broker: Broker, topic: str, number: int) -> list[OpenProducer]:
+    """Of a partition that this process writes: see `Backend.open_producers`."""
+    found = [
+        OpenProducer(
+            one.producer_id,
+            one.producer_epoch,
+            one.coordinator_epoch,
+            one.transaction_start_offset,
+            one.last_timestamp_ms,
+        )
+        for one in broker.writable_partition(topic, number).producers_info()
+        if one.transaction_start_offset >= 0
+    ]
+    return sorted(found, key=lambda one: one.first_offset)
+
+
+def abort_here(broker: Broker, topic: str, number: int, producer: OpenProducer) -> None:
+    """In a partition that this process writes: see `Backend.abort_in_partition`."""
+    # Of a transaction without any marker before it no epoch of its coordinator is known.
+    epoch = max(0, producer.coordinator_epoch)
+    marker = MarkersToWrite(producer.producer_id, producer.producer_epoch, epoch, False, ((topic, number),))
+    (results,) = broker.transactions.write_markers([marker])
+    for error in results.values():
+        if error is not None:
+            raise error

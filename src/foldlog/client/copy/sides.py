@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from foldlog.broker.topics.catalog import GROWTHS_SETTING, Growth
 from foldlog.client.backends.directory import directory_of
 from foldlog.client.copy.batches import count_below
+from foldlog.client.isolation import held_end, plain
 from foldlog.errors import OffsetOutOfRange, PartitionElsewhere
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.foreign import ForeignPartition
@@ -95,18 +96,24 @@ class DirectorySide:
     def undecided(self, topic: str) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
         for number in range(self._log.topic(topic).partition_count):
-            log = directory_of(self._log).broker.partition(topic, number)
-            if isinstance(log, ForeignPartition) and log.undecided[0] < log.undecided[1]:
-                found[number] = log.undecided
+            log = directory_of(self._log).readable(topic, number)
+            partition = plain(log)
+            if isinstance(partition, ForeignPartition):
+                first, end = partition.undecided
+            else:
+                # The later end is asked for first: what is written in between must not look undecided.
+                end, first = held_end(log), log.high_watermark
+            if first < end:
+                found[number] = (first, end)
         return found
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
-        log = directory_of(self._log).broker.partition(topic, partition)
+        log = directory_of(self._log).readable(topic, partition)
         offset = start
         while offset < stop:
             found = log.read(offset, READ_CHUNK_BYTES)
             if not found.data:
-                return  # Kafka's compaction may leave nothing at the end of the readable part
+                return  # aborted transactions, or Kafka's compaction, may leave nothing at the end of the readable part
             yield found.data
             offset = found.next_offset
 

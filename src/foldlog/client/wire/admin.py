@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, described_group
+from foldlog.client.descriptions import (
+    ConfigEntry,
+    GroupDescription,
+    OpenProducer,
+    TransactionDescription,
+    described_group,
+)
 from foldlog.client.positions import TopicPartition
-from foldlog.client.wire import propagation, questions
+from foldlog.client.wire import propagation, questions, transactions
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
 from foldlog.client.wire.questions import EARLIEST, LATEST, REPLICAS_DEFAULT, Answer, ListedOffset, Question
 from foldlog.client.wire.refusals import Passing
-from foldlog.errors import TopicExists, UnknownTopic, WaitTimeout
+from foldlog.errors import TopicExists, UnknownTopic, UnknownTransactionalId, WaitTimeout
 from foldlog.wire.messages.delete_records import DeleteRecordsResponse
 from foldlog.wire.messages.list_offsets import ListOffsetsResponse
 from foldlog.wire.schema import ZERO_UUID
@@ -130,10 +137,13 @@ class PartitionBounds(NamedTuple):
     leader_epoch: int
 
 
-def partition_bounds(links: ClusterLinks, topic: str, epochs: Mapping[int, int]) -> dict[int, PartitionBounds]:
-    """Where partitions begin and end now. `epochs` has each one's leader epoch as far as it is known, or -1."""
+def partition_bounds(
+    links: ClusterLinks, topic: str, epochs: Mapping[int, int], *, isolation_level: int | None = None
+) -> dict[int, PartitionBounds]:
+    """Where partitions begin and end now. `epochs` has each one's leader epoch as far as it is known, or -1;
+    `isolation_level` as for `list_offsets`."""
     starts = list_offsets(links, topic, dict.fromkeys(epochs, EARLIEST))
-    ends = list_offsets(links, topic, dict.fromkeys(epochs, LATEST))
+    ends = list_offsets(links, topic, dict.fromkeys(epochs, LATEST), isolation_level=isolation_level)
     found: dict[int, PartitionBounds] = {}
     for number, known in epochs.items():
         start, end = starts[number], ends[number]
@@ -231,3 +241,34 @@ def commit(links: ClusterLinks, group: str, offsets: Mapping[TopicPartition, Off
     topic_ids = {name: links.topic(name).topic_id for name in dict.fromkeys(one.topic for one in offsets)}
     is_by_name = ZERO_UUID in topic_ids.values()
     links.ask(questions.commit(group, dict(offsets.items()), topic_ids, is_by_name=is_by_name))
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+def list_transactions(links: ClusterLinks) -> list[TransactionDescription]:
+    """Every transactional id, whichever broker looks after it, in order. One that expires meanwhile is left out."""
+    question = transactions.list_transactions()
+
+    def attempt() -> list[str]:
+        # All have to answer: the ids that one of them looks after would be missing.
+        answers = links.call_all(question.request, question.answer)
+        return sorted({name for answer in answers for name in question.read(answer)})
+
+    found: list[TransactionDescription] = []
+    for name in links.retried(attempt):
+        with suppress(UnknownTransactionalId):
+            found.append(links.ask(transactions.describe_transaction(name)))
+    return found
+
+
+def open_producers(links: ClusterLinks, topic: str, partition: int) -> list[OpenProducer]:
+    """Whose transactions are open in a partition, the oldest first."""
+    return _of_leaders(links, topic, [partition], lambda leaders: transactions.open_producers(topic, leaders))[
+        partition
+    ]
+
+
+def abort_in_partition(links: ClusterLinks, topic: str, partition: int, producer: OpenProducer) -> None:
+    """End a transaction in one partition as aborted, whatever its coordinator says."""
+    _of_leaders(links, topic, [partition], lambda _: transactions.abort_marker(topic, partition, producer))

@@ -108,11 +108,14 @@ class Cluster:
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    def bounds(self, name: str, partitions: Container[int] | None = None) -> dict[int, admin.PartitionBounds]:
-        """Per partition, as of now; of all, or of those among `partitions` that there are."""
+    def bounds(
+        self, name: str, partitions: Container[int] | None = None, *, written: bool = False
+    ) -> dict[int, admin.PartitionBounds]:
+        """Per partition, as of now; of all, or of those among `partitions` that there are. With `written` the end is
+        the high watermark, whatever isolation.level says."""
         leaders = self._links.topic(name).leaders.items()
         epochs = {number: leader.epoch for number, leader in leaders if partitions is None or number in partitions}
-        return admin.partition_bounds(self._links, name, epochs)
+        return admin.partition_bounds(self._links, name, epochs, isolation_level=0 if written else None)
 
     def undecided(self, name: str) -> dict[int, tuple[int, int]]:
         """Per partition that has a transaction open, with read_committed: where that begins, and where the log ends."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.outgoing import TransactionalProducer
-from foldlog.client.positions import GroupOffsets
+from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
@@ -29,34 +30,8 @@ from foldlog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-_NO_TIME = -1
-
 _BY_NAME: Final = 5
 """The last version of TxnOffsetCommit that names topics; later ones have their ids."""
-
-
-class TransactionDescription(NamedTuple):
-    """A transactional id as its coordinator knows it. `start_ms` is None, and `partitions` empty, if no transaction is
-    open."""
-
-    transactional_id: str
-    state: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    start_ms: int | None
-    partitions: tuple[tuple[str, int], ...]
-
-
-class OpenProducer(NamedTuple):
-    """A producer whose transaction is open in a partition."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    first_offset: int
-    last_timestamp_ms: int
-
 
 # --- producers ------------------------------------------------------------------------------------------------------
 
@@ -155,14 +130,15 @@ def describe_transaction(transactional_id: str) -> Question[DescribeTransactions
             raise MalformedBytes("DescribeTransactions response", "it is not about the id that was asked for", 0)
         found = answer.transaction_states[0]
         check_code(found.error_code)
+        partitions = tuple(TopicPartition(one.topic, number) for one in found.topics for number in one.partitions)
         return TransactionDescription(
             found.transactional_id,
             found.transaction_state,
             found.producer_id,
             found.producer_epoch,
             found.transaction_timeout_ms,
-            found.transaction_start_time_ms if found.transaction_start_time_ms > _NO_TIME else None,
-            tuple((topic.topic, number) for topic in found.topics for number in topic.partitions),
+            found.transaction_start_time_ms if partitions else None,
+            partitions,
         )
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -221,8 +197,3 @@ def abort_marker(topic: str, number: int, producer: OpenProducer) -> Question[Wr
         coordinator_epoch=max(0, producer.coordinator_epoch),
     )
     return Question(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, read, Whom.LEADERS)
-
-
-def of_producer(found: Mapping[str, TransactionDescription], producer_id: int) -> str | None:
-    """The transactional id whose producer this is; None if none of these is."""
-    return next((name for name, one in found.items() if one.producer_id == producer_id), None)

@@ -24,7 +24,7 @@ from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
-from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, open_origin, origin_spec
+from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, for_folds, open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = No
 @contextmanager
 def opened(source: Source) -> Iterator[tuple[Origin, Ledger]]:
     """The log to read, and the ledger to write to, for one command."""
-    origin = open_origin(origin_spec(source))
+    origin = open_origin(for_folds(origin_spec(source)))
     try:
         ledger = open_ledger(origin.spec)
         try:
@@ -325,7 +325,7 @@ def ask(
 
 def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
     """Raise UnknownTopic before Spark is started, which takes seconds."""
-    origin = open_origin(origin_spec(source))
+    origin = open_origin(for_folds(origin_spec(source)))
     try:
         for fold in folds:
             origin.topic(fold.topic.name)

@@ -27,7 +27,7 @@ from foldlog.spark.folds.ranges import RANGE_BYTES
 from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feed, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
-from foldlog.spark.origins.origin import OriginSpec, open_origin
+from foldlog.spark.origins.origin import OriginSpec, for_folds, open_origin
 
 ONCE_TRIES: Final = 4
 """With `once`, a fold is tried this often before the run gives up: the pauses in between add up to 3.5 s."""
@@ -58,7 +58,7 @@ class Pipeline:
         self._range_bytes = range_bytes
         self._told = on_progress or (lambda feed: None)
         key = _key_for(spec, folds_key)
-        self._origin = open_origin(spec)
+        self._origin = open_origin(for_folds(spec))
         self._ledger = open_ledger(self._origin.spec)
         self._publisher = Publisher(self._ledger, self._clock, key)
         self._bulletin = Bulletin(self._origin, key)

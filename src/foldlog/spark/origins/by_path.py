@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldlog.client.backends.directory import broker_of
 from foldlog.client.bulk import read_batches
+from foldlog.client.isolation import ReadablePartition, plain, readable
 from foldlog.client.log import Log, open_log
 from foldlog.errors import (
     DirectoryElsewhere,
@@ -76,12 +77,12 @@ class PathOrigin:
         )
 
     def bounds(self, name: str) -> dict[int, Bounds]:
-        return {number: _bounds_of(self._partition(name, number)) for number in range(self.topic(name).partition_count)}
+        return {number: _bounds_of(self._readable(name, number)) for number in range(self.topic(name).partition_count)}
 
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         found: dict[int, int | None] = {}
         for number, time_ms in times_ms.items():
-            hit = self._partition(name, number).offset_at_time(time_ms)
+            hit = self._readable(name, number).offset_at_time(time_ms)
             found[number] = None if hit is None else hit[0]
         return found
 
@@ -103,8 +104,8 @@ class PathOrigin:
             return "recreated"
         if partition >= facts.partition_count:
             return "unwritten"
-        reader = self._partition(name, partition)
-        start, end, _ = _bounds_of(reader)
+        reader = self._readable(name, partition)
+        start, end, _ = _bounds_of(reader if leader_epoch < 0 else plain(reader))
         if offset < start:
             return _CAUSES[reader.start_reason]
         if offset > end:
@@ -118,7 +119,7 @@ class PathOrigin:
     ) -> Iterator[pa.RecordBatch]:
         topic, number, start, stop = wanted
         checked_id = self._checked_topic_id(wanted, topic_id)
-        reader = self._partition(topic, number)
+        reader = self._readable(topic, number)
 
         def read(offset: int, memory: bytearray) -> tuple[Any, int]:
             left = wanted._replace(start=offset)
@@ -142,6 +143,10 @@ class PathOrigin:
 
     def close(self) -> None:
         self._log.close()
+
+    def _readable(self, name: str, number: int) -> ReadablePartition:
+        """As this origin reads it."""
+        return readable(self._partition(name, number), self._spec.reads_committed)
 
     def _partition(self, name: str, number: int) -> FollowedPartition:
         reader = broker_of(self._log).partition(name, number)
@@ -170,7 +175,7 @@ class PathOrigin:
 
     def _bounds_if_any(self, wanted: OffsetRange) -> Bounds | None:
         try:
-            return _bounds_of(self._partition(wanted.topic, wanted.partition))
+            return _bounds_of(self._readable(wanted.topic, wanted.partition))
         except (UnknownTopic, UnknownPartition):
             return None
 
@@ -202,6 +207,6 @@ def in_other_words(error: StorageError, advice: str) -> StorageError:
     return error
 
 
-def _bounds_of(reader: FollowedPartition) -> Bounds:
+def _bounds_of(reader: ReadablePartition) -> Bounds:
     end = reader.acknowledged_end()
     return Bounds(min(reader.log_start_offset, end), end, reader.leader_epoch)

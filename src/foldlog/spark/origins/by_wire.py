@@ -105,7 +105,7 @@ class WireOrigin:
             return "recreated"
         if partition >= topic.partition_count:
             return "unwritten"
-        start, end, _ = self._bounds_of(name, partition)
+        start, end, _ = self._bounds_of(name, partition, written=leader_epoch >= 0)
         if offset < start:
             return "expired" if self._has_retention(name) else "deleted"
         if offset > end:
@@ -164,8 +164,9 @@ class WireOrigin:
             return records_missing(left, "recreated", self._bounds_if_any(left), self._spec.location)
         return error
 
-    def _bounds_of(self, name: str, partition: int) -> Bounds:
-        found = self._cluster.bounds(name, [partition]).get(partition)
+    def _bounds_of(self, name: str, partition: int, *, written: bool = False) -> Bounds:
+        """With `written` up to the high watermark, also where only committed records are read."""
+        found = self._cluster.bounds(name, [partition], written=written).get(partition)
         if found is None:
             raise UnknownPartition(name, partition, self._cluster.partition_count(name))
         return Bounds(*found)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from foldlog.client.backends.cluster.url import SCHEME as KAFKA_SCHEME
 from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.isolation import READ_COMMITTED
 from foldlog.errors import InvalidArgument
 from foldlog.files.paths import PathLike, as_text, exists
 
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+ISOLATION_LEVEL: Final = "isolation.level"
+
+
 @dataclass(frozen=True, slots=True)
 class OriginSpec:
     """Exactly one of `path` and `bootstrap`. `directory_id` is set by the driver and compared when the path is opened:
     an executor that sees another directory under that path, or none, raises an error. `properties` are Kafka client
-    properties, without their `kafka.` prefix. `has_answered`: brokers have answered the driver at these addresses, so
-    an executor that cannot reach them waits until they are back.
+    properties, without their `kafka.` prefix; of a path isolation.level alone. `has_answered`: brokers have answered
+    the driver at these addresses, so an executor that cannot reach them waits until they are back.
     """
 
     path: str | None = None
@@ -33,6 +37,11 @@ class OriginSpec:
     directory_id: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain a password
     has_answered: bool = False
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and of aborted transactions are left out."""
+        return self.properties.get(ISOLATION_LEVEL) == READ_COMMITTED
 
     @property
     def location(self) -> str:
@@ -106,7 +115,8 @@ class Origin(Protocol):
     def missing(
         self, name: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int = -1
     ) -> str | None:
-        """Why a reader at `offset` (inclusive, of the topic with that id) cannot continue; None if it can.
+        """Why a reader at `offset` (inclusive, of the topic with that id) cannot continue; None if it can. One that has
+        read up to there, and so gives a leader epoch, may stand behind the last stable offset.
 
         One of MISSING_CAUSES: "recreated" if the id is another one, "truncated" if the log under that leader epoch ends
         before it, "expired" or "deleted" if the log start is beyond it, "unwritten" if it is beyond the end. A gap left
@@ -158,6 +168,14 @@ def origin_spec(source: str | PathLike[str] | OriginSpec, properties: Mapping[st
         url = parse_url(text, properties)
         return OriginSpec(bootstrap=url.bootstrap, properties=dict(url.properties))
     return OriginSpec(path=text)
+
+
+def for_folds(spec: OriginSpec) -> OriginSpec:
+    """As folds read it: committed records, unless isolation.level says otherwise. What a transaction has taken back
+    must not be in a view, and cannot be taken out of one."""
+    if ISOLATION_LEVEL in spec.properties:
+        return spec
+    return replace(spec, properties={**spec.properties, ISOLATION_LEVEL: READ_COMMITTED})
 
 
 def open_origin(spec: OriginSpec) -> Origin:

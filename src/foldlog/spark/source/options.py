@@ -1,6 +1,7 @@
 """The options of `spark.read` and `spark.readStream`: names, defaults and precedence are those of Spark's Kafka source.
 
-Names are case-insensitive. Two options are new: `path`, in place of `kafka.bootstrap.servers`, and `latestPerKey`.
+Names are case-insensitive. Three options are new: `path`, in place of `kafka.bootstrap.servers`, `latestPerKey`, and
+`isolation.level`, which `kafka.isolation.level` is, too: read_uncommitted, the default, or read_committed.
 Unknown options are ignored, as Spark ignores them, unless they begin with `kafka.`. `groupIdPrefix`, `kafka.group.id`,
 `fetchOffset.numRetries`, `fetchOffset.retryIntervalMs` and `kafkaConsumer.pollTimeoutMs` are accepted and have no
 effect: reading uses no group, and retries by itself.
@@ -17,11 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from foldlog.client.isolation import ISOLATION_LEVELS
 from foldlog.client.wire.property_names import refuse_unknown
 from foldlog.durations import milliseconds
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import absolute
-from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.origins.origin import ISOLATION_LEVEL, OriginSpec
 
 TopicPartition = tuple[str, int]
 
@@ -164,15 +166,26 @@ def origin_spec(given: Mapping[str, str]) -> OriginSpec:
     path, bootstrap = options.text("path"), options.text(BOOTSTRAP)
     if path is not None and bootstrap is not None:
         raise InvalidArgument(f"give either path or {BOOTSTRAP}, not both: they are two ways to one log")
+    level = options.text(ISOLATION_LEVEL)
+    if level is None:
+        level = options.text(f"kafka.{ISOLATION_LEVEL}")
+    isolation = {} if level is None else {ISOLATION_LEVEL: _isolation_level(level)}
     if path is not None:
-        return OriginSpec(path=_local_path(path))
+        return OriginSpec(path=_local_path(path), properties=isolation)
     if bootstrap is None:
         raise InvalidArgument(
             f"say where the log is: path, a log's directory, or {BOOTSTRAP}, such as 'localhost:9092'"
         )
-    properties = options.kafka_properties()
+    properties = options.kafka_properties() | isolation
     refuse_unknown(properties)
     return OriginSpec(bootstrap=bootstrap, properties=properties)
+
+
+def _isolation_level(text: str) -> str:
+    if text.lower() not in ISOLATION_LEVELS:
+        known = " or ".join(ISOLATION_LEVELS)
+        raise InvalidArgument(f"{ISOLATION_LEVEL}={brief_repr(text)} is not known; it is {known}")
+    return text.lower()
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

@@ -40,15 +40,17 @@ from foldlog.client.backends.cluster.topics import (
 from foldlog.client.backends.cluster.transactions import ClusterSession
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.consumer.settings import ConsumerSettings
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, OpenProducer, Topic, TransactionDescription
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Outgoing, checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_replication_factor, resolve_place
 from foldlog.client.producer import ProducerSettings
 from foldlog.client.reader import ReadRequest, resolve_stop
 from foldlog.client.wire import admin, questions
+from foldlog.client.wire.transactions import init_producer
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, ReadOnly, UnknownTopic
+from foldlog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
@@ -427,6 +429,26 @@ class ClusterBackend(Backend):
         if partitions:
             with self._handles.wire() as links:
                 links.ask(questions.delete_offsets(group, partitions))
+
+    # --- transactions, for operators ------------------------------------------------------------------------------
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        with self._handles.wire() as links:
+            return admin.list_transactions(links)
+
+    def abort_transaction(self, found: TransactionDescription) -> None:
+        # Whoever becomes the id's producer aborts what the one before left open.
+        fencing = init_producer(found.transactional_id, found.timeout_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        with self._handles.wire() as links:
+            links.ask(fencing)
+
+    def open_producers(self, topic: str, number: int) -> list[OpenProducer]:
+        with self._handles.wire() as links:
+            return admin.open_producers(links, topic, number)
+
+    def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
+        with self._handles.wire() as links:
+            admin.abort_in_partition(links, topic, number, producer)
 
     # --- closing --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from foldlog.client.backends.directory import DirectoryBackend
 from foldlog.client.backends.served.broker import DONE_BY_THE_WRITER, RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
 from foldlog.client.backends.transactions import DirectorySession
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.clock import Clock
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
@@ -32,6 +33,18 @@ class ServedBackend(DirectoryBackend):
     def transactions(self, transactional_id: str) -> DirectorySession:
         remote = self.remote
         return DirectorySession(remote, remote.transactions, transactional_id, remote.transactional_partition)
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        return self.remote.transactions.listed()
+
+    def abort_transaction(self, found: TransactionDescription) -> None:
+        self.remote.transactions.abort(found)
+
+    def open_producers(self, topic: str, number: int) -> list[OpenProducer]:
+        return self.remote.transactions.open_producers(topic, number)
+
+    def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
+        self.remote.transactions.abort_in_partition(topic, number, producer)
 
     @property
     def is_remote(self) -> bool:

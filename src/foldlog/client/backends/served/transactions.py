@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.transactions import abort_here, list_here, open_producers_here
+from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.outgoing import TransactionalProducer
 from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.wire import transactions
 from foldlog.client.wire.questions import Answer, Done, Question
+from foldlog.errors import UnknownTransactionalId
+from foldlog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 class CarriesOut(Protocol):
@@ -70,3 +76,47 @@ class RemoteTransactions:
             transactions.end(producer, commit=commit),
             lambda broker: broker.transactions.end(*producer, commit=commit),
         )
+
+    def listed(self) -> list[TransactionDescription]:
+        """As the coordinator knows them now: what is read from the files may be a moment older."""
+        names = self._carry_out(
+            transactions.list_transactions(), lambda broker: [one.transactional_id for one in list_here(broker)]
+        )
+        found: list[TransactionDescription] = []
+        for name in names:
+            with suppress(UnknownTransactionalId):  # it expired meanwhile
+                found.append(self._carry_out(transactions.describe_transaction(name), partial(_described, name)))
+        return found
+
+    def abort(self, found: TransactionDescription) -> None:
+        """Whoever becomes the id's producer aborts what the one before left open."""
+
+        def by_hand(broker: Broker) -> tuple[int, int]:
+            broker.transactions.abort(found.transactional_id)
+            return found.producer_id, found.producer_epoch
+
+        fencing = transactions.init_producer(
+            found.transactional_id, found.timeout_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        )
+        self._carry_out(fencing, by_hand)
+
+    def open_producers(self, topic: str, number: int) -> list[OpenProducer]:
+        found = self._carry_out(
+            transactions.open_producers(topic, [number]),
+            lambda broker: {number: open_producers_here(broker, topic, number)},
+        )
+        return found[number]
+
+    def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
+        def by_hand(broker: Broker) -> dict[int, None]:
+            abort_here(broker, topic, number, producer)
+            return {number: None}
+
+        self._carry_out(transactions.abort_marker(topic, number, producer), by_hand)
+
+
+def _described(name: str, broker: Broker) -> TransactionDescription:
+    for one in list_here(broker):
+        if one.transactional_id == name:
+            return one
+    raise UnknownTransactionalId(f"there is no transactional id {name!r}")
