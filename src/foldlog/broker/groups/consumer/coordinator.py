@@ -332,15 +332,17 @@ class ConsumerGroups:
             self.writes += records.member_tombstones(group.group_id, member.member_id)
         if not group.members:
             group.empty_since_ms = self._clock.now_ms()
-        self._look_at_topics(group, lambda topic: True, bump=True)
-        self._count(group)
-        self._downgrade_if_all_classic(group, gone)
+        # Before the epoch is raised: it becomes the generation, which members that were up to date then have already.
+        if not self._downgrade_if_all_classic(group, gone):
+            self._look_at_topics(group, lambda topic: True, bump=True)
+            self._count(group)
 
-    def _downgrade_if_all_classic(self, group: ConsumerGroup, gone: Iterable[ConsumerMember]) -> None:
-        """Hand the group over if those who are gone were the last of the consumer protocol."""
+    def _downgrade_if_all_classic(self, group: ConsumerGroup, gone: Iterable[ConsumerMember]) -> bool:
+        """Hand the group over if those who are gone were the last of the consumer protocol; whether that was done."""
         lost_last = group.is_all_classic() and any(not member.is_classic for member in gone)
         if lost_last and self._settings.migration_policy.may_downgrade:
             self._downgrade(group)
+        return self.groups.get(group.group_id) is not group
 
     def forget(self, group: ConsumerGroup) -> None:
         """The group is deleted, or taken over by the classic protocol: with its records."""
