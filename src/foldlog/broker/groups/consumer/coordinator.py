@@ -217,9 +217,10 @@ class ConsumerGroups:
     ) -> ConsumerMember:
         """Take in what the member said, and bring group, target and member up to date, in this order."""
         is_new = before.member_id not in group.members
-        if is_new or member.metadata() != before.metadata():
+        is_changed = is_new or member.metadata() != before.metadata()
+        if is_changed:
             self.writes.append(records.member_record(group.group_id, member))
-        group.put(member)
+            group.put(member)
         self._look_at_topics(group, sees, bump=is_new or _subscription(member) != _subscription(before))
         self._assign(group)
         after = reconciled(
@@ -229,11 +230,13 @@ class ConsumerGroups:
             group.is_free_for(member.member_id),
             owned,
         )
-        if after.progress() != member.progress():
+        if after != member:
+            is_changed = True
             group.put(after)
             self.writes.append(records.current_record(group.group_id, after))
             self._time_revocation(group, after)
-        self._count(group)
+        if is_changed:  # most heartbeats say nothing new, and counting looks at every member
+            self._count(group)
         return after
 
     def _time_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
