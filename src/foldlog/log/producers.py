@@ -726,14 +726,10 @@ class Producers:
         if self._state is None:
             return
         self._write_indexes(end_offset)
-<<<<<<< HEAD
-        self._state.expire(now_ms, self._everybody.expiration_ms)
-=======
         start = self._core.state.log_start_offset
         if self.aborted.ended_in(0, start):
             self.drop_aborted(lambda entry: entry.last_offset < start)
-        self._state.expire(now_ms)
->>>>>>> txn-log
+        self._state.expire(now_ms, self._everybody.expiration_ms)
         file = self._core.files.open(self._path(end_offset), write=True, create=True)
         data = self._state.snapshot()
         file.truncate(0)
