@@ -154,16 +154,22 @@ def draw_value(draw: Draw, field: dataclasses.Field[Any], inner: Any) -> Any:
     return draw(STRATEGIES[field.metadata["kafka_type"]])
 
 
-def our_name(field: dataclasses.Field[Any]) -> str:
+RENAMED = {("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch"}
+"""Fields whose names changed with Kafka 4.4, by the class of ours."""
+
+
+def our_name(field: dataclasses.Field[Any], cls: type[Message]) -> str:
+    if (cls.__name__, field.name) in RENAMED:
+        return RENAMED[cls.__name__, field.name]
     is_time = field.metadata.get("kafka_type", "").startswith(("timedelta", "datetime"))
     return field.name + ("_ms" if is_time else "")
 
 
-def as_default(field: dataclasses.Field[Any]) -> tuple[str, Any]:
+def as_default(field: dataclasses.Field[Any], cls: type[Message]) -> tuple[str, Any]:
     """Our name of a field that has a default, and that default."""
     if dataclasses.is_dataclass(field.default):
-        return our_name(field), None  # not there, which says the same
-    return our_name(field), as_value(field.default, field.metadata.get("kafka_type", ""), None)
+        return our_name(field, cls), None  # not there, which says the same
+    return our_name(field, cls), as_value(field.default, field.metadata.get("kafka_type", ""), None)
 
 
 def as_message(entity: Any, cls: type[AnyMessage]) -> AnyMessage:
@@ -173,7 +179,7 @@ def as_message(entity: Any, cls: type[AnyMessage]) -> AnyMessage:
     for field in dataclasses.fields(entity):
         value = getattr(entity, field.name)
         kafka_type = field.metadata.get("kafka_type", "")
-        name = our_name(field)
+        name = our_name(field, cls)
         item = items.get(name)
         if item is not None and "tag" in field.metadata and value == field.default:
             values[name] = () if isinstance(value, tuple) else None

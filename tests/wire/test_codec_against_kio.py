@@ -73,7 +73,7 @@ def assert_same_defaults(kio_type: type[Any], our_type: type[Message]) -> None:
             assert_same_defaults(inner, item)
         if field.default is dataclasses.MISSING:
             continue
-        name, default = as_default(field)
+        name, default = as_default(field, our_type)
         assert getattr(message, name) == default, f"{our_type.__name__}.{name}"
 
 

@@ -267,9 +267,9 @@ def test_a_member_that_was_replaced_commits_nothing(small: SmallNode, versions: 
     settle(member)
     client = TransactionClient(small, versions)
     assert client.init() == 0
-    known = {"member_id": member.member_id, "generation_id": member.generation}
+    known = {"member_id": member.member_id, "generation_id_or_member_epoch": member.generation}
     commit(client, {EVENTS: 5}, **known)
-    old = client.commit_offsets(GROUP, {EVENTS: 6}, **{**known, "generation_id": member.generation - 1})
+    old = client.commit_offsets(GROUP, {EVENTS: 6}, **{**known, "generation_id_or_member_epoch": member.generation - 1})
     assert old == [ErrorCode.ILLEGAL_GENERATION]
     stranger = client.commit_offsets(GROUP, {EVENTS: 6}, **{**known, "member_id": "stranger"})
     assert stranger == [ErrorCode.UNKNOWN_MEMBER_ID]

@@ -407,22 +407,23 @@ def test_aborted_records_are_in_no_view_and_an_open_transaction_is_folded_once_i
     records = [one for one in ordinary(30) if one[0] is not None]
     with foldlog.open(data, listen=True) as log:
         log.create_topic("payments")
-        for start, keep in ((0, True), (10, False), (20, None)):
+
+        def sent(start: int) -> foldlog.Transaction:
             tx = log.transaction("etl")
             for key, value in records[start : start + 10]:
                 tx.send("payments", value, key=key)
-            if keep is None:
-                tx._producer.flush()
-            elif keep:
-                tx.commit()
-            else:
-                tx.abort()
+            return tx
+
+        sent(0).commit()
+        sent(10).abort()
+        still_open = sent(20)
+        still_open._producer.flush()
         fl.run(list(folds.values()), data, once=True, spark=spark)
         committed = [record.value for record in log.read("payments", isolation="read_committed")]
         assert len(committed) == len(records[:10])
         for name in names:
             check_at_its_bookmark(folds[name], records_of(data, "payments", isolation="read_committed"))
-        tx.commit()
+        still_open.commit()
     fl.run(list(folds.values()), data, once=True, spark=spark)
     for name in names:
         check_at_its_bookmark(folds[name], records_of(data, "payments", isolation="read_committed"))
