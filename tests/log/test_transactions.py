@@ -7,6 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from foldlog.errors import (
+    CorruptLog,
     InvalidBatch,
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -15,12 +16,13 @@ from foldlog.errors import (
     TransactionOpen,
 )
 from foldlog.log.checkpoint import Checkpoint, SlotState
+from foldlog.log.config import LogConfig
 from foldlog.log.partition import Appended, Partition
 from foldlog.log.producers import EXPIRATION_MS, OpenTransaction, ProducerInfo
 from foldlog.log.reading import without_aborted
-from foldlog.log.transactions import AbortedTransaction, read_transaction_index
+from foldlog.log.transactions import AbortedTransaction, format_transaction_index, read_transaction_index
 from foldlog.records.batch import ATTRIBUTES_AT, CONTROL, CRC_AT
-from foldlog.records.loops import decode, pack
+from foldlog.records.loops import decode, pack, walk
 from log.small_partition import DIRECTORY, PATH, SmallPartition, read_all
 
 
@@ -359,3 +361,130 @@ def test_a_marker_that_cannot_be_read_is_refused_before_it_is_written() -> None:
     with pytest.raises(InvalidBatch, match="control record"):
         small.partition.append(broken, stored=True)
     assert small.partition.log_end_offset == 0
+
+
+def keyed(small: SmallPartition, producer: Producer, key: bytes, value: bytes | None, *, begins: bool = True) -> None:
+    batch = pack(
+        [(small.clock.now_ms(), key, value, ())],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.sequence,
+        transactional=True,
+    )
+    producer.sequence += 1
+    small.partition.append(batch, begins_transaction=begins)
+    small.partition.sync()
+
+
+def left(small: SmallPartition) -> list[tuple[int, str]]:
+    """Each batch: its offset, and what is in it."""
+    found: list[tuple[int, str]] = []
+    partition = small.partition
+    offset = partition.log_start_offset
+    while offset < partition.high_watermark:
+        data, offset, _ = partition.read(offset)
+        for header in walk(data).headers:
+            kind = "marker" if header.is_control else "data"
+            found.append((header.base_offset, kind if header.record_count else f"empty {kind}"))
+    return found
+
+
+def test_compaction_drops_what_was_aborted_and_then_its_marker() -> None:
+    small = SmallPartition(segment_records=2, compact=True, delete=False, delete_retention_ms=1000)
+    producer = Producer(small)
+    keyed(small, producer, b"k", b"kept")
+    producer.end(commit=True)
+    keyed(small, producer, b"k", b"aborted")
+    producer.end(commit=False)
+    keyed(small, producer, b"other", b"newer")
+    producer.end(commit=True)
+    small.write(b"x", key=b"x")
+    partition = small.partition
+    partition.compact(force=True)
+    assert committed(partition) == [b"kept", b"newer", b"x"]
+    assert (2, "data") not in left(small)
+    assert (3, "marker") in left(small)
+    assert len(partition.read(0, committed=True).aborted) == 1  # until the marker has no batches left
+    partition.compact(force=True)  # the marker gets its delete horizon
+    assert (3, "marker") in left(small)
+    assert partition.read(0, committed=True).aborted == ()
+    assert small.names(".txnindex") == [] or index_of(small, 0) == b""
+    small.clock.advance(1001)
+    partition.compact(force=True)
+    assert (3, "marker") not in left(small)
+    assert (1, "marker") in left(small)  # its transaction has a record
+    assert committed(partition) == [b"kept", b"newer", b"x"]
+    small.close()
+    assert committed(small.reopen()) == [b"kept", b"newer", b"x"]
+
+
+def test_compaction_stops_at_an_open_transaction() -> None:
+    small = SmallPartition(segment_records=2, compact=True, delete=False)
+    for number in range(4):
+        small.write(b"%d" % number, key=b"k")
+    producer = Producer(small)
+    keyed(small, producer, b"k", b"open")
+    for number in range(4):
+        small.write(b"%d" % number, key=b"k")
+    small.partition.compact(force=True)
+    assert [record.offset for record in read_all(small.partition)] == [3, 4, 5, 6, 7, 8]
+    producer.end(commit=False)
+    small.partition.compact(force=True)
+    assert [record.offset for record in read_all(small.partition)] == [8]
+
+
+def test_compaction_keeps_a_marker_that_alone_has_a_producers_epoch() -> None:
+    small = SmallPartition(segment_records=2, compact=True, delete=False, delete_retention_ms=0)
+    producer = Producer(small)
+    keyed(small, producer, b"k", b"aborted")
+    producer.end(commit=False)
+    small.write(b"x", key=b"x")
+    for _ in range(3):
+        small.clock.advance(10)
+        small.partition.compact(force=True)
+    small.close()
+    for name in small.names(".snapshot"):
+        small.files.unlink(f"{PATH}/{name}")
+    small.reopen()
+    producer.epoch, producer.sequence = 0, 1
+    with pytest.raises(InvalidProducerEpoch):
+        producer.begin(b"zombie")
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_compaction_refuses_an_index_that_contradicts_the_markers(is_missing: bool) -> None:
+    small = SmallPartition(segment_records=2, compact=True, delete=False)
+    producer = Producer(small)
+    keyed(small, producer, b"k", b"kept")
+    producer.end(commit=True)
+    keyed(small, producer, b"k", b"aborted")
+    producer.end(commit=False)
+    small.write(b"x", key=b"x")
+    small.write(b"x", key=b"x")
+    small.close()
+    entries = [] if is_missing else [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(7, 2, 3, 4)]
+    for base in (0, 2):
+        mine = [entry for entry in entries if base <= entry.last_offset < base + 2]
+        file = small.files.open(f"{PATH}/{base:020d}.txnindex", write=True, create=True)
+        file.truncate(0)
+        file.write(0, [format_transaction_index(mine)])
+    before = left(small) if not small.reopen(segment_records=2, compact=True, delete=False).is_poisoned else []
+    with pytest.raises(CorruptLog, match="contradicts the index of aborted transactions"):
+        small.partition.compact(force=True)
+    assert left(small) == before
+
+
+def test_segments_that_become_one_have_one_index() -> None:
+    small = SmallPartition(segment_records=2, compact=True, delete=False)
+    producer = Producer(small)
+    for _ in range(4):
+        keyed(small, producer, b"k", b"aborted")
+        producer.end(commit=False)
+    small.write(b"x", key=b"x")
+    small.partition.reconfigure(LogConfig(compact=True, delete=False))
+    small.partition.compact(force=True)
+    assert small.partition.segment_count == 2
+    assert small.names(".txnindex") == ["00000000000000000000.txnindex"]
+    assert [entry.first_offset for entry in read_transaction_index(index_of(small, 0))[0]] == [0, 2, 4, 6]
+    small.close()
+    assert committed(small.reopen()) == [b"x"]

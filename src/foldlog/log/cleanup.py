@@ -6,22 +6,24 @@ All of it runs under one lock per partition, beside appends and reads, which it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, LogClosed
-from foldlog.files.base import storage_error
+from foldlog.files.base import replace_file, storage_error
 from foldlog.log import compaction
 from foldlog.log.checkpoint import StartReason, out_of_range
 from foldlog.log.compaction import CleanTime, CompactionReport
 from foldlog.log.doctor import recompression
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
+from foldlog.log.producers import Producers, ProducersNeed
 from foldlog.log.reading import VerifiedSegments
 from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
-from foldlog.log.segment import NO_TIMESTAMP, Segment
+from foldlog.log.segment import NO_TIMESTAMP, TRANSACTION_INDEX_SUFFIX, Segment
+from foldlog.log.transactions import format_transaction_index
 from foldlog.records.batch import Compression
 from foldlog.records.loops import KeyMap
 
@@ -43,11 +45,13 @@ class Cleanup:
         append_lock: threading.Lock,
         roll: Callable[[], None],
         poison: Callable[[Exception], None],
+        producers: Producers,
     ) -> None:
         self._core = core
         self._append_lock = append_lock
         self._roll = roll
         self._poison = poison
+        self._producers = producers
         self._is_interrupted = False
         self._undated: Segment | None = None  # a damaged segment, whose age is unknown
         self._stopped: tuple[FoldlogError, Segment] | None = None  # why compaction stopped, and at which segment
@@ -163,70 +167,75 @@ class Cleanup:
 
     # Compaction
 
-    def compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
+    def compact(
+        self, now_ms: int, force: bool, needed: Callable[[], ProducersNeed], stable: Callable[[], int]
+    ) -> CompactionReport:
         """Compact in as many passes as the key map needs. Without `force`, only if policy, lag and dirty ratio call for
-        it, and not again after damage ended it."""
+        it, and not again after damage ended it. `stable`: the last stable offset."""
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
             if not force and (not core.config.compact or self.fault is not None):
                 return CompactionReport(cleaned_offset=core.state.cleaned_offset)
             with self._noting_damage():
-                return self._compact(now_ms, force, keep_batches)
+                return self._compact(now_ms, force, needed, stable)
 
-    def _compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
+    def _compact(
+        self, now_ms: int, force: bool, needed: Callable[[], ProducersNeed], stable: Callable[[], int]
+    ) -> CompactionReport:
         core = self._core
         report = CompactionReport(cleaned_offset=core.state.cleaned_offset)
         if force and core.segments[-1].size:
             # Before anything is read: if damage stops the rest, the log has one more boundary and every byte it had.
             # The next try finds an empty active segment, and does not roll.
             self._roll()
-        end = compaction.end_of_cleanable(core.segments, core.config, now_ms, force=force)
+        end = compaction.end_of_cleanable(core.segments, core.config, now_ms, stable(), force=force)
         start = max(core.state.cleaned_offset, core.state.log_start_offset)
         ratio = core.config.min_cleanable_dirty_ratio
         if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
             return report
         time = CleanTime(now_ms, core.config.delete_retention_ms, core.config.read_decompressed_limit)
-        # `keep_batches` is called for each pass. What producers append during a pass is behind `end`, in segments that
+        # `needed` is called for each pass. What producers append during a pass is behind `end`, in segments that
         # no pass touches.
         while start < end:
-            report = report.plus(self._clean_once(start, end, time, keep_batches()))
+            report = report.plus(self._clean_once(start, end, time, needed()))
             start = report.cleaned_offset
         if force and report.segments_before == 0 and end > core.segments[0].base_offset:
             # Nothing new since the last time, but tombstones may have expired.
-            compaction.map_keys(self._source(), core.segments, end, end, time.decompressed_limit)
-            report = report.plus(self._rewrite_all(KeyMap(1), range(end, end), time, keep_batches()))
+            need = needed()
+            compaction.map_keys(self._source(), core.segments, end, end, time.decompressed_limit, need.aborted)
+            report = report.plus(self._rewrite_all(KeyMap(1), range(end, end), time, need))
         return report
 
-    def _clean_once(self, start: int, end: int, time: CleanTime, keep: frozenset[int]) -> CompactionReport:
-        keys, mapped_end = compaction.map_keys(self._source(), self._core.segments, start, end, time.decompressed_limit)
+    def _clean_once(self, start: int, end: int, time: CleanTime, need: ProducersNeed) -> CompactionReport:
+        keys, mapped_end = compaction.map_keys(
+            self._source(), self._core.segments, start, end, time.decompressed_limit, need.aborted
+        )
         if mapped_end <= start:
             # The first key always fits, so this cannot happen; but the loop would never end.
             raise CorruptLog(self._core.path, 0, f"compaction does not get beyond offset {start}")
-        report = self._rewrite_all(keys, range(start, mapped_end), time, keep)
+        report = self._rewrite_all(keys, range(start, mapped_end), time, need)
         # After the last swap. After a crash before this, the next pass does the same again, which changes nothing: the
         # newest record of each key is still the newest.
         self._core.change(firmly=True, cleaned_offset=mapped_end)
         return report.plus(CompactionReport(cleaned_offset=mapped_end))
 
-    def _rewrite_all(self, keys: KeyMap, mapped: range, time: CleanTime, keep: frozenset[int]) -> CompactionReport:
+    def _rewrite_all(self, keys: KeyMap, mapped: range, time: CleanTime, need: ProducersNeed) -> CompactionReport:
         core = self._core
         report = CompactionReport()
         sealed = [segment for segment in core.segments[:-1] if segment.base_offset < mapped.stop]
         following = {one.base_offset: other for one, other in pairwise(core.segments)}
         end_of_sealed = core.segments[len(sealed)].base_offset
         # Checked against the gaps that were legal before this pass: its own gaps are behind what it still reads.
-        one_pass = compaction.Pass(self._source(), core.segments, core.state.gaps_below, keys, mapped, time, keep)
+        one_pass = compaction.Pass(self._source(), core.segments, core.state.gaps_below, keys, mapped, time, need)
         for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
             after = following[group[-1].base_offset]
             with self._removing_draft(group[0]):
-                size, counts = one_pass.rewrite(core.files, core.path, group, after)
+                size, counts, is_changed = one_pass.rewrite(core.files, core.path, group, after)
             report = report.plus(counts)
-            if (
-                counts.bytes_after == counts.bytes_before
-                and counts.records_before == counts.records_after
-                and len(group) == 1
-            ):
+            if one_pass.transactions is not None:
+                self._clean_transaction_index(group, after, one_pass.transactions.needed_aborts)
+            if not is_changed:
                 core.files.unlink(group[0].stem + CLEANED_SUFFIX)
             else:
                 if core.state.gaps_below < after.base_offset:
@@ -235,6 +244,21 @@ class Cleanup:
                     core.change(firmly=True, gaps_below=after.base_offset)
                 self._swap(group, size)
         return report
+
+    def _clean_transaction_index(self, group: Sequence[Segment], after: Segment, needed: Set[int]) -> None:
+        """Write the index of aborted transactions for a segment that is to replace a group: durable before the swap,
+        which removes the others. Until then it names transactions that others name, too. Those without batches leave
+        it."""
+        start, end = group[0].base_offset, after.base_offset
+        with self._append_lock:  # the appender writes such files, too
+            entries = self._producers.aborted.ended_in(start, end)
+            kept = [entry for entry in entries if entry.last_offset in needed]
+            if len(kept) < len(entries):
+                gone = {entry.last_offset for entry in entries} - needed
+                self._producers.drop_aborted(lambda one: one.last_offset in gone)
+            if len(kept) < len(entries) or (len(group) > 1 and kept):
+                path = group[0].stem + TRANSACTION_INDEX_SUFFIX
+                replace_file(self._core.files, path, format_transaction_index(kept))
 
     # Recompression
 

@@ -132,7 +132,9 @@ def swap_in(files: Files, directory: str, base_offset: int, replaced: Iterable[i
     files.sync_directory(directory)
     for base in replaced:
         _unlink_all(
-            files, segment_stem(directory, base), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+            files,
+            segment_stem(directory, base),
+            (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX),
         )
     # Its indexes point into the old file. Its .log stays: the rename replaces it in one step, so at no moment are both
     # missing.

@@ -63,7 +63,7 @@ from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
 from foldlog.log.epochs import Epochs
-from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducerState
+from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducersNeed, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
     LogView,
@@ -272,7 +272,7 @@ class Partition:
         # `_ready_tail`, an event loop sees that it would wait (`nowait`) and sends the append to a thread.
         self._append_lock = threading.Lock()
         self._producers = Producers(core, self._append_lock, producers)
-        self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with)
+        self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with, self._producers)
         self._told_outlived = False
         self.on_outlived: Callable[[], None] | None = None
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
@@ -806,7 +806,7 @@ class Partition:
     def compact(self, now_ms: int | None = None, *, force: bool = False) -> CompactionReport:
         """Keep the newest record per key. `force`: everything up to now, whatever dirty ratio, lag and policy say."""
         when = self._clock.now_ms() if now_ms is None else now_ms
-        return self._cleanup.compact(when, force, self._last_batches)
+        return self._cleanup.compact(when, force, self._needed, lambda: self.last_stable_offset)
 
     def recompress(self, codec: Compression) -> RecompressionReport:
         """Rewrite the records up to now in that codec where that makes them smaller."""
@@ -821,8 +821,9 @@ class Partition:
         """Why the background no longer compacts it: damage, or a batch too large to open. Every byte is kept."""
         return self._cleanup.fault
 
-    def _last_batches(self) -> frozenset[int]:
-        return self._look_at_producers(lambda producers: producers.last_batches(), frozenset())
+    def _needed(self) -> ProducersNeed:
+        need = self._look_at_producers(lambda producers: producers.needed(), ProducersNeed())
+        return need._replace(aborted=self._producers.aborted) if self._core.state.has_transactions else need
 
     # Producers
 

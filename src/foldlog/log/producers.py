@@ -137,6 +137,18 @@ class _RememberedProducer:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
+class ProducersNeed(NamedTuple):
+    """What compaction has to know of producers and transactions.
+
+    `last_batches`: base offsets of the batches that carry each producer's last sequence. `last_markers`: producer and
+    epoch where a marker alone carries that. `aborted` is None for a log that never had a transaction.
+    """
+
+    last_batches: frozenset[int] = frozenset()
+    last_markers: frozenset[tuple[int, int]] = frozenset()
+    aborted: AbortedIndex | None = None
+
+
 class ProducerState:
     """The newest batches of each producer id, in the order of last writes, for at most PRODUCER_IDS_MAX ids. Owned by
     the partition's appender.
@@ -341,9 +353,11 @@ class ProducerState:
             )
         )
 
-    def last_batches(self) -> frozenset[int]:
-        """Base offsets of the batches that carry each producer's last sequence: compaction keeps these."""
-        return frozenset(known.batches[-1].base_offset for known in self._producers.values() if known.batches)
+    def needed(self) -> ProducersNeed:
+        """What compaction has to keep for this state to be found again in the log."""
+        last_batches = [known.batches[-1].base_offset for known in self._producers.values() if known.batches]
+        last_markers = [(pid, known.epoch) for pid, known in self._producers.items() if not known.batches]
+        return ProducersNeed(frozenset(last_batches), frozenset(last_markers))
 
     def infos(self) -> list[ProducerInfo]:
         return [
@@ -594,6 +608,11 @@ class Producers:
             self.undecided = self.undecided.after(first_open, ended, self._core.state.high_watermark)
         if len(state) > before:
             self._everybody.added(self, len(state) - before)
+
+    def drop_aborted(self, is_dropped: Callable[[AbortedTransaction], bool]) -> None:
+        """Forget aborted transactions that have no batches left in the log. The caller holds the lock."""
+        entries = self.aborted.between(0, ANY_OFFSET)
+        self.aborted = AbortedIndex(entry for entry in entries if not is_dropped(entry))
 
     # Loading
 

@@ -76,7 +76,7 @@ def rewrite(
         target.truncate(0)
         written = batches = replaced = 0
         for piece in source.pieces(segment, following):
-            with as_stored(segment, piece):
+            with as_stored(segment, piece.position):
                 made, batch_count, made_smaller = smaller(piece.data, codec, decompressed_limit)
             target.write(written, [made])
             _check(path, piece, memoryview(target.read(written, len(made))), decompressed_limit)

@@ -211,6 +211,15 @@ def _rewrite(header: BatchHeader, body: Body, kept: list[Parsed], horizon_ms: in
     )
 
 
+def with_delete_horizon(batch: Any, horizon_ms: int) -> bytearray:
+    """One batch that is not compressed, with the time after which compaction may drop it; its records stay as they are.
+    For markers: of data, `compact` sets it."""
+    with bytes_of(batch) as view:
+        header = next(iter(batches_in(view)))
+        body = open_body(view, header, READ_DECOMPRESSED_BYTES)
+        return _rewrite(header, body, list(parse_records(body, header)), horizon_ms)
+
+
 def recompress(
     buffer: Any, compression: int, level: int | None = None, *, decompressed_limit: int = READ_DECOMPRESSED_BYTES
 ) -> bytearray:
