@@ -131,7 +131,7 @@ class GroupCoordinator:
         return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.PREPARING_REBALANCE)
 
     def _sign_of_life(
-        self, group: Group, member_id: str, group_instance_id: str | None, generation: int, not_in: GroupState
+        self, group: Group, member_id: str, group_instance_id: str | None, generation: int, not_in: GroupState | None
     ) -> GroupErrorCode:
         """Renew the session of a member of this generation; REBALANCE_IN_PROGRESS if the group is in `not_in`."""
         error = group.check_member(member_id, group_instance_id)
@@ -153,19 +153,30 @@ class GroupCoordinator:
             return results
 
     def validate_commit(
-        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        *,
+        in_transaction: bool = False,
     ) -> GroupErrorCode:
         """Whether this member may commit offsets now; a commit renews its session, too.
 
         Without a generation the caller is a reader that assigns itself, accepted only while the group has no members.
-        During PreparingRebalance members of the closing generation may still commit their work.
+        During PreparingRebalance members of the closing generation may still commit their work. Of a commit in a
+        transaction only what the caller tells is checked, as in Kafka: older clients do not tell their generation, and
+        the state of the group does not matter.
         """
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
         if generation < 0 and group.state is GroupState.EMPTY:
             return GroupErrorCode.NONE
-        return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.COMPLETING_REBALANCE)
+        if in_transaction and generation < 0 and not member_id and group_instance_id is None:
+            return GroupErrorCode.NONE
+        not_in = None if in_transaction else GroupState.COMPLETING_REBALANCE
+        return self._sign_of_life(group, member_id, group_instance_id, generation, not_in)
 
     def delete(self, group_id: str) -> GroupErrorCode:
         """Delete a group without members; `CommittedOffsets.plan_delete_group` deletes its offsets."""
