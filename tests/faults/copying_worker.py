@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from typing import Any, NamedTuple
 
@@ -31,6 +32,9 @@ RECORDS_MAX = 40
 
 ABORT_EVERY = 4
 BOUND_S = 60.0
+STUCK_S = 6
+"""After this long in one transaction a process dies. After a broker came back, librdkafka's
+`send_offsets_to_transaction` may send nothing and wait, whatever its timeout (its issues 5456 and 5511)."""
 
 
 class Job(NamedTuple):
@@ -51,6 +55,7 @@ class Job(NamedTuple):
 def say(job: Job, word: str) -> None:
     os.write(1, word.encode() + b"\n")
     if word == job.pause:
+        signal.alarm(0)
         sys.stdin.readline()
 
 
@@ -84,10 +89,10 @@ def copy_with_confluent(job: Job) -> str:
     consumer.subscribe([job.source], on_assign=_no_op, on_revoke=_no_op, on_lost=_no_op)
     number = 0
     while True:
-        membership = consumer.consumer_group_metadata()  # before the read: a rebalance since then refuses the commit
         messages = [message for message in consumer.consume(RECORDS_MAX, 0.1) if message.error() is None]
         if messages:
             number += 1
+            membership = consumer.consumer_group_metadata()
             _copy_messages(job, producer, consumer, membership, messages, commits=number % ABORT_EVERY != 0)
 
 
@@ -97,6 +102,7 @@ def _no_op(consumer: Consumer, partitions: list[TopicPartition]) -> None: ...
 def _copy_messages(
     job: Job, producer: Producer, consumer: Consumer, membership: object, messages: list[Any], *, commits: bool
 ) -> None:
+    signal.alarm(STUCK_S)
     producer.begin_transaction()
     say(job, "begun")
     for message in messages:
@@ -111,9 +117,11 @@ def _copy_messages(
     if commits:
         producer.commit_transaction(BOUND_S)
         say(job, "committed")
+        signal.alarm(0)
         return
     producer.abort_transaction(BOUND_S)
     say(job, "aborted")
+    signal.alarm(0)
     for place in consumer.committed(consumer.assignment(), BOUND_S):
         consumer.seek(TopicPartition(place.topic, place.partition, max(0, place.offset)))
 
@@ -165,7 +173,8 @@ async def copy_with_aiokafka(job: Job) -> None:
         else:
             await producer.abort_transaction()
             say(job, "aborted")
-            await consumer.seek_to_committed()
+            for place in consumer.assignment():  # its `seek_to_committed` stays where nothing is committed
+                consumer.seek(place, await consumer.committed(place) or 0)
 
 
 def main() -> None:

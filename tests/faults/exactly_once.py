@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from faults.copying_worker import MARK, PARTITIONS, Job
-from faults.processes import SOURCE, child
+from faults.processes import child
 from faults.served import ServedDirectory
 
 TOPICS = ("source", "middle", "target")
@@ -36,7 +35,7 @@ BOUND_S = 90.0
 
 STARTS_MAX = 100
 _TESTS = Path(__file__).resolve().parents[1]
-_PROGRAM = f"sys.path.insert(0, {str(_TESTS)!r})\nfrom faults.copying_worker import main\nmain()"
+PROGRAM = f"sys.path.insert(0, {str(_TESTS)!r})\nfrom faults.copying_worker import main\nmain()"
 
 Found = list[list[bytes]]
 """The values of each partition, in order."""
@@ -84,7 +83,7 @@ class Copier:
         for _ in range(STARTS_MAX):
             if self._stopping.is_set():
                 return
-            with child(_PROGRAM, *self.job) as process:
+            with child(PROGRAM, *self.job) as process:
                 self._running = process
                 if self._stopping.is_set():
                     return
@@ -205,25 +204,21 @@ def write_source(bootstrap: str, count: int) -> Found:
 class Pipeline:
     """The processes of both steps, at work."""
 
-    def __init__(self, bootstrap: str, records: int) -> None:
+    def __init__(self, bootstrap: str, records: int, jobs: Sequence[Job]) -> None:
         self.bootstrap = bootstrap
         self.progress = Progress()
-        self.written = write_source(bootstrap, records)
-        self.expected = [[value + MARK + MARK for value in values] for values in self.written]
-        self.copiers = [
-            Copier(Job("confluent", bootstrap, TOPICS[0], TOPICS[1], "one"), self.progress),
-            Copier(Job("confluent", bootstrap, TOPICS[0], TOPICS[1], "two"), self.progress),
-            Copier(Job("aiokafka", bootstrap, TOPICS[1], TOPICS[2], "three"), self.progress),
-        ]
+        marks = MARK * len({job.target for job in jobs})
+        self.expected = [[value + marks for value in values] for values in write_source(bootstrap, records)]
+        self.jobs = jobs
+        self.copiers: list[Copier] = []
         self._reader = LiveReader(bootstrap, self.progress)
 
-    def finish(self, bound_s: float = BOUND_S) -> None:
-        """Until all has arrived, or nothing more comes."""
+    def start(self) -> None:
+        self.copiers += [Copier(job, self.progress) for job in self.jobs]
+
+    def wait_for_all(self, bound_s: float = BOUND_S) -> None:
         wanted = {value for values in self.expected for value in values}
-        try:
-            self.progress.wait("everything is copied", lambda: wanted <= set(self.progress.read.values()), bound_s)
-        finally:
-            self.stop()
+        self.progress.wait("everything is copied", lambda: wanted <= set(self.progress.read.values()), bound_s)
 
     def stop(self) -> None:
         for copier in self.copiers:
@@ -233,12 +228,11 @@ class Pipeline:
     def judge(self) -> None:
         """Nothing is missing, twice or out of order, nothing counts that was aborted, and what a reader was given
         while all this happened is what is there."""
+        self.stop()
         # What a process left open when it was stopped is aborted by the next of its id.
-        for copier in self.copiers:
-            producer = Producer(
-                {"bootstrap.servers": self.bootstrap, "transactional.id": copier.job.name, "log_level": 0}
-            )
-            producer.init_transactions(BOUND_S)
+        for job in self.jobs:
+            names = {"bootstrap.servers": self.bootstrap, "transactional.id": job.name}
+            Producer({**names, "log_level": 0}).init_transactions(BOUND_S)
         found = everything(self.bootstrap, "read_committed")
         assert found == self.expected, difference(found, self.expected)
         counted = Counter(value for values in found for value in values)
@@ -254,8 +248,19 @@ def difference(found: Found, expected: Found) -> str:
 
 
 @contextmanager
-def pipeline_on(served: ServedDirectory, records: int) -> Iterator[Pipeline]:
-    with ExitStack() as at_end:
-        pipeline = Pipeline(served.bootstrap, records)
-        at_end.callback(pipeline.stop)
+def pipeline_on(served: ServedDirectory, records: int, jobs: Sequence[Job] = ()) -> Iterator[Pipeline]:
+    """Written, and the processes not started yet."""
+    pipeline = Pipeline(served.bootstrap, records, jobs or both_steps(served.bootstrap))
+    try:
         yield pipeline
+    finally:
+        pipeline.stop()
+
+
+def both_steps(bootstrap: str) -> list[Job]:
+    source, middle, target = TOPICS
+    return [
+        Job("confluent", bootstrap, source, middle, "one"),
+        Job("confluent", bootstrap, source, middle, "two"),
+        Job("aiokafka", bootstrap, middle, target, "three"),
+    ]
