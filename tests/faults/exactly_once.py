@@ -8,7 +8,6 @@ those that end; `judge` says what is wrong with the target.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
@@ -108,12 +107,12 @@ class Copier:
         block it goes on, as a zombie."""
         process = self._running
         assert process is not None
-        os.kill(process.pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)
         heir = Copier(self.job, self.progress)
         try:
             yield
         finally:
-            os.kill(process.pid, signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
             heir.stop()
 
     def stop(self) -> None:

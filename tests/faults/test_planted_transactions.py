@@ -6,12 +6,18 @@ That the same runs pass without the bug is said there.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults.exactly_once import ARGUMENTS, pipeline_on
 from faults.served import ServedDirectory
 from faults.test_exactly_once import revive_a_zombie
+from faults.test_power_loss_transactions import run_with_cuts
+from foldlog.broker.transactions import store
+from foldlog.broker.transactions.store import TransactionStore
+from foldlog.log.partition import PartitionCore
+from foldlog.testing.power_cuts import Violation
 
 LOST_MARKERS = """
 from types import SimpleNamespace
@@ -82,3 +88,52 @@ def test_a_broker_that_fences_nobody_is_found(tmp_path: Path, moment: str) -> No
         pytest.raises(AssertionError),
     ):
         revive_a_zombie(served, "aiokafka", moment)
+
+
+# --- power cuts -------------------------------------------------------------------------------------------------------
+
+
+def test_completing_a_transaction_before_its_markers_are_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_wait_for_all", lambda written: {})
+    with pytest.raises(Violation):
+        run_with_cuts("one_transaction", 2)
+
+
+def test_answering_before_the_decision_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(self: TransactionStore, name: str, *producer: int, commit: bool, client_version: int) -> tuple[int, int]:
+        with self.lock:
+            metadata = self._coordinator.end(name, *producer, commit=commit, client_version=client_version)
+            self._store(metadata)
+        ended = store.complete_of(metadata)
+        return ended.producer_id, ended.producer_epoch
+
+    monkeypatch.setattr(TransactionStore, "end", end)
+    with pytest.raises(Violation):
+        run_with_cuts("one_transaction", 2)
+
+
+def test_an_open_that_writes_no_missing_markers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionStore, "recover", lambda self: None)
+    with pytest.raises(Violation):
+        run_with_cuts("one_transaction", 2)
+
+
+def test_beginning_in_a_partition_before_that_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_partitions(self: TransactionStore, name: str, *producer: Any, client_version: int = 2) -> None:
+        with self._writing():
+            self._stored_or_known(self._coordinator.add(name, *producer, client_version))
+
+    monkeypatch.setattr(TransactionStore, "add_partitions", add_partitions)
+    with pytest.raises(Violation):
+        run_with_cuts("one_transaction", 2)
+
+
+def test_a_flag_of_transactions_that_is_not_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = PartitionCore.change
+
+    def careless(self: PartitionCore, *, firmly: bool = False, **changes: Any) -> None:
+        change(self, firmly=firmly and "has_transactions" not in changes, **changes)
+
+    monkeypatch.setattr(PartitionCore, "change", careless)
+    with pytest.raises(Violation):
+        run_with_cuts("one_transaction", 2)
