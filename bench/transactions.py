@@ -53,7 +53,7 @@ def run(place: Place, scale: Scale) -> Table:
 
 
 _NOTES = (
-    "librdkafka from Python, transaction version 1, acks=all, 100-byte values, one partition, each waiting for the end.",
+    "librdkafka from Python, transaction version 1, acks=all, 100-byte values, one partition; each end is waited for.",
     "Plain is the same records by an idempotent producer that waits as often: flush instead of commit.",
     "A transaction is at least three answers of the coordinator that wait for the disk: partition, decision, markers.",
 )
@@ -83,7 +83,7 @@ def _measured(bootstrap: str, turns: int, counts: tuple[int, ...]) -> dict[str, 
     return found
 
 
-# --- in the process of the client ---------------------------------------------------------------------------------------
+# --- in the process of the client -------------------------------------------------------------------------------------
 
 
 def _produce(bootstrap: str, size: int, count: int, *, transactional: bool) -> float:

@@ -1,5 +1,5 @@
-"""A process that copies one topic to another, exactly once: reads committed records, writes them with a mark behind, and
-commits its offsets in the transaction that holds what it wrote.
+"""A process that copies one topic to another, exactly once: reads committed records, writes them with a mark behind,
+and commits its offsets in the transaction that holds what it wrote.
 
 Run with `processes.child`. It says on a line of its own what it does: "begun", "written", "offsets", "committed" or
 "aborted", and at its end why. Some transactions are aborted on purpose: what was read is then read again. After any

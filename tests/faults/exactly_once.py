@@ -174,8 +174,10 @@ def everything(bootstrap: str, isolation: str) -> Found:
     deadline = time.monotonic() + BOUND_S
     while any(place.offset < end for place, end in zip(consumer.position(consumer.assignment()), ends, strict=True)):
         for message in consumer.consume(500, 0.1):
-            assert message.error() is None, message.error()
-            found[message.partition()].append(message.value())
+            partition, value = message.partition(), message.value()
+            assert partition is not None, message.error()
+            assert isinstance(value, bytes), message.error()
+            found[partition].append(value)
         if time.monotonic() > deadline:
             break  # what is not there is the judge's to say
     consumer.close()
@@ -218,6 +220,10 @@ class Pipeline:
     def wait_for_all(self, bound_s: float = BOUND_S) -> None:
         wanted = {value for values in self.expected for value in values}
         self.progress.wait("everything is copied", lambda: wanted <= set(self.progress.read.values()), bound_s)
+
+    def finish(self, bound_s: float = BOUND_S) -> None:
+        self.wait_for_all(bound_s)
+        self.judge()
 
     def stop(self) -> None:
         for copier in self.copiers:

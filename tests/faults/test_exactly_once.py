@@ -28,8 +28,7 @@ def kill_broker(served: ServedDirectory) -> None:
 
 
 def finish_and_judge(served: ServedDirectory, pipeline: Pipeline) -> None:
-    pipeline.wait_for_all()
-    pipeline.judge()
+    pipeline.finish()
     uncommitted = everything(served.bootstrap, "read_uncommitted")
     assert sum(map(len, uncommitted)) > sum(map(len, pipeline.expected)), "nothing was aborted, so nothing was tested"
 

@@ -194,7 +194,7 @@ def judge_fenced(broker: Broker, name: str, zombie: Producer, present: list[Plac
 
 
 def judge_told(history: TransactionsHistory, found: dict[Place, list[bytes]], offset: int | None) -> None:
-    expected_offsets = {None}
+    expected_offsets: set[int | None] = {None}
     written = {(place, value) for place, values in found.items() for value in values}
     for number, told in enumerate(history.transactions):
         wanted = {(place, value) for place, values in told.values.items() for value in values}
@@ -347,9 +347,6 @@ IMAGES = {
 """At least this many each: what they reached when written, less a margin for changes of the layout."""
 
 
-WAIT_FOR_ALL = store._wait_for_all
-
-
 def wait_for_each(written: Mapping[Hashable, store._Written]) -> dict[Hashable, FoldlogError]:
     """Markers are synced in many partitions at once, by threads; here by one, so that a cut can be repeated. Which of
     them reached the disk is any choice all the same: they are appended before the first is synced."""
@@ -358,9 +355,7 @@ def wait_for_each(written: Mapping[Hashable, store._Written]) -> dict[Hashable, 
     return {}
 
 
-def run_with_cuts(
-    name: str, version: int, seed: int = 11, *, mixes: int = 4, only: tuple[int, int] | None = None
-) -> int:
+def run_with_cuts(name: str, version: int, seed: int = 11, *, only: tuple[int, int] | None = None) -> int:
     files = PowerLossFiles()
     log = Transacting(files, version)
     judged = 0
@@ -374,7 +369,7 @@ def run_with_cuts(
     cuts = PowerCuts(
         judge,
         seed=seed,
-        mixes=mixes,
+        mixes=4,
         promises=log.history.version,
         recover=open_everything,
         recover_every=1000,
@@ -383,8 +378,7 @@ def run_with_cuts(
     cuts.attach(files)
     try:
         with pytest.MonkeyPatch.context() as patched:
-            if store._wait_for_all is WAIT_FOR_ALL:  # not one that a test has planted
-                patched.setattr(store, "_wait_for_all", wait_for_each)
+            patched.setattr(store, "_wait_for_all", wait_for_each)
             WORKLOADS[name](log)
     finally:
         # The first broken promise, if there was one, rather than what the workload made of it later.

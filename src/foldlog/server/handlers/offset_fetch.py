@@ -57,7 +57,9 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
     if call.version >= _MANY_GROUPS_FROM:
         # Each once: a small request that repeats a group many times would otherwise be answered with gigabytes.
         asked = {group.group_id: group for group in reversed(request.groups)}
-        return OffsetFetchResponse(groups=[await _answer(call, group, request.require_stable) for group in reversed(asked.values())])
+        return OffsetFetchResponse(
+            groups=[await _answer(call, group, request.require_stable) for group in reversed(asked.values())]
+        )
     found = await _find(call, request.group_id, _by_name(call, request.topics), request.require_stable)
     has_group_error = call.version >= _GROUP_ERROR_FROM
     return OffsetFetchResponse(
