@@ -39,7 +39,6 @@ FOLDER_MODULES_MAX = 20
 SMALL_MODULE_LINES = 150
 
 SMALL_MODULES: dict[str, str] = {
-    "broker/groups/timers.py": "a heap of deadlines, tested without a coordinator",
     "broker/kafka_files/settings.py": "reads the KRaft metadata log, a format of its own",
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
@@ -71,6 +70,7 @@ SMALL_MODULES: dict[str, str] = {
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
     "views/search/search.py": "what users call, and which engine that means",
     "views/table/postgres_load.py": "bulk loading, a way of its own into a table",
+    "wire/produce_fast_path.py": "bytes of the protocol, compared with the codec and without sockets",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""
 

@@ -23,9 +23,9 @@ import foldlog
 from cli.places import Place
 from foldlog.cli.commands import root_context
 from foldlog.cli.exit_codes import INTERRUPTED, USAGE
+from foldlog.cli.log_options import UNSERVED
 from foldlog.cli.main import main
 from foldlog.cli.parsing import Option, ValueType, all_contexts
-from foldlog.cli.places import UNSERVED
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """An interrupt that comes in a destructor is printed and forgotten; the next one is heard."""

@@ -17,7 +17,7 @@ from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, eventually
+from clients.any_client import BOUND_S, POLL_S, AnyClient, AnyConsumer, Outgoing, eventually
 from clients.confluent_client import QUICK
 from clients.conftest import NewTopic
 from foldlog.broker.broker import Broker
@@ -46,9 +46,19 @@ def values(client: AnyClient, topic: str, count: int, isolation: str) -> list[by
     """So many values from the start of a topic with one partition, in their order."""
     consumer = client.consumer(isolation=isolation)
     consumer.assign([(topic, 0)])
-    found: list[bytes | None] = []
-    eventually(lambda: found.extend(one.value for one in consumer.poll(POLL_S)) or len(found) >= count, "records")
+    found = polled(consumer, count)
     consumer.close()
+    return found
+
+
+def polled(consumer: AnyConsumer, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+
+    def has_come() -> bool:
+        found.extend(one.value for one in consumer.poll(POLL_S))
+        return len(found) >= count
+
+    eventually(has_come, f"{count} records")
     return found
 
 
@@ -83,13 +93,10 @@ def test_an_open_transaction_is_seen_by_who_reads_uncommitted_records_only(
     assert values(client, topic, 3, UNCOMMITTED) == [b"before", b"open", b"behind"]
     reader = client.consumer(isolation=COMMITTED)
     reader.assign([(topic, 0)])
-    found: list[bytes | None] = []
-    eventually(lambda: found.extend(one.value for one in reader.poll(POLL_S)) or found, "the first record")
-    found += [one.value for one in reader.poll(POLL_S)]
-    assert found == [b"before"]
+    assert polled(reader, 1) == [b"before"]
+    assert reader.poll(POLL_S) == []
     producer.commit_transaction(BOUND_S)
-    eventually(lambda: found.extend(one.value for one in reader.poll(POLL_S)) or len(found) == 3, "the rest")
-    assert found == [b"before", b"open", b"behind"]
+    assert polled(reader, 2) == [b"open", b"behind"]
     reader.close()
 
 
@@ -112,13 +119,11 @@ def copy_once(
     while True:
         messages = consumer.consume(20, POLL_S)
         records = [message for message in messages if message.error() is None]
-        at_end = any(
-            message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF for message in messages
-        )
+        at_end = len(records) < len(messages)
         if records:
             producer.begin_transaction()
             for message in records:
-                producer.produce(target, message.value() + b"!")
+                producer.produce(target, (message.value() or b"") + b"!")
             producer.send_offsets_to_transaction(
                 consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), BOUND_S
             )

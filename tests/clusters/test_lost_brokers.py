@@ -59,7 +59,7 @@ def links_to(trio: ApacheKafka) -> Iterator[ClusterLinks]:
 
 def leader_of(trio: ApacheKafka, topic: str, partition: int = 0) -> KafkaNode:
     with links_to(trio) as links:
-        address = str(links.place(topic, partition).address)
+        address = str(links.leader(topic, partition).address)
     return next(node for node in trio.brokers if node.address == address)
 
 

@@ -104,7 +104,7 @@ def test_our_client_writes_and_reads_with_each_mechanism(
                 producer.send(topic, number % 2, one_record(b"%d" % number * 40_000))
         found = [read(cluster, topic, 0, 20, partition) for partition in (0, 1)]
         cluster.commit(topic, topic, {0: 20, 1: 7})
-        assert {place.partition: at.offset for place, at in cluster.committed_places(topic).items()} == {0: 20, 1: 7}
+        assert {place.partition: at.offset for place, at in cluster.committed(topic).items()} == {0: 20, 1: 7}
     with foldlog.connect(apache_kafka.url) as log:
         for partition in (0, 1):
             assert [one.value for one in log.read(topic, partition)] == [one.value for one in found[partition]]

@@ -1,4 +1,4 @@
-"""Bugs planted in transactions: the checks of test_exactly_once and test_power_loss_transactions find each of them.
+"""Bugs planted in transactions: the checks of test_exactly_once and test_power_loss_whole_transactions find each of them.
 
 That the same runs pass without the bug is said there.
 """
@@ -13,7 +13,7 @@ import pytest
 from faults.exactly_once import ARGUMENTS, pipeline_on
 from faults.served import ServedDirectory
 from faults.test_exactly_once import revive_a_zombie
-from faults.test_power_loss_transactions import run_with_cuts, wait_for_each
+from faults.test_power_loss_whole_transactions import run_with_cuts, wait_for_each
 from foldlog.broker.transactions.coordinator import complete_of
 from foldlog.broker.transactions.state_format import TransactionMetadata
 from foldlog.broker.transactions.store import TransactionStore

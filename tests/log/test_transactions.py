@@ -17,6 +17,9 @@ from foldlog.errors import (
 )
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.config import LogConfig
+from foldlog.log.doctor.inspection import inspect
+from foldlog.log.doctor.repair import rebuild
+from foldlog.log.follower import FollowedPartition
 from foldlog.log.partition import Appended, Partition
 from foldlog.log.producers import EXPIRATION_MS, OpenTransaction, ProducerInfo
 from foldlog.log.reading import without_aborted
@@ -65,7 +68,7 @@ class Producer:
         return appended
 
 
-def committed(partition: Partition, max_bytes: int = 1 << 20) -> list[bytes | None]:
+def committed(partition: Partition | FollowedPartition, max_bytes: int = 1 << 20) -> list[bytes | None]:
     """What a reader of committed records sees."""
     values: list[bytes | None] = []
     offset = partition.log_start_offset
@@ -488,3 +491,72 @@ def test_segments_that_become_one_have_one_index() -> None:
     assert [entry.first_offset for entry in read_transaction_index(index_of(small, 0))[0]] == [0, 2, 4, 6]
     small.close()
     assert committed(small.reopen()) == [b"x"]
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_check_finds_a_wrong_index_and_repair_makes_it_anew(is_missing: bool) -> None:
+    small = SmallPartition(segment_records=2)
+    producer = Producer(small)
+    for commit in (True, False, True):
+        producer.begin(b"x")
+        producer.end(commit=commit)
+    small.close()
+    state = slot_of(small)
+    assert inspect(small.files, PATH, state).notes == ()
+    before = index_of(small, 2)
+    if is_missing:
+        small.files.unlink(f"{PATH}/{2:020d}.txnindex")
+    else:
+        entry = format_transaction_index([AbortedTransaction(7, 0, 1, 2)])
+        small.files.open(f"{PATH}/{0:020d}.txnindex", write=True, create=True).write(0, [entry])
+    assert [note.rpartition("/")[2][:10] for note in inspect(small.files, PATH, state).notes]
+    checkpoint = Checkpoint.open(small.files, f"{DIRECTORY}/checkpoint", write=True)
+    rebuild(small.files, PATH, checkpoint.slot(0), LogConfig(), clock=small.clock, label=("events", 0))
+    checkpoint.close()
+    assert inspect(small.files, PATH, state).notes == ()
+    assert index_of(small, 2) == before
+    assert committed(small.reopen()) == [b"x", b"x"]
+
+
+def test_indexes_go_with_their_segments() -> None:
+    small = SmallPartition(segment_records=2)
+    producer = Producer(small)
+    for _ in range(4):
+        producer.begin(b"x")
+        producer.end(commit=False)
+    assert len(small.names(".txnindex")) == 4
+    small.partition.delete_records(6)
+    assert small.names(".txnindex") == [f"{6:020d}.txnindex"]
+    assert [entry.first_offset for entry in small.partition.read(6, committed=True).aborted] == [6]
+    small.partition.roll()
+    assert committed(small.partition) == []
+
+
+def test_a_reading_process_knows_what_is_committed() -> None:
+    small = SmallPartition(segment_records=3)
+    reader = small.reader()
+    one, two = Producer(small, 1), Producer(small, 2)
+    assert reader.last_stable_offset == 0
+    one.begin(b"lost")
+    two.begin(b"kept")
+    small.write(b"plain")
+    one.end(commit=False)
+    for log in (reader, small.reader()):
+        assert log.last_stable_offset == small.partition.last_stable_offset == 1
+        assert log.read(0, committed=True).aborted == small.partition.read(0, committed=True).aborted
+    two.end(commit=True)
+    for log in (reader, small.reader()):
+        assert committed(log) == [b"kept", b"plain"]
+        assert log.offset_at_time(0, committed=True) == (0, small.clock.now_ms())
+
+
+def test_reads_of_committed_records_do_not_wait() -> None:
+    small = SmallPartition()
+    producer = Producer(small)
+    producer.begin(b"a")
+    producer.end(commit=True)
+    small.close()
+    partition = small.reopen()
+    assert partition.last_stable_offset == 2
+    partition.read(0, committed=True)  # opens the file
+    assert partition.read(0, committed=True, nowait=True).data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -17,9 +17,17 @@ from foldlog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from server.small_node import SmallNode
 
 Place = tuple[str, int]
+
+STAMP_MS = 5
+"""The time of every record, unless a test says another one."""
+
+
+class Asked(Protocol):
+    """A broker: a SmallNode, or a RawClient's."""
+
+    def ask(self, request: Any, version: int) -> Any: ...
 
 
 class Versions(NamedTuple):
@@ -45,8 +53,11 @@ JAVA_4 = Versions(5, 12, 3, 4, 5, 5)
 class TransactionClient:
     """One producer. Each method but `write` sends one request and returns its error codes."""
 
-    def __init__(self, small: SmallNode, versions: Versions, transactional_id: str = "tx") -> None:
-        self.small = small
+    def __init__(
+        self, broker: Asked, versions: Versions, transactional_id: str = "tx", stamp_ms: int = STAMP_MS
+    ) -> None:
+        self.stamp_ms = stamp_ms
+        self.broker = broker
         self.versions = versions
         self.transactional_id = transactional_id
         self.producer_id = -1
@@ -58,7 +69,7 @@ class TransactionClient:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **changes
         )
-        answer = self.small.ask(request, self.versions.init)
+        answer = self.broker.ask(request, self.versions.init)
         if not answer.error_code:
             self._moved_to(answer.producer_id, answer.producer_epoch)
         return int(answer.error_code)
@@ -76,7 +87,7 @@ class TransactionClient:
                 AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()
             ],
         )
-        answer = self.small.ask(request, self.versions.add_partitions)
+        answer = self.broker.ask(request, self.versions.add_partitions)
         return [
             partition.partition_error_code
             for topic in answer.results_by_topic_v3_and_below
@@ -91,7 +102,7 @@ class TransactionClient:
             "transactional": True,
             **changes,
         }
-        return bytes(pack([(self.small.clock.now_ms(), b"k", value, ()) for value in values], **fields))
+        return bytes(pack([(self.stamp_ms, b"k", value, ()) for value in values], **fields))
 
     def produce(self, place: Place, *values: bytes, records: bytes | None = None) -> int:
         data = PartitionProduceData(index=place[1], records=records or self.batch(place, values))
@@ -101,7 +112,7 @@ class TransactionClient:
             timeout_ms=30_000,
             topic_data=[TopicProduceData(name=place[0], partition_data=[data])],
         )
-        answer = self.small.ask(request, self.versions.produce)
+        answer = self.broker.ask(request, self.versions.produce)
         code = int(answer.responses[0].partition_responses[0].error_code)
         if not code:
             self._sequences[place] = self._sequences.get(place, 0) + len(values)
@@ -121,7 +132,7 @@ class TransactionClient:
             producer_epoch=self.epoch,
             group_id=group,
         )
-        return int(self.small.ask(request, self.versions.add_offsets).error_code)
+        return int(self.broker.ask(request, self.versions.add_offsets).error_code)
 
     def commit_offsets(self, group: str, offsets: Mapping[Place, int], **member: Any) -> list[int]:
         """The codes of the partitions, in their order."""
@@ -137,7 +148,7 @@ class TransactionClient:
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=found) for name, found in topics.items()],
             **member,
         )
-        answer = self.small.ask(request, self.versions.commit_offsets)
+        answer = self.broker.ask(request, self.versions.commit_offsets)
         return [partition.error_code for topic in answer.topics for partition in topic.partitions]
 
     def end_request(self, *, commit: bool) -> EndTxnRequest:
@@ -149,7 +160,7 @@ class TransactionClient:
         )
 
     def end(self, *, commit: bool) -> int:
-        answer = self.small.ask(self.end_request(commit=commit), self.versions.end)
+        answer = self.broker.ask(self.end_request(commit=commit), self.versions.end)
         self._added.clear()
         if not answer.error_code and self.versions.is_2:
             self._moved_to(answer.producer_id, answer.producer_epoch)
@@ -170,8 +181,8 @@ def fetch_request(place: Place, offset: int = 0, *, committed: bool, **changes: 
     )
 
 
-def fetched(small: SmallNode, place: Place, offset: int = 0, *, committed: bool) -> PartitionData:
-    answer = small.ask(fetch_request(place, offset, committed=committed), 12)
+def fetched(broker: Asked, place: Place, offset: int = 0, *, committed: bool) -> PartitionData:
+    answer = broker.ask(fetch_request(place, offset, committed=committed), 12)
     (found,) = answer.responses[0].partitions
     assert isinstance(found, PartitionData)
     assert found.error_code == 0
@@ -181,3 +192,8 @@ def fetched(small: SmallNode, place: Place, offset: int = 0, *, committed: bool)
 def values_of(data: PartitionData) -> list[bytes | None]:
     """The values of an answer, those of aborted transactions too."""
     return [record.value for record in decode(data.records or b"", "events", 0)[0]]
+
+
+def aborted_in(data: PartitionData) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the transactions that a reader has to leave out."""
+    return [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]

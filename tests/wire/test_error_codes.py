@@ -43,7 +43,13 @@ EVERY_ERROR = [
     errors.InvalidProducerEpoch("x"),
 ]
 
-ROOTS = {errors.FoldlogError, errors.CallerError, errors.GroupError, errors.ProducerError}
+ROOTS = {
+    errors.FoldlogError,
+    errors.CallerError,
+    errors.GroupError,
+    errors.ProducerError,
+    errors.TransactionError,
+}
 """What nobody raises as such."""
 
 NEVER_ANSWERED = {

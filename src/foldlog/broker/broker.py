@@ -94,7 +94,8 @@ class Broker:
 
     With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows the
     writer, if any. A forked child may go on reading partitions it had open, and is refused everything else. Opening
-    reads names only: a partition is opened, and recovered if need be, on first use.
+    reads names, and the states of transactions if there were any: a partition is opened, and recovered if need be, on
+    first use.
     """
 
     def __init__(
@@ -488,7 +489,9 @@ class Broker:
         return self._groups.committed(group, partitions, with_negative=with_negative, require_stable=require_stable)
 
     def unstable_offsets(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
-        """Of `partitions`, or of all, those in which the group has commits in transactions that are not ended."""
+        """Of `partitions`, or of all, those in which the group has commits in transactions that are not ended.
+
+        Ask this before `committed`, never after it: a transaction that ends in between is then in what is committed."""
         self._refuse_unusable()
         return self._groups.unstable(group, partitions)
 

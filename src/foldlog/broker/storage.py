@@ -68,7 +68,10 @@ OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
 OFFSETS_TOPIC_PARTITIONS: Final = 1
 """One sync serves the commits of all groups; Kafka's 50 spread them over brokers, and here is only one."""
 
-TRANSACTIONS_TOPIC_SETTINGS: Final[Mapping[str, object]] = OFFSETS_TOPIC_SETTINGS
+TRANSACTIONS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
+    **OFFSETS_TOPIC_SETTINGS,
+    "flush.messages": 1,  # whatever the broker's default is: a decision is durable before anybody acts on it
+}
 TRANSACTIONS_TOPIC_PARTITIONS: Final = OFFSETS_TOPIC_PARTITIONS
 
 

@@ -15,9 +15,9 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.log_options import open_log
 from foldlog.cli.output import say
 from foldlog.cli.parsing import Argument, Arguments, Option, argument, command
-from foldlog.cli.places import open_place
 from foldlog.errors import FoldlogError
 
 VARIABLE: Final = "_FOLDLOG_COMPLETE"
@@ -116,7 +116,7 @@ def _names(ctx: click.Context, asked: Callable[..., Sequence[str]]) -> Sequence[
     """Names from the log that the line or the environment names; none if it cannot be opened."""
     params = {"directory": None, "bootstrap": None, "properties": None, "command_config": None, **ctx.params}
     try:
-        with open_place(Arguments(**params), write=False) as log:
+        with open_log(Arguments(**params), write=False) as log:
             return sorted(asked(log))
     except (FoldlogError, OSError):
         return ()

@@ -359,9 +359,9 @@ def command(
 
 
 class LazyVerb(NamedTuple):
-    """An entry in a list of commands: its place below this package, and a one-line summary."""
+    """An entry in a list of commands: its module and function below this package, and a one-line summary."""
 
-    place: str
+    target: str
     summary: str
 
 
@@ -399,7 +399,7 @@ class Noun(click.Group):
         listed = self.verbs.get(cmd_name)
         if listed is None:
             return None
-        module, _, name = listed.place.partition(":")
+        module, _, name = listed.target.partition(":")
         found: click.Command = getattr(importlib.import_module(f"foldlog.cli.{module}"), name)
         found.name, found.short_help = cmd_name, listed.summary
         return found

@@ -12,9 +12,9 @@ from typing import Final
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.log_options import init_option
 from foldlog.cli.output import say
 from foldlog.cli.parsing import GENERAL, Arguments, argument, command, option, switch
-from foldlog.cli.places import init_option
 from foldlog.cli.signals import LeaveSignals
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
@@ -203,17 +203,17 @@ def local_address(settings: ServerSettings, server: Server) -> tuple[str, int]:
 
 def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
     """The line that says that and where clients can connect."""
-    places: list[str] = []
+    addresses: list[str] = []
     for listener, (_, port), endpoint in zip(settings.listeners, server.addresses, server.endpoints, strict=True):
         here = listener._replace(port=port)
         is_told = (endpoint.host, endpoint.port) == (here.host, here.port)
         told = "" if is_told else f" (advertised as {here._replace(host=endpoint.host, port=endpoint.port).address})"
-        places.append(f"{here.address}{told}")
+        addresses.append(f"{here.address}{told}")
     metrics = ""
     if settings.metrics is not None and server.metrics_address is not None:
         host, port = server.metrics_address
         metrics = f" (metrics http://{settings.metrics._replace(host=host, port=port).address}/metrics)"
-    return f"foldlog is serving {path} on {', '.join(places)}{metrics}{console_text(settings, server)}"
+    return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{console_text(settings, server)}"
 
 
 def console_text(settings: ServerSettings, server: Server) -> str:

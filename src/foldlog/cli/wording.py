@@ -31,10 +31,10 @@ def error_text(error: Exception) -> str:
     """One sentence for a user of the command line, who cannot call open() with other arguments."""
     if isinstance(error, DirectoryLocked):
         holder = f"process {error.pid}" if error.pid else "another process"
-        place = f", which listens on {error.address}" if error.address else ""
+        where = f", which listens on {error.address}" if error.address else ""
         if error.lock_is_gone:
-            place = ", whose .lock was removed"
-        return f"{error.path} is being written by {holder}{place}; stop it, then run this again"
+            where = ", whose .lock was removed"
+        return f"{error.path} is being written by {holder}{where}; stop it, then run this again"
     if isinstance(error, DirectoryNotEmpty):
         return str(error).replace("foldlog.open(path, init=True)", "--init")
     if isinstance(error, ForeignDirectory):

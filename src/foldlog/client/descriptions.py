@@ -38,7 +38,7 @@ class Topic:
 
     @classmethod
     def of(cls, entry: CatalogTopic) -> Topic:
-        """A directory's topic, without its place in the checkpoint."""
+        """A directory's topic, without its slot in the checkpoint."""
         return cls(entry.name, entry.topic_id, entry.config, entry.partition_count, entry.growths)
 
 
@@ -102,7 +102,7 @@ def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
     return {name: ConfigEntry(text, name not in config.settings) for name, text in config.effective().items()}
 
 
-def assigned_places(found: GroupSummary) -> set[TopicPartition]:
+def assigned_partitions(found: GroupSummary) -> set[TopicPartition]:
     """The partitions that members are assigned; those in a foreign assignment format are left out."""
     return {partition for member in found.members for partition in _assignment_of(member, found)}
 

@@ -167,7 +167,7 @@ cdef class SendFuture:
         return self._ack.done
 
     def result(self, timeout=None):
-        """The record's place, once it is durable. Raises what went wrong, or WaitTimeout after `timeout` seconds."""
+        """Offset and timestamp, once it is durable. Raises what went wrong, or WaitTimeout after `timeout` seconds."""
         cdef BatchAck ack = self._ack
         error = self.exception(timeout)
         if error is not None:

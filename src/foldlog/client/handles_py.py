@@ -168,7 +168,7 @@ class SendFuture:
         return self._ack.done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """The record's place, once it is durable. Raises what went wrong, or WaitTimeout after `timeout` seconds."""
+        """Offset and timestamp, once it is durable. Raises what went wrong, or WaitTimeout after `timeout` seconds."""
         error = self.exception(timeout)
         if error is not None:
             # Futures of one batch share the error: without this each raise would lengthen the same traceback.

@@ -131,8 +131,8 @@ class Log:
     `with` block, or close it.
 
     It does the same wherever the log is. "Durable on return" is synced to the disk for a directory, and acknowledged by
-    the in-sync replicas for a cluster. What a place cannot do raises ReadOnly, which says why; docs/clusters.md has the
-    table, and where else a directory and a cluster differ.
+    the in-sync replicas for a cluster. What it cannot do there raises ReadOnly, which says why; docs/clusters.md has
+    the table, and where else a directory and a cluster differ.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -314,9 +314,9 @@ class Log:
         "latest" (the default), "earliest", or "none" for OffsetOutOfRange. `auto_commit` matters with a group only.
         `assignor` is "sticky" (the default: a rebalance moves as few partitions as it can), "range" or "roundrobin";
         on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
-        A member that does not poll for `max_poll_interval_ms` loses its place, and joins again at its next poll. With a
-        `group_instance_id`, closing keeps the place for the next consumer that has it. Deserializers are callables or
-        "json", "str", "bytes"; without them keys and values are bytes.
+        A member that does not poll for `max_poll_interval_ms` loses its membership, and joins again at its next poll.
+        With a `group_instance_id`, closing keeps the membership for the next consumer that has it. Deserializers are
+        callables or "json", "str", "bytes"; without them keys and values are bytes.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -659,9 +659,9 @@ class Log:
         assigned = {partition for member in members for partition in member.assignment}
         bounds = self._backend.bounds({*committed, *assigned})
         found = partition_lags(
-            {place: at.offset for place, at in committed.items()},
+            {partition: at.offset for partition, at in committed.items()},
             assigned,
-            {place: (one.log_start_offset, one.acknowledged_end()) for place, one in bounds.items()},
+            {partition: (one.log_start_offset, one.acknowledged_end()) for partition, one in bounds.items()},
             self._backend.members_begin(group),
         )
         return {TopicPartition(one.topic, one.partition): one.lag for one in found if one.lag is not None}
@@ -684,9 +684,9 @@ class Log:
         ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
         [b'1', b'2']
         """
-        places = resolve_offsets(self._backend, group, offsets)
+        committed = resolve_offsets(self._backend, group, offsets)
         try:
-            self._backend.move_group(group, places, evict=evict)
+            self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
             raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error

@@ -116,8 +116,8 @@ class DemoPipeline:
 
     def command(self, *arguments: str) -> str:
         """Run `foldlog fold` with these arguments to its end; returns its output."""
-        place = ["-f", str(self.file), "-b", self._bootstrap]
-        return self._crew.run(arguments[0], [*FOLDLOG, "fold", *arguments, *place])
+        options = ["-f", str(self.file), "-b", self._bootstrap]
+        return self._crew.run(arguments[0], [*FOLDLOG, "fold", *arguments, *options])
 
     def ask(self, fold: str, verb: str) -> str:
         """Send a request to the running pipeline, as the console does; returns its id."""
@@ -128,7 +128,7 @@ class DemoPipeline:
         with closing(self._folds[fold].view) as view:
             return view.bookmark()
 
-    def place_of(self, fold: str) -> str:
+    def location_of(self, fold: str) -> str:
         return self._folds[fold].view.place
 
     def snapshot(self, fold: str) -> tuple[Bookmark, list[dict[str, Any]]]:

@@ -89,7 +89,7 @@ def counted(records: Iterable[Record]) -> list[Row]:
 
 
 def kept(records: Iterable[Record]) -> list[Row]:
-    """Every record, refunds included, with its place in the log."""
+    """Every record, refunds included, with its partition and offset."""
     return [
         {
             "tx_id": key,

@@ -96,7 +96,9 @@ class Reader:
 
 def left_to_read(log: foldlog.Log, group: str) -> int:
     """How many payments the group has not committed yet."""
-    committed = {place.partition: at.offset for place, at in log.committed(group).items() if place.topic == TOPIC}
+    committed = {
+        partition.partition: at.offset for partition, at in log.committed(group).items() if partition.topic == TOPIC
+    }
     return sum(max(0, end - committed.get(number, 0)) for number, (_, end) in log.offsets(TOPIC).items())
 
 

@@ -189,8 +189,8 @@ def java_complaint() -> str:
     java = os.path.join(home, "bin", "java") if home else "java"
     advice = f"install Java {JAVA_OLDEST} or newer (Debian: apt-get install default-jre-headless)"
     if shutil.which(java) is None:
-        place = f"JAVA_HOME={home}" if home else "PATH"
-        return f"Spark needs Java, and there is none in {place}; {advice}"
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        return f"Spark needs Java, and there is none in {where}; {advice}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = java_version(told)
     if version is None or version >= JAVA_OLDEST:

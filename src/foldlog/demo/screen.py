@@ -30,7 +30,7 @@ class Screen:
         self._has_colours = self._is_live and not os.environ.get("NO_COLOR")
         self._lock = RLock()
         self._board: Board | None = None
-        self._places = ""
+        self._addresses = ""
         self._drawn = 0
         self._line_due_s = 0.0
 
@@ -69,10 +69,10 @@ class Screen:
 
     # --- the table ------------------------------------------------------------------------------------------------
 
-    def serve_at(self, places: str) -> None:
+    def serve_at(self, addresses: str) -> None:
         """Where the log can be reached: shown above the table."""
         with self._lock:
-            self._places = places
+            self._addresses = addresses
 
     def show(self, board: Board) -> None:
         """Show the newest numbers."""
@@ -119,7 +119,7 @@ class Screen:
             return
         columns, rows = shutil.get_terminal_size()
         # One line more than the terminal has would scroll, and a line that scrolled away cannot be redrawn.
-        lines = table_lines(self._board, self._places, columns - 1)[: rows - 1]
+        lines = table_lines(self._board, self._addresses, columns - 1)[: rows - 1]
         for number, line in enumerate(lines):
             self._stream.write(f"{self._paint(line, _DIM) if number < 2 else line}\n")
         self._drawn = len(lines)
@@ -133,11 +133,11 @@ class Screen:
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colours and style else text
 
 
-def table_lines(board: Board, places: str, width: int) -> list[str]:
-    """The table below the log's places; no line longer than `width`."""
+def table_lines(board: Board, addresses: str, width: int) -> list[str]:
+    """The table below the log's addresses; no line longer than `width`."""
     width = min(width, WIDEST)
     minutes, seconds = divmod(int(board.elapsed_s), 60)
-    head = f"── {minutes}:{seconds:02d} ── {places} "
+    head = f"── {minutes}:{seconds:02d} ── {addresses} "
     rows = [_HEADS, *(_cells(line) for line in board.lines)]
     what = max(0, width - 11 - 4 * 2 - 10 - 8 - 8 - 10 - 2)
     widths = (11, what, 10, 8, 8, 10)

@@ -108,15 +108,19 @@ class _KafkaPython:
             auto_commit_interval_ms=_COMMIT_EVERY_MS,
         )
         if group is None:
-            places = [TopicPartition(topic, number) for number in range(partitions)]
-            self._consumer.assign(places)
-            self._consumer.seek_to_beginning(*places)
+            assigned = [TopicPartition(topic, number) for number in range(partitions)]
+            self._consumer.assign(assigned)
+            self._consumer.seek_to_beginning(*assigned)
         else:
             self._consumer.subscribe([topic])
 
     def poll(self, max_records: int, timeout_s: float) -> list[Got]:
         found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        return [Got(place.partition, one.offset, one.key, one.value) for place, batch in found.items() for one in batch]
+        return [
+            Got(partition.partition, one.offset, one.key, one.value)
+            for partition, batch in found.items()
+            for one in batch
+        ]
 
     def close(self) -> None:
         self._consumer.close()

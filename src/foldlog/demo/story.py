@@ -109,10 +109,10 @@ def a_late_reader(stage: DemoStage) -> None:
     acknowledged = stage.writer.acknowledged
     whole = read_whole_log(stage.broker.directory)
     meanwhile = stage.writer.acknowledged - acknowledged
-    places = Counter(record.partition for record in whole.records)
+    counts = Counter(record.partition for record in whole.records)
     in_order = all(
         [one.offset for one in whole.records if one.partition == partition] == list(range(count))
-        for partition, count in places.items()
+        for partition, count in counts.items()
     )
     everything = set(whole.numbers) >= set(range(acknowledged))
     stage.claim(

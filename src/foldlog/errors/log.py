@@ -320,9 +320,9 @@ class WriterUnreachable(StorageError):
 
     def __init__(self, path: str, pid: int | None, address: str | None, why: str) -> None:
         holder = f"process {pid}" if pid else "the process"
-        place = f" on {address}" if address else ""
+        where = f" on {address}" if address else ""
         super().__init__(
-            f"{holder}, which serves {path}{place}, cannot be reached: {why};"
+            f"{holder}, which serves {path}{where}, cannot be reached: {why};"
             " start it again with 'foldlog serve' if it has ended, and try again"
         )
         self.path = path

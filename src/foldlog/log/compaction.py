@@ -3,8 +3,9 @@
 A pass maps the keys of the part that is not cleaned yet to their newest offsets, as many as the map holds, then
 rewrites the segments up to there without superseded records. Neighbouring small results become one segment. The active
 segment is never touched, nor is anything from the last stable offset on. Records of aborted transactions go, and so do
-markers whose transaction has no batches left, once their delete horizon has passed. Each segment, rewritten or not, ends
-where the next begins: its last batch stays, without records if need be. Input is verified as in every read, and output is checked before it becomes part of the log.
+markers whose transaction has no batches left, once their delete horizon has passed. Each segment, rewritten or not,
+ends where the next begins: its last batch stays, without records if need be. Input is verified as in every read, and
+output is checked before it becomes part of the log.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from foldlog.records.loops import (
     key_at,
     walk,
 )
-from foldlog.records.pure.compaction import with_delete_horizon
 
 _LOOK_UP_BYTES: Final = 4096
 """Bytes that the look-up of one record reads, beside the batch that holds it."""
@@ -409,6 +409,9 @@ class Pass:
         if not is_idle or is_last_of_producer:
             return batch
         if not header.has_delete_horizon:
+            # Not at the top: a server with compiled loops does without those in Python, and markers are few.
+            from foldlog.records.pure.compaction import with_delete_horizon
+
             horizon_ms = min(self._time.now_ms + self._time.delete_retention_ms, MAX_INT64)
             return bytes(with_delete_horizon(batch, horizon_ms))
         if self._time.now_ms < header.base_timestamp:
@@ -448,8 +451,8 @@ class Pass:
         return found.headers[-1].next_offset if found.headers else expected
 
     def _check_transactional(self, path: str, run: Run, made: Sequence[BatchHeader], written: memoryview) -> None:
-        """Check what was made of aborted batches, or of a marker: gone, without records, or as it was. A marker stays as
-        it was while batches of its transaction are in the new file."""
+        """Check what was made of aborted batches, or of a marker: gone, without records, or as it was. A marker stays
+        as it was while batches of its transaction are in the new file."""
         left = {header.base_offset: header for header in made}
         for old in run.headers:
             new = left.pop(old.base_offset, None)

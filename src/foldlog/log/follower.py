@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
@@ -12,9 +13,11 @@ from foldlog.files.base import Files, storage_error
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.checkpoint import SlotState, StartReason, out_of_range
 from foldlog.log.epochs import Epochs
+from foldlog.log.followed_transactions import Decided, FollowedTransactions
 from foldlog.log.layout import read_layout
 from foldlog.log.reading import FetchedBatches, LogView, SegmentInfo, first_at_time, read_batches, segment_infos
 from foldlog.log.segment import Segment
+from foldlog.log.transactions import AbortedIndex
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
 
 logger = logging.getLogger("foldlog.log")
@@ -76,6 +79,10 @@ class FollowedPartition:
         self._slot = slot
         self._listing: Listing | None = None
         self._head: tuple[_Key, int] | None = None  # where the first segment begins
+        # Taken under no other lock, and held for a scan of what came since the last look.
+        self._transactions_lock = threading.Lock()
+        self._transactions = FollowedTransactions(files, path)
+        self._transactions_epoch = -1
         self._told_start = -1  # the start after segments were removed by hand, as last logged
 
     @classmethod
@@ -148,6 +155,38 @@ class FollowedPartition:
         """All records below may be read."""
         return self._state().high_watermark
 
+    @property
+    def last_stable_offset(self) -> int:
+        """All records below may be read, and each is committed or aborted: no transaction is open."""
+        return self._decide().stable_offset
+
+    def _decide(self) -> Decided:
+        """What the batches below the high watermark decide."""
+        for attempt in range(_TRIES):
+            state, view = self._view()
+            if not state.has_transactions:
+                return Decided(state.high_watermark, AbortedIndex())
+            with self._transactions_lock:
+                if self._transactions_epoch != state.leader_epoch:  # the writer was opened anew, and may have cut some
+                    self._transactions.reset()
+                    self._transactions_epoch = state.leader_epoch
+                was_fresh = self._transactions.is_fresh
+                try:
+                    decided = self._transactions.look(view.segments, state.high_watermark)
+                except (CorruptLog, OSError) as error:
+                    self._transactions.reset()
+                    if not attempt or self._state().generation != state.generation:
+                        self._listing = self._head = None
+                        continue
+                    if isinstance(error, CorruptLog):
+                        raise
+                    raise storage_error(f"{self.path} could not be read", error) from error
+                if was_fresh and self._state().generation != state.generation:
+                    self._transactions.reset()  # files of two moments
+                    continue
+            return decided._replace(stable_offset=max(state.log_start_offset, decided.stable_offset))
+        raise StorageError(f"{self.path} changes faster than it can be read; try again")
+
     def acknowledged_end(self) -> int:
         """The end of everything acknowledged before the call. A server may have acknowledged (acks=1) records that it
         has not synced: then the file goes on behind the durable part, and the server is asked to sync first."""
@@ -204,20 +243,36 @@ class FollowedPartition:
         """All segments, oldest first."""
         return self._with_view(segment_infos)
 
-    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: bytearray | None = None) -> FetchedBatches:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = READ_CHUNK_BYTES,
+        into: bytearray | None = None,
+        *,
+        committed: bool = False,
+    ) -> FetchedBatches:
         """Whole verified batches below the high watermark, from the one with `offset` on; at least one, if any.
 
-        With `into`, the data are in that buffer until the next read into it. Raises OffsetOutOfRange (with the reason)
+        `committed`: below the last stable offset, with the aborted transactions among them (`without_aborted`). With
+        `into`, the data are in that buffer until the next read into it. Raises OffsetOutOfRange (with the reason)
         and CorruptLog.
         """
         if offset > self.high_watermark:
             self.acknowledged_end()
-        return self._with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
+        if not committed:
+            return self._with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
+        # Before the view: what is decided below the offset is known, and the batches of what compaction has dropped
+        # from the index were dropped before.
+        stable_offset, aborted = self._decide()
+        found = self._with_view(lambda view: read_batches(view.upto(stable_offset), offset, max_bytes, into), offset)
+        return found._replace(aborted=aborted.between(offset, found.next_offset)) if found.data else found
 
-    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
+    def offset_at_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none. `committed`: below
+        the last stable offset; as in Kafka, also a record of an aborted transaction."""
 
         def look(view: LogView) -> tuple[int, int] | None:
+            view = view.upto(self.last_stable_offset) if committed else view
             return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
 
         seen = self.high_watermark

@@ -10,11 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
-from foldlog.errors import CorruptLog, InvalidBatch, StorageError
-from foldlog.files.base import DirectoryEntry, Files, read_file
+from foldlog.errors import CorruptLog, StorageError
+from foldlog.files.base import DirectoryEntry, Files
 from foldlog.limits import POSITION_MAX
 from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.doctor.salvage import UNKNOWN_END, Piece, Salvage, SalvageBounds
@@ -22,9 +21,9 @@ from foldlog.log.doctor.segment_scan import is_room, scan_foreign
 from foldlog.log.doctor.soundness import batch_at
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
+from foldlog.log.followed_transactions import FollowedTransactions
 from foldlog.log.follower import FollowedPartition, Listing, Result
 from foldlog.log.layout import SWAP_SUFFIX, read_layout
-from foldlog.log.producers import read_snapshot
 from foldlog.log.reading import LogView
 from foldlog.log.segment import (
     ANY_OFFSET,
@@ -36,10 +35,6 @@ from foldlog.log.segment import (
 )
 from foldlog.log.transactions import (
     Aborted,
-    AbortedTransaction,
-    Transactions,
-    end_marker,
-    read_transaction_index,
 )
 from foldlog.records.batch import RECORDS_AT
 
@@ -61,16 +56,6 @@ class _Tail(NamedTuple):
     next_offset: int
 
 
-class _Noted(NamedTuple):
-    """The transactions since the offset `since`, up to `position` in the last segment of that generation."""
-
-    generation: int
-    since: int
-    transactions: Transactions
-    aborted: list[AbortedTransaction]
-    position: int = 0
-
-
 class ForeignState:
     """The state that a slot of the checkpoint would hold, derived from the files: see `follower.Published`. Any thread.
 
@@ -88,7 +73,7 @@ class ForeignState:
         self._generation = 0
         self._tail: _Tail | None = None
         self._head = b""
-        self._noted: _Noted | None = None
+        self._transactions = FollowedTransactions(files, path)
         self._state: SlotState | None = None
         self.written_end = 0
         """Where the log ends with open transactions included, as of the last look."""
@@ -117,7 +102,8 @@ class ForeignState:
         try:
             self._state = self._look(entries)
         except (FileNotFoundError, CorruptLog) as error:
-            self._tail = self._noted = None  # they may cover part of a segment only
+            self._tail = None  # it may cover part of a segment only
+            self._transactions.reset()
             if not self._are_still_there(entries):
                 return False
             if isinstance(error, CorruptLog):
@@ -165,7 +151,7 @@ class ForeignState:
         end = self._end_of_last(bases[-1], logs[bases[-1]])
         self.written_end = end
         if self._committed_only:
-            end = self._look_for_transactions(bases, logs, entries, end)
+            end = self._last_stable_offset(bases, logs, end)
         return SlotState(
             generation=self._generation,
             log_start_offset=bases[0],
@@ -176,6 +162,18 @@ class ForeignState:
             segment_count=len(bases),
             leader_epoch=load_epochs(self._files, self._path).latest,
         )
+
+    def _last_stable_offset(self, bases: list[int], sizes: dict[int, int], end: int) -> int:
+        segments = [self._segment(base, sizes[base]) for base in bases]
+        try:
+            decided = self._transactions.look(segments, end, is_torn=True)
+        except CorruptLog as error:
+            raise CorruptLog(error.path, error.position, error.reason, ADVICE) from error
+        finally:
+            for segment in segments:
+                segment.forget()
+        self.aborted = Aborted(decided.aborted.between(0, ANY_OFFSET))
+        return decided.stable_offset
 
     def _segment(self, base_offset: int, size: int) -> Segment:
         return Segment(self._files, self._path, base_offset, size, writable=False)
@@ -189,7 +187,7 @@ class ForeignState:
             tail = self._tail
             if tail is None or tail.base_offset != base_offset or tail.position > size:
                 tail = _Tail(base_offset, 0, base_offset)
-                self._noted = None  # also notes of what was cut off
+                self._transactions.reset()  # also notes of what was cut off
                 hint = segment.offset_index.last()
                 if hint is not None:
                     named = batch_at(segment.log(), hint[1], size)
@@ -227,62 +225,6 @@ class ForeignState:
             pieces = Salvage(log, bounds, exact=False).pieces
         found = [piece for piece in pieces if not piece.is_lost]
         return tail._replace(position=found[-1].end, next_offset=found[-1].next_offset) if found else None
-
-    # Transactions
-
-    def _look_for_transactions(
-        self, bases: list[int], sizes: dict[int, int], entries: list[DirectoryEntry], end: int
-    ) -> int:
-        """Find the aborted transactions; returns the last stable offset.
-
-        Kafka's producer snapshots name those that were open at a roll, and the batches since then the rest.
-        """
-        aborted: list[AbortedTransaction] = []
-        for entry in entries:
-            if entry.name.endswith(TRANSACTION_INDEX_SUFFIX):
-                aborted += read_transaction_index(read_file(self._files, f"{self._path}/{entry.name}"))[0]
-        noted = self._noted
-        if noted is None or noted.generation != self._generation:
-            since, still_open = self._newest_snapshot(entries, end)
-            noted = _Noted(self._generation, since, Transactions(still_open), [])
-            for base, following in pairwise(bases):
-                if following > since:
-                    self._note_batches(self._segment(base, sizes[base]), 0, noted)
-        last = self._segment(bases[-1], sizes[bases[-1]])
-        self._noted = noted._replace(position=self._note_batches(last, noted.position, noted))
-        self.aborted = Aborted([*aborted, *noted.aborted])
-        first_open = noted.transactions.first_open_offset()
-        return end if first_open is None else min(end, first_open)
-
-    def _newest_snapshot(self, entries: list[DirectoryEntry], end: int) -> tuple[int, list[tuple[int, int]]]:
-        """The offset of the newest sound snapshot, and (producer, first offset) of each transaction open there."""
-        for offset in sorted(read_layout(entries).snapshots, reverse=True):
-            if offset <= end:
-                path = segment_stem(self._path, offset) + SNAPSHOT_SUFFIX
-                producers = read_snapshot(read_file(self._files, path))
-                if producers is not None:
-                    started = [(one.producer_id, one.transaction_start_offset) for one in producers]
-                    return offset, [(producer, first) for producer, first in started if first >= 0]
-        return 0, []
-
-    @staticmethod
-    def _note_batches(segment: Segment, position: int, noted: _Noted) -> int:
-        """Note the batches from a position on; returns the position behind them."""
-        end = position
-        try:
-            for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
-                for header in headers:
-                    if header.base_offset >= noted.since:
-                        marker = end_marker(segment.read_batch(at, header), header) if header.is_control else None
-                        ended = noted.transactions.note(header, marker)
-                        if ended is not None and ended.is_aborted:
-                            noted.aborted.append(ended.entry)
-                    end = at + header.position + header.size
-            return end
-        except InvalidBatch as error:
-            raise CorruptLog(segment.log_path, 0, error.reason, ADVICE) from error
-        finally:
-            segment.forget()
 
 
 class ForeignPartition(FollowedPartition):

@@ -484,14 +484,14 @@ class Partition:
                     producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
-            appended = self._place(tail, admitted, headers, size_bytes, now_ms, producers)
+            appended = self._assign_and_write(tail, admitted, headers, size_bytes, now_ms, producers)
         finally:
             self._append_lock.release()
         if core.config.retention_ms >= 0 and not self._told_outlived:
             self._tell_outlived(headers, now_ms)
         return appended
 
-    def _place(
+    def _assign_and_write(
         self,
         tail: Tail,
         admitted: Sequence[Admitted],
@@ -540,8 +540,8 @@ class Partition:
             state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
             if self._has_to_prepare(headers, len(data), now_ms):
                 self._ready_tail(headers, len(data), now_ms)
-            tail = self._durability.tail
-            appended = self._place(tail, [Admitted(data, headers)], headers, len(data), now_ms, self._producers)
+            admitted, tail = [Admitted(data, headers)], self._durability.tail
+            appended = self._assign_and_write(tail, admitted, headers, len(data), now_ms, self._producers)
             if not commit:
                 self._producers.note_aborted(appended.next_offset)
             return appended

@@ -41,7 +41,7 @@ class SegmentInfo:
     is_active: bool
 
 
-class BatchPlace(NamedTuple):
+class BatchLocation(NamedTuple):
     """Where a batch is: its segment, its position there, its header (with position 0) and its bytes."""
 
     segment: Segment
@@ -173,7 +173,7 @@ def _not_to_blame(
     return kept
 
 
-def batch_place(view: LogView, offset: int) -> BatchPlace | None:
+def batch_location(view: LogView, offset: int) -> BatchLocation | None:
     """The batch that holds `offset`, or the next one if there is a gap; None if there is none below the view's end."""
     data = read_batches(view, offset, 1).data
     if not data:
@@ -183,7 +183,7 @@ def batch_place(view: LogView, offset: int) -> BatchPlace | None:
     found = segment.find(header.base_offset, view.gaps_below)
     if found is None:
         raise CorruptLog(segment.log_path, 0, f"the batch at offset {header.base_offset} is not there any more")
-    return BatchPlace(segment, found[0], header, data)
+    return BatchLocation(segment, found[0], header, data)
 
 
 def segment_infos(view: LogView) -> list[SegmentInfo]:

@@ -25,8 +25,8 @@ _IMPORTED: Final = (
 """Modules that are slow to import, and that every worker of a fold needs."""
 
 
-def _is_spark_archive(place: str) -> bool:
-    name = place.rpartition("/")[2]
+def _is_spark_archive(entry: str) -> bool:
+    name = entry.rpartition("/")[2]
     return name == "pyspark.zip" or name.startswith("py4j-") or (name.startswith("spark-") and name.endswith(".jar"))
 
 
@@ -35,7 +35,7 @@ def _drop_archives() -> None:
     Python reads the archives again for each task (`importlib.invalidate_caches`), which takes longer than the task.
     """
     given = list(sys.path)
-    sys.path[:] = [place for place in given if not _is_spark_archive(place)]
+    sys.path[:] = [entry for entry in given if not _is_spark_archive(entry)]
     if find_spec("pyspark") is None or find_spec("py4j") is None:
         sys.path[:] = given  # pyspark is nowhere else on this path
     else:

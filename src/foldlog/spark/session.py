@@ -101,9 +101,9 @@ def _need_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if which("java", path=os.path.join(home, "bin")) if home else which("java"):
         return
-    place = f"JAVA_HOME={home}" if home else "PATH"
+    where = f"JAVA_HOME={home}" if home else "PATH"
     raise FoldError(
-        f"Spark needs Java 17 or newer, and there is none in {place}; install it (Debian: default-jre-headless)"
+        f"Spark needs Java 17 or newer, and there is none in {where}; install it (Debian: default-jre-headless)"
     )
 
 

@@ -82,7 +82,7 @@ class View(ABC):
     """Derived state and its bookmark. Making one touches nothing; it is used by one thread at a time.
 
     Every method may raise foldlog's errors: ViewUnavailable if the engine cannot be reached or refuses, in one sentence
-    that names the place; MissingDependency if its package is not installed.
+    that names its `place`; MissingDependency if its package is not installed.
     """
 
     kind: ClassVar[str]

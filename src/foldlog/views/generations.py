@@ -52,9 +52,9 @@ def shadow_link(label: str) -> str:
 class Generations:
     """The links and generations below `root`. Holds nothing open between calls; any number of processes may use it."""
 
-    def __init__(self, root: str, place: str, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
+    def __init__(self, root: str, location: str, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
         self.root = root
-        self._place = place
+        self._location = location
         self._wait_ms = wait_ms
 
     def find(self, link: str) -> str | None:
@@ -95,7 +95,7 @@ class Generations:
         with self._locked(fcntl.LOCK_EX):
             name, current = self._read(link), self._read(CURRENT)
             if name is None:
-                raise ViewUnavailable(self._place, f"there is no {link} to put in its place")
+                raise ViewUnavailable(self._location, f"there is no {link} to put in its place")
             # Old first: a crash after it leaves two links to one generation, a crash after `current` two to the other,
             # and in both cases every generation that is still needed has a link. In any other order a sweep could
             # remove the one just replaced, or the one about to be. Repeating the steps is harmless.
@@ -132,14 +132,14 @@ class Generations:
 
     def _make_root(self) -> None:
         if os.path.lexists(self.root) and not os.path.isdir(self.root):
-            raise ViewUnavailable(self._place, "there is a file in its place; move it away, or choose another path")
+            raise ViewUnavailable(self._location, "there is a file in its place; move it away, or choose another path")
         if not os.path.isdir(self.root):
             os.makedirs(self.root, exist_ok=True)
             sync_directory(os.path.dirname(self.root))
         strange = sorted(name for name in os.listdir(self.root) if not _is_ours(name))
         if strange:
             raise ViewUnavailable(
-                self._place, f"the directory holds other files ({', '.join(strange[:3])}); choose an empty one"
+                self._location, f"the directory holds other files ({', '.join(strange[:3])}); choose an empty one"
             )
 
     @contextmanager
@@ -157,7 +157,7 @@ class Generations:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                raise ViewUnavailable(self._place, "it does not exist (any more)") from None
+                raise ViewUnavailable(self._location, "it does not exist (any more)") from None
             try:
                 # The lock is on the file, not on its name: if a `drop` has removed both, a waiting process has locked a
                 # file that no other will ever open. Then it opens the new one.
@@ -168,7 +168,7 @@ class Generations:
                 if time.monotonic() > deadline:
                     os.close(descriptor)
                     raise ViewUnavailable(
-                        self._place,
+                        self._location,
                         f"another process has been writing to it for {self._wait_ms / 1000:g} s; try again later",
                     ) from None
                 time.sleep(LOCK_POLL_MS / 1000)

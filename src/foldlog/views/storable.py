@@ -171,8 +171,8 @@ def _flags(array: Any, leaf: Leaf) -> Any:
         if inside is None:
             return None
         found = pc.list_parent_indices(lists).filter(inside).unique()
-        places = pc.indices_nonzero(pc.is_valid(array))
-        return pc.is_in(pa.array(range(len(array)), places.type), value_set=places.take(found))
+        numbers = pc.indices_nonzero(pc.is_valid(array))
+        return pc.is_in(pa.array(range(len(array)), numbers.type), value_set=numbers.take(found))
     flags = leaf(array)
     if flags is None or not pc.any(flags, min_count=0).as_py():
         return None

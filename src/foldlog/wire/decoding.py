@@ -35,7 +35,7 @@ LONG_TAG: Final = "a tagged field is longer than what is left"
 
 
 class DecodeFault(Exception):
-    """The fault, without the message and the place, which the caller adds. Stays inside this package."""
+    """The fault, without the message and the position, which the caller adds. Stays inside this package."""
 
 
 def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:

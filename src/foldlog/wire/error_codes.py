@@ -337,7 +337,7 @@ def exception_of(
     UnknownPartition('the broker answered UNKNOWN_TOPIC_OR_PARTITION (3) for orders-7')
     """
     known = known_code(code)
-    sentence = f"the broker answered {known.name} ({code})" + _place(topic, partition, group)
+    sentence = f"the broker answered {known.name} ({code})" + _subject(topic, partition, group)
     if message:
         sentence += f": {message}"
     plain = PLAIN.get(known)
@@ -347,13 +347,13 @@ def exception_of(
     return errors.RefusedByBroker(code, sentence) if error is None else error
 
 
-def _place(topic: str | None, partition: int | None, group: str | None) -> str:
-    place = ""
+def _subject(topic: str | None, partition: int | None, group: str | None) -> str:
+    subject = ""
     if topic is not None:
-        place += f" for {topic}" + ("" if partition is None else f"-{partition}")
+        subject += f" for {topic}" + ("" if partition is None else f"-{partition}")
     if group is not None:
-        place += f" in group {group}"
-    return place
+        subject += f" in group {group}"
+    return subject
 
 
 def _with_details(code: ErrorCode, sentence: str, topic: str, partition: int) -> errors.FoldlogError | None:

@@ -125,15 +125,18 @@ def fast_answer(asked: FastProduce, base_offset: int, append_time_ms: int, log_s
         # The header's tagged fields and the counts of one; then, behind the offsets, no record errors, no message, the
         # tagged fields of partition and topic, no throttling, and the tagged fields of the answer.
         body = (
-            b"\0\2" + named + b"\2" + _PLACE_5.pack(asked.partition, 0, base_offset, append_time_ms, log_start_offset)
+            b"\0\2"
+            + named
+            + b"\2"
+            + _PARTITION_5.pack(asked.partition, 0, base_offset, append_time_ms, log_start_offset)
         )
         body += b"\1\0\0\0\0\0\0\0\0"
     else:
         body = _COUNT_AND_LENGTH.pack(1, len(topic)) + topic + _INT32.pack(1)
         if version >= _LOG_START_FROM:
-            body += _PLACE_5.pack(asked.partition, 0, base_offset, append_time_ms, log_start_offset)
+            body += _PARTITION_5.pack(asked.partition, 0, base_offset, append_time_ms, log_start_offset)
         else:
-            body += _PLACE_3.pack(asked.partition, 0, base_offset, append_time_ms)
+            body += _PARTITION_3.pack(asked.partition, 0, base_offset, append_time_ms)
         if version >= _RECORD_ERRORS_FROM:
             body += b"\0\0\0\0\xff\xff"
         body += b"\0\0\0\0"
@@ -141,5 +144,5 @@ def fast_answer(asked: FastProduce, base_offset: int, append_time_ms: int, log_s
 
 
 _COUNT_AND_LENGTH: Final = struct.Struct(">ih")
-_PLACE_3: Final = struct.Struct(">ihqq")
-_PLACE_5: Final = struct.Struct(">ihqqq")
+_PARTITION_3: Final = struct.Struct(">ihqq")
+_PARTITION_5: Final = struct.Struct(">ihqqq")

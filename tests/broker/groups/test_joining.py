@@ -591,7 +591,7 @@ def test_of_a_commit_in_a_transaction_only_what_it_tells_is_checked(bench: Group
     bench.join(first)
 
     def answer(member: str, generation: int) -> GroupErrorCode:
-        return bench.coordinator.validate_commit(GROUP, member, None, generation, in_transaction=True)
+        return bench.coordinator.validate_commit(GROUP, member, None, generation, transactional=True)
 
     assert bench.coordinator.validate_commit(GROUP, first, None, 2) is GroupErrorCode.REBALANCE_IN_PROGRESS
     assert answer(first, 2) is OK

@@ -19,6 +19,7 @@ import pytest
 import foldlog
 from foldlog.broker.kafka_files import storage as kafka_storage
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
+from foldlog.broker.transactions.state_format import decode_value, encode_key, encode_value
 from foldlog.client.backends.directory import broker_of
 from foldlog.errors import (
     CorruptLog,
@@ -32,6 +33,7 @@ from foldlog.errors import (
     UnknownTopic,
 )
 from foldlog.log import foreign
+from foldlog.records.loops import decode
 from kafka_truth import (
     STORED,
     TOPICS,
@@ -81,6 +83,31 @@ def test_groups_stand_where_kafka_has_them() -> None:
     truth = {group: places for group, places in FACTS.groups.items() if places}
     assert committed_by_groups(DATA) == truth
     assert "dropped" not in truth
+
+
+def test_transactional_ids_stand_where_kafka_has_them(log: foldlog.Log) -> None:
+    """One has a transaction that was open when Kafka was killed."""
+    found = {one.transactional_id: one for one in broker_of(log).transactions.list()}
+    assert {name: one.state.title for name, one in found.items()} == {"payer-1": "CompleteCommit", "payer-2": "Ongoing"}
+    assert found["payer-2"].partitions == {("payments", 0)}
+    with pytest.raises(ReadOnly):
+        broker_of(log).transactions.abort("payer-2")
+
+
+def test_our_records_of_transactions_are_kafkas_byte_for_byte(log: foldlog.Log) -> None:
+    """Kafka writes several topics in no order: those records are compared as values."""
+    partition = broker_of(log).partition("__transaction_state", 0)
+    data = partition.read(0).data
+    records = decode(data, "__transaction_state", 0)[0]
+    assert len(records) > 20
+    for record in records:
+        metadata = decode_value(record.key, record.value)
+        assert encode_key(metadata.transactional_id) == record.key
+        written = encode_value(metadata)
+        if len({topic for topic, _ in metadata.partitions}) > 1:
+            assert (len(written), decode_value(record.key, written)) == (len(record.value), metadata)
+        else:
+            assert written == record.value
 
 
 def test_topics_are_listed_with_their_ids_and_settings(log: foldlog.Log) -> None:

@@ -242,6 +242,14 @@ def test_a_repeated_end_from_an_empty_id_is_fenced(bench: Bench) -> None:
     bench.refused(ProducerFenced, producer, False, 2)
 
 
+def test_a_zombie_of_version_2_is_not_answered_with_an_end_of_version_1_by_its_successor(bench: Bench) -> None:
+    zombie = bench.init()
+    heir = bench.init()
+    bench.add(heir)
+    bench.end(heir, commit=False, version=1)
+    bench.refused(ProducerFenced, zombie, False, 2)
+
+
 def test_when_the_epochs_are_used_up_the_end_brings_a_new_producer_id(bench: Bench) -> None:
     producer = bench.at_epoch(EPOCH_MAX - 1)
     bench.add(producer)
@@ -264,6 +272,11 @@ def test_when_the_epochs_are_used_up_init_brings_a_new_producer_id_and_a_lost_an
     assert bench.init() == (100, 1)
     with pytest.raises(ProducerFenced):
         bench.init("t", *producer)
+
+
+def test_the_last_epoch_is_given_again_if_the_answer_was_lost(bench: Bench) -> None:
+    producer = bench.at_epoch(EPOCH_MAX - 2)
+    assert bench.init("t", *producer) == bench.init("t", *producer) == (7, EPOCH_MAX - 1)
 
 
 def test_an_abort_at_the_last_epoch_leaves_one_that_no_client_gets(bench: Bench) -> None:

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from broker.small_broker import at, die, open_broker, read, writable, write
 from broker.transactions.transactional_broker import TIMEOUT_MS, Producer, batch, read_committed
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.messages import JoinRequest
 from foldlog.broker.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.broker.transactions.state_format import TransactionMetadata, TransactionState
 from foldlog.broker.transactions.store import MarkersToWrite
 from foldlog.broker.upkeep import Job
 from foldlog.errors import (
+    ConcurrentTransactions,
     InvalidArgument,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTopicName,
     InvalidTransactionState,
     LogClosed,
+    PartitionPoisoned,
     ProducerFenced,
     ReadOnly,
+    StorageError,
+    StorageFull,
     TransactionAbortable,
+    UnknownMember,
     UnknownTopic,
     UnknownTransactionalId,
     UnstableOffsets,
 )
 from foldlog.files.memory import MemoryFiles
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -326,6 +337,17 @@ def test_members_are_checked_as_for_other_commits(broker: Broker) -> None:
     assert committed(broker) == {}
 
 
+def test_a_producer_that_says_nothing_of_a_member_commits_beside_the_members(broker: Broker) -> None:
+    with broker.coordinator() as coordinator:
+        coordinator.join(JoinRequest("g", "consumer", (("range", b""),), 10_000, 10_000), lambda result: None)
+    with pytest.raises(UnknownMember):
+        broker.commit_offsets("g", {("orders", 0): at(1)})
+    producer = Producer(broker)
+    producer.commit_offsets("g", 5)
+    producer.commit()
+    assert committed(broker) == {("orders", 0): 5}
+
+
 # --- topics and operators ---------------------------------------------------------------------------------------------
 
 
@@ -449,3 +471,112 @@ def test_compaction_keeps_the_newest_state_of_each_id(files: MemoryFiles, clock:
         first.send("orders", 0, b"again")
         first.commit()
         assert read_committed(broker, "orders")[-2:] == [b"open", b"again"]
+
+
+# --- faults and threads -----------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_a_partition_that_cannot_take_its_marker_gets_it_later(clock: SimClock, version: int) -> None:
+    files = FaultyFiles(MemoryFiles())
+    with open_broker(files, clock) as broker:
+        broker.create_topic("orders")
+        broker.create_topic("refunds")
+        producer = Producer(broker, version=version)
+        for topic in ("orders", "refunds"):
+            producer.send(topic, 0, b"a")
+        files.fault = Fault(
+            lambda asked: errno.ENOSPC if asked.kind is Kind.WRITE and "refunds-0/" in asked.path else 0
+        )
+        producer.commit()
+        assert state_of(broker) is TransactionState.PREPARE_COMMIT
+        assert read_committed(broker, "orders") == [b"a"]
+        assert read_committed(broker, "refunds") == []
+        assert any("ending a transaction of 't' in refunds-0" in text for text in broker.warnings())
+        with pytest.raises(ConcurrentTransactions):
+            producer.send("orders", 0, b"b")
+        files.fault = NO_FAULT
+        clock.advance(10_000)
+        assert Job.TRANSACTIONS in broker.run_due()
+        assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+        assert read_committed(broker, "refunds") == [b"a"]
+        producer.send("orders", 0, b"b")
+        producer.commit()
+        assert read_committed(broker, "orders") == [b"a", b"b"]
+
+
+def test_a_decision_that_could_not_be_written_was_not_made(clock: SimClock) -> None:
+    files = FaultyFiles(MemoryFiles())
+    with open_broker(files, clock) as broker:
+        broker.create_topic("orders")
+        producer = Producer(broker)
+        producer.send("orders", 0, b"a")
+        files.fault = Fault(lambda asked: errno.ENOSPC if asked.kind is Kind.WRITE else 0)
+        with pytest.raises(StorageFull):
+            producer.commit()
+        files.fault = NO_FAULT
+        assert state_of(broker) is TransactionState.ONGOING
+        producer.commit()
+        assert read_committed(broker, "orders") == [b"a"]
+
+
+def test_a_decision_whose_sync_failed_has_no_markers_until_the_log_is_opened_again(clock: SimClock) -> None:
+    files = FaultyFiles(MemoryFiles())
+    broker = open_broker(files, clock)
+    broker.create_topic("orders")
+    producer = Producer(broker)
+    producer.send("orders", 0, b"a")
+    files.fault = Fault(lambda asked: errno.EIO if asked.kind is Kind.SYNC and TRANSACTIONS_TOPIC in asked.path else 0)
+    with pytest.raises(PartitionPoisoned):
+        producer.commit()
+    files.fault = NO_FAULT
+    clock.advance(10_000)
+    broker.run_due()
+    for _ in range(2):
+        with pytest.raises(PartitionPoisoned):
+            producer.commit()
+    assert read_committed(broker, "orders") == []
+    with contextlib.suppress(StorageError):
+        broker.close()
+    with open_broker(files, clock) as broker:
+        producer.broker = broker
+        # The open decides what is on disk: here the commit was cut off, and the transaction goes on.
+        assert state_of(broker) is TransactionState.ONGOING
+        producer.commit()
+        assert read_committed(broker, "orders") == [b"a"]
+
+
+def test_producers_on_many_threads(tmp_path: Path) -> None:
+    """Real files and threads: eight producers, half of them with a zombie that wants the same id."""
+    with Broker.open(str(tmp_path / "data")) as broker:
+        broker.create_topic("orders", 3)
+        faults: list[BaseException] = []
+        expected: list[bytes] = []
+
+        def work(index: int) -> None:
+            try:
+                producer = Producer(broker, f"t{index}", version=1 + index % 2)
+                for turn in range(6):
+                    value = f"{index}-{turn}".encode()
+                    for number in range(3):
+                        producer.send("orders", number, value)
+                    producer.commit_offsets(f"g{index}", turn)
+                    if index < 4 and turn == 3:
+                        producer = Producer(broker, f"t{index}", version=1 + index % 2)
+                        continue
+                    producer.end(commit=turn % 2 == 0)
+                    if turn % 2 == 0:
+                        expected.append(value)
+            except BaseException as error:  # noqa: BLE001  the main thread reports it
+                faults.append(error)
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not faults
+        for number in range(3):
+            assert sorted(read_committed(broker, "orders", number)) == sorted(expected)
+            assert broker.transactions.open_at("orders", number) == []
+        assert {committed(broker, f"g{index}")["orders", 0] for index in range(8)} == {4}

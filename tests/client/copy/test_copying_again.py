@@ -264,7 +264,7 @@ def test_what_arrived_and_is_gone_from_the_source_by_now_is_no_place_to_go_on(
         note = Note.from_json(cluster.committed(COPY_GROUP)[place].metadata, 6)
         assert note is not None
         early = OffsetAndMetadata(2, metadata=note._replace(at=CopyPoint(2, 2)).to_json())
-        copying.target.side.cluster.commit_places(COPY_GROUP, {place: early})
+        copying.target.side.cluster.commit_offsets(COPY_GROUP, {place: early})
     for number in range(6, 13):
         source.append(name, str(number), key=f"k{3 + number % 3}", timestamp_ms=number + 1)
     source.compact(name)

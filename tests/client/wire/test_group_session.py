@@ -1,4 +1,4 @@
-"""What a member asks its coordinator, and what each answer means for its place: no connection, no thread, no clock."""
+"""What a member asks its coordinator, and what each answer means for its membership: no connection, thread or clock."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STARTING = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AV
 
 
 @dataclass
-class Place:
-    """A member that counts how often it lost its place."""
+class CountedMember:
+    """A member that counts how often it lost its membership."""
 
     group: str = "fraud"
     instance_id: str | None = None
@@ -32,7 +32,7 @@ class Place:
     generation: int = NO_GENERATION
     losses: int = 0
 
-    def lose_place(self) -> None:
+    def lose_membership(self) -> None:
         self.member_id, self.generation = NO_MEMBER, NO_GENERATION
         self.losses += 1
 
@@ -50,9 +50,9 @@ def joined_answer(leader: str = "a", *, error_code: int = 0, skip_assignment: bo
     )
 
 
-def settled(place: Place) -> GroupSession:
+def settled(member: CountedMember) -> GroupSession:
     """A session that has joined and taken its share."""
-    session = GroupSession(place)
+    session = GroupSession(member)
     joined = session.joining([("range", b"wants")]).read(joined_answer())
     assert joined is not None
     assert session.syncing(joined, {}).read(SyncGroupResponse(assignment=b"share")) == b"share"
@@ -61,8 +61,8 @@ def settled(place: Place) -> GroupSession:
 
 
 def test_a_member_joins_syncs_and_beats() -> None:
-    place = Place()
-    session = GroupSession(place)
+    member = CountedMember()
+    session = GroupSession(member)
     joining = session.joining([("range", b"wants")])
     asked = joining.request
     assert isinstance(asked, JoinGroupRequest)
@@ -70,7 +70,7 @@ def test_a_member_joins_syncs_and_beats() -> None:
     assert joining.to == Coordinator("fraud")
     joined = joining.read(joined_answer())
     assert joined is not None
-    assert (place.member_id, place.generation) == ("a", 7)
+    assert (member.member_id, member.generation) == ("a", 7)
     assert joined.is_leader
     assert joined.must_assign
     assert [one.member_id for one in joined.members] == ["a", "b"]
@@ -94,43 +94,43 @@ def test_a_member_joins_syncs_and_beats() -> None:
 
 
 def test_who_is_not_the_leader_assigns_nothing_and_a_leader_only_if_it_must() -> None:
-    follower = GroupSession(Place()).joining([]).read(joined_answer("b"))
+    follower = GroupSession(CountedMember()).joining([]).read(joined_answer("b"))
     assert follower == Joined("range", is_leader=False, members=(), must_assign=False)
-    leader = GroupSession(Place()).joining([]).read(joined_answer(skip_assignment=True))
+    leader = GroupSession(CountedMember()).joining([]).read(joined_answer(skip_assignment=True))
     assert leader is not None
     assert leader.is_leader
     assert not leader.must_assign
 
 
 def test_a_member_joins_again_with_the_id_that_it_is_given() -> None:
-    place = Place()
-    session = GroupSession(place)
+    member = CountedMember()
+    session = GroupSession(member)
     assert session.joining([]).read(joined_answer(error_code=ErrorCode.MEMBER_ID_REQUIRED)) is None
     again = session.joining([]).request
     assert isinstance(again, JoinGroupRequest)
     assert again.member_id == "a"
-    assert place.generation == NO_GENERATION
+    assert member.generation == NO_GENERATION
 
 
 def test_what_was_dealt_with_is_committed_before_a_settled_member_joins_again() -> None:
-    place = Place()
-    session = settled(place)
+    member = CountedMember()
+    session = settled(member)
     session.heartbeat().read(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     assert (session.must_join, session.must_commit) == (True, True)
     session.must_commit = False  # it was
     session.heartbeat().read(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     assert (session.must_join, session.must_commit) == (True, False), "nothing was handed out since"
-    assert (place.member_id, place.losses) == ("a", 0)
+    assert (member.member_id, member.losses) == ("a", 0)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_who_was_silent_for_too_long_begins_anew_and_commits_nothing(code: ErrorCode) -> None:
-    place = Place()
-    session = settled(place)
+    member = CountedMember()
+    session = settled(member)
     session.heartbeat().read(HeartbeatResponse(error_code=code))
     assert session.must_join
     assert not session.must_commit
-    assert (place.member_id, place.generation, place.losses) == (NO_MEMBER, NO_GENERATION, 1)
+    assert (member.member_id, member.generation, member.losses) == (NO_MEMBER, NO_GENERATION, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,25 +142,25 @@ def test_who_was_silent_for_too_long_begins_anew_and_commits_nothing(code: Error
     ],
 )
 def test_a_sync_that_comes_too_late_is_followed_by_another_join(code: ErrorCode, losses: int) -> None:
-    place = Place()
-    session = GroupSession(place)
+    member = CountedMember()
+    session = GroupSession(member)
     joined = session.joining([]).read(joined_answer())
     assert joined is not None
     assert session.syncing(joined, {}).read(SyncGroupResponse(error_code=code, assignment=b"")) is None
     assert session.must_join
     assert not session.has_joined
-    assert place.losses == losses
+    assert member.losses == losses
 
 
 @pytest.mark.parametrize("code", STARTING)
 def test_a_coordinator_that_is_starting_is_asked_again_and_a_heartbeat_goes_by(code: ErrorCode) -> None:
-    place = Place()
-    session = settled(place)
+    member = CountedMember()
+    session = settled(member)
     session.heartbeat().read(HeartbeatResponse(error_code=code))
     assert not session.must_join
     with pytest.raises(Passing, match="group 'fraud'"):
         session.joining([]).read(joined_answer(error_code=code))
-    assert (place.member_id, place.losses) == ("a", 0)
+    assert (member.member_id, member.losses) == ("a", 0)
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_a_coordinator_that_is_starting_is_asked_again_and_a_heartbeat_goes_by(c
     ],
 )
 def test_what_a_group_refuses_for_good_is_raised(code: ErrorCode, error: type[Exception]) -> None:
-    session = settled(Place())
+    session = settled(CountedMember())
     with pytest.raises(error):
         session.joining([]).read(joined_answer(error_code=code))
     with pytest.raises(error):
         session.heartbeat().read(HeartbeatResponse(error_code=code))
 
 
-def test_who_leaves_says_so_unless_its_place_is_kept_or_was_never_had() -> None:
-    assert GroupSession(Place()).leaving() is None
-    assert settled(Place(instance_id="till-1")).leaving() is None
-    leaving = settled(Place()).leaving()
+def test_who_leaves_says_so_unless_its_membership_is_kept_or_was_never_had() -> None:
+    assert GroupSession(CountedMember()).leaving() is None
+    assert settled(CountedMember(instance_id="till-1")).leaving() is None
+    leaving = settled(CountedMember()).leaving()
     assert leaving is not None
     assert isinstance(leaving.request, LeaveGroupRequest)
     assert [one.member_id for one in leaving.request.members] == ["a"]
@@ -190,8 +190,8 @@ def test_who_leaves_says_so_unless_its_place_is_kept_or_was_never_had() -> None:
 
 
 def test_heartbeats_come_three_times_in_a_session_and_a_static_member_may_be_silent_for_longer() -> None:
-    assert GroupSession(Place()).heartbeat_ms == MEMBER_HEARTBEAT_MS
-    assert GroupSession(Place(max_poll_interval_ms=300)).heartbeat_ms == 100
-    static = GroupSession(Place(instance_id="till-1")).joining([]).request
+    assert GroupSession(CountedMember()).heartbeat_ms == MEMBER_HEARTBEAT_MS
+    assert GroupSession(CountedMember(max_poll_interval_ms=300)).heartbeat_ms == 100
+    static = GroupSession(CountedMember(instance_id="till-1")).joining([]).request
     assert isinstance(static, JoinGroupRequest)
     assert static.session_timeout_ms == 300_000

@@ -33,7 +33,7 @@ from foldlog.server.server import Server
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
-from foldlog.views.peek.places import NamedPlaces
+from foldlog.views.peek.locations import NamedLocations
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from foldlog.wire.messages.produce import PartitionProduceResponse
@@ -344,7 +344,7 @@ def test_a_view_that_the_operator_named_is_opened_whoever_wrote_where_it_is(brok
     ],
 )
 def test_a_host_is_the_one_that_was_named_or_it_is_not(url: str | None) -> None:
-    named = NamedPlaces(["postgresql://db", "views"])
+    named = NamedLocations(["postgresql://db", "views"])
     assert named.names({"engine": "postgresql", "url": "postgresql://shop@DB:5432/shop?sslmode=require"})
     assert not named.names({"engine": "postgresql", "url": url})
     assert not named.names({"engine": "sqlite", "path": f"{os.getcwd()}/views2/x.db", "url": "postgresql://db/x"})

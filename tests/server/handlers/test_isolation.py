@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from foldlog.records.batch import producer_of
+from foldlog.server.handlers.fetch import FetchRead
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from foldlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -23,8 +24,10 @@ from server.transaction_client import (
     JAVA_3,
     JAVA_4,
     LIBRDKAFKA,
+    STAMP_MS,
     TransactionClient,
     Versions,
+    aborted_in,
     fetch_request,
     fetched,
     values_of,
@@ -85,8 +88,7 @@ def test_who_begins_inside_an_aborted_transaction_is_told_of_it(small: SmallNode
     write_plain(small, b"6")
 
     def told(offset: int) -> list[tuple[int, int]]:
-        found = fetched(small, EVENTS, offset, committed=True)
-        return [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
+        return aborted_in(fetched(small, EVENTS, offset, committed=True))
 
     assert [told(offset) for offset in (0, 2, 3, 4)] == [[(other.producer_id, 1)]] * 4
     assert told(5) == told(6) == []
@@ -118,7 +120,7 @@ def test_a_waiting_reader_of_committed_records_is_woken_by_the_end_of_the_transa
     assert client.end(commit=commit) == 0
     found = small.answer(later, 12).responses[0].partitions[0]
     assert values_of(found) == values
-    assert [one.first_offset for one in found.aborted_transactions] == ([] if commit else [0])
+    assert aborted_in(found) == ([] if commit else [(client.producer_id, 0)])
 
 
 def test_a_waiting_reader_counts_only_committed_bytes(small: SmallNode, client: TransactionClient) -> None:
@@ -129,6 +131,29 @@ def test_a_waiting_reader_counts_only_committed_bytes(small: SmallNode, client: 
     assert not later.done()
     assert client.end(commit=True) == 0
     assert values_of(small.answer(later, 12).responses[0].partitions[0]) == [b"few", b"x" * 2000]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 1000])
+def test_a_waiting_reader_of_committed_records_does_not_read_again_and_again(
+    small: SmallNode, client: TransactionClient, min_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written in an open transaction is none of its business, until the last stable offset moves."""
+    reads: list[object] = []
+    read = FetchRead.read
+
+    def counted(self: FetchRead, wanted: Any) -> None:
+        reads.append(wanted)
+        read(self, wanted)
+
+    client.write(EVENTS, b"open")
+    monkeypatch.setattr(FetchRead, "read", counted)
+    later = small.begin(fetch_request(EVENTS, committed=True, max_wait_ms=LONG_MS, min_bytes=min_bytes), 12)
+    for _ in range(20):
+        client.write(EVENTS, b"x" * 200)
+        small.turn()
+    assert len(reads) <= 2, "once, and once more if something came meanwhile"
+    assert client.end(commit=True) == 0
+    assert len(values_of(small.answer(later, 12).responses[0].partitions[0])) == 21
 
 
 def test_a_reader_that_waits_in_vain_is_answered_when_its_time_is_up(
@@ -188,13 +213,12 @@ def test_the_end_for_committed_records_is_the_last_stable_offset(
 
 
 def test_by_time_nothing_is_found_that_may_not_be_read_yet(small: SmallNode, client: TransactionClient) -> None:
-    now_ms = small.clock.now_ms()
     client.write(EVENTS, b"a")
-    for asked_ms in (now_ms, -3):
-        assert listed(small, asked_ms, committed=False) == (0, now_ms)
+    for asked_ms in (STAMP_MS, -3):
+        assert listed(small, asked_ms, committed=False) == (0, STAMP_MS)
         assert listed(small, asked_ms, committed=True) == (-1, -1)
     assert client.end(commit=True) == 0
-    assert listed(small, now_ms, committed=True) == (0, now_ms)
+    assert listed(small, STAMP_MS, committed=True) == (0, STAMP_MS)
 
 
 # --- offsets of groups ------------------------------------------------------------------------------------------------
@@ -299,6 +323,5 @@ def test_many_producers_at_once_have_their_own_transactions(small: SmallNode) ->
     ends = [small.begin(one.end_request(commit=number % 2 == 0), 5) for number, one in enumerate(clients)]
     assert [small.answer(end, 5).error_code for end in ends] == [0] * len(clients)
     found = fetched(small, EVENTS, committed=True)
-    aborted = {one.producer_id for one in found.aborted_transactions}
-    assert aborted == {one.producer_id for number, one in enumerate(clients) if number % 2}
+    assert {producer_id for producer_id, _ in aborted_in(found)} == {one.producer_id for one in clients[1::2]}
     assert found.last_stable_offset == 2 * len(clients)

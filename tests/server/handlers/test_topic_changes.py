@@ -13,7 +13,7 @@ import pytest
 from broker.small_broker import at, make_own_topic, write
 from foldlog import limits
 from foldlog.broker.topics.config import TOPIC_SETTINGS
-from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import InvalidConfig, InvalidTopicName, TooManySettings
 from foldlog.files.memory import MemoryFiles
@@ -531,7 +531,7 @@ def test_clients_make_and_change_no_topic_that_kafka_keeps_for_itself(small: Sma
     assert small.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0].is_internal
 
 
-@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS - {OFFSETS_TOPIC}))
+@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS - {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}))
 def test_the_owner_of_the_directory_removes_what_was_once_made_under_such_a_name(small: SmallNode, name: str) -> None:
     make_own_topic(small.broker, name)
     with pytest.raises(InvalidTopicName):

@@ -40,6 +40,7 @@ from server.transaction_client import (
     LIBRDKAFKA,
     TransactionClient,
     Versions,
+    aborted_in,
     fetched,
     values_of,
 )
@@ -58,8 +59,8 @@ def _topic(small: SmallNode) -> None:
     small.broker.create_topic("events", 2)
 
 
-def begun(small: SmallNode, versions: Versions, **names: str) -> TransactionClient:
-    client = TransactionClient(small, versions, **names)
+def begun(small: SmallNode, versions: Versions, transactional_id: str = "tx") -> TransactionClient:
+    client = TransactionClient(small, versions, transactional_id)
     assert client.init() == 0
     return client
 
@@ -84,8 +85,7 @@ def test_a_transaction_over_two_partitions_ends_as_it_is_told(
     for place, values in ((EVENTS, [b"a", b"b", b"d"]), (OTHER, [b"c"])):
         found = fetched(small, place, committed=True)
         assert values_of(found) == values, "who reads committed records leaves out the aborted ones by itself"
-        aborted = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
-        assert aborted == ([] if commit else [(client.producer_id, 0)])
+        assert aborted_in(found) == ([] if commit else [(client.producer_id, 0)])
         assert found.last_stable_offset == found.high_watermark == len(values) + 1
 
 
@@ -97,7 +97,7 @@ def test_one_producer_has_one_transaction_after_the_other(small: SmallNode, vers
         assert client.end(commit=number % 2 == 0) == 0
     found = fetched(small, EVENTS, committed=True)
     assert values_of(found) == [b"0", b"1", b"2", b"3", b"4"]
-    assert [one.first_offset for one in found.aborted_transactions] == [2, 6]
+    assert [offset for _, offset in aborted_in(found)] == [2, 6]
     assert client.epoch == (5 if versions.is_2 else 0)
 
 
@@ -257,7 +257,7 @@ def test_who_takes_the_id_over_aborts_the_open_transaction_and_fences_its_produc
     assert successor.end(commit=True) == 0
     found = fetched(small, EVENTS, committed=True)
     assert values_of(found) == [b"zombie", b"successor"]
-    assert [one.first_offset for one in found.aborted_transactions] == [0]
+    assert aborted_in(found) == [(zombie.producer_id, 0)]
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, OLD_EPOCH), (4, FENCED), (5, FENCED)])
@@ -316,7 +316,7 @@ def test_timeouts_are_checked_by_requests_too(small: SmallNode) -> None:
     client.write(EVENTS, b"a")
     small.clock.advance(5001)
     assert client.end(commit=True) == ErrorCode.INVALID_TXN_STATE
-    assert [one.first_offset for one in fetched(small, EVENTS, committed=True).aborted_transactions] == [0]
+    assert aborted_in(fetched(small, EVENTS, committed=True)) == [(client.producer_id, 0)]
     assert client.end(commit=False) == 0, "that is what has happened, so its producer may go on"
     client.write(EVENTS, b"b")
     assert client.end(commit=True) == 0
@@ -340,6 +340,16 @@ def test_a_transactional_batch_needs_a_transactional_id(connect: Connect) -> Non
     two.topic_data = [*two.topic_data, *produce_request(plain_batch(b"x"), partition=1).topic_data]
     answer = client.ask(two, 9)
     assert [topic.partition_responses[0].error_code for topic in answer.responses] == [code, code]
+
+
+def test_a_batch_of_an_open_transaction_needs_the_transactional_id_too(connect: Connect) -> None:
+    """The partition would take it: the request looks like the fast path's."""
+    raw = connect()
+    client = TransactionClient(raw, JAVA_4)
+    assert client.init() == 0
+    client.write(("orders", 0), b"a")
+    records = client.batch(("orders", 0), [b"b"])
+    assert produced(raw.ask(produce_request(records), 9))[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_plain_batch_in_a_request_with_a_transactional_id_is_written(small: SmallNode) -> None:

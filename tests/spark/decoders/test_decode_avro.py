@@ -396,9 +396,9 @@ def test_the_password_goes_to_the_registry_and_nowhere_else(server: RegistryServ
     registry = SchemaRegistry(server.url.replace("http://", "http://me:s%3Acret@"))
     assert registry.schema(5) is not None
     assert server.authorizations == ["Basic bWU6czpjcmV0"]
-    assert "cret" not in repr(registry) + registry.place
+    assert "cret" not in repr(registry) + registry.location
     other = SchemaRegistry(server.url + "/", user_info="you:other")
-    assert other.place == server.url
+    assert other.location == server.url
 
 
 def test_schemas_may_lie_in_a_directory(tmp_path: Any) -> None:

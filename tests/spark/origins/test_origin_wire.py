@@ -83,7 +83,7 @@ def read(origin: Origin, wanted: OffsetRange, *columns: str, topic_id: str | Non
 def refusal(origin: Origin, wanted: OffsetRange, topic_id: str | None = None) -> tuple[str, tuple[int, int], str]:
     with pytest.raises(RecordsMissing) as caught:
         read(origin, wanted, "offset", topic_id=topic_id)
-    return caught.value.cause, caught.value.wanted, str(caught.value).replace(origin.spec.place, "<place>")
+    return caught.value.cause, caught.value.wanted, str(caught.value).replace(origin.spec.location, "<place>")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -159,23 +159,23 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation: int,
         *,
-        in_transaction: bool = False,
+        transactional: bool = False,
     ) -> GroupErrorCode:
         """Whether this member may commit offsets now; a commit renews its session, too.
 
         Without a generation the caller is a reader that assigns itself, accepted only while the group has no members.
-        During PreparingRebalance members of the closing generation may still commit their work. Of a commit in a
-        transaction only what the caller tells is checked, as in Kafka: older clients do not tell their generation, and
-        the state of the group does not matter.
+        During PreparingRebalance members of the closing generation may still commit their work. In a transaction, as in
+        Kafka, a producer that says nothing of a member is accepted (older ones cannot say it, and are fenced by their
+        epoch), and one that does also while the members learn what they are assigned.
         """
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
         if generation < 0 and group.state is GroupState.EMPTY:
             return GroupErrorCode.NONE
-        if in_transaction and generation < 0 and not member_id and group_instance_id is None:
+        if transactional and generation < 0 and not member_id and group_instance_id is None:
             return GroupErrorCode.NONE
-        not_in = None if in_transaction else GroupState.COMPLETING_REBALANCE
+        not_in = None if transactional else GroupState.COMPLETING_REBALANCE
         return self._sign_of_life(group, member_id, group_instance_id, generation, not_in)
 
     def delete(self, group_id: str) -> GroupErrorCode:

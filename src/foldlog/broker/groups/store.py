@@ -270,7 +270,7 @@ class GroupStore:
         generation: int,
         instance_id: str | None,
         *,
-        in_transaction: bool = False,
+        transactional: bool = False,
     ) -> list[GroupRecord]:
         check_group_name(group)
         self._ready()
@@ -279,9 +279,7 @@ class GroupStore:
         # Under the lock, so that the topic cannot be deleted between this check and the append: see forget_topics.
         for topic, number in offsets:
             self._home.check_partition(topic, number)
-        code = self._coordinator.validate_commit(
-            group, member_id, instance_id, generation, in_transaction=in_transaction
-        )
+        code = self._coordinator.validate_commit(group, member_id, instance_id, generation, transactional=transactional)
         self._schedule_tick()
         raise_for(code, group)
         self._take_in()
@@ -310,7 +308,7 @@ class GroupStore:
         """Append commits that count when the producer's transaction is committed. Returns the partition, and the offset
         to wait for: not durable yet. The caller is the transaction coordinator, which has verified the producer."""
         with self.lock:
-            records = self._plan_commit(group, offsets, member_id, generation, instance_id, in_transaction=True)
+            records = self._plan_commit(group, offsets, member_id, generation, instance_id, transactional=True)
             partition = self._own_partition(group)
             if not records:
                 return partition, partition.high_watermark

@@ -110,8 +110,8 @@ class KafkaStorage(Storage):
             return self._log_starts.get((topic, number), 0)
 
         path = self._kafka.partition_path(topic, number)
-        # Offsets that were committed in an aborted transaction do not count.
-        committed_only = self._committed_only or topic == OFFSETS_TOPIC
+        # Groups tell by themselves which transactions were committed, and see commits behind an open one, too.
+        committed_only = self._committed_only and topic != OFFSETS_TOPIC
         return ForeignState(self.files, path, log_start, committed_only=committed_only)
 
     def close(self) -> None:

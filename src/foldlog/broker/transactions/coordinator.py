@@ -88,6 +88,7 @@ class TransactionCoordinator:
         self.settings = settings or TransactionSettings()
         self._known: dict[str, TransactionMetadata] = {}
         self._by_producer: dict[int, str] = {}
+        self._prepared: dict[str, None] = {}
         self._partition_count = 0
         self._timers: Timers[str] = Timers()
 
@@ -115,12 +116,14 @@ class TransactionCoordinator:
                     f"there are {self.settings.ids_max} transactional ids, and no room for"
                     f" {brief_repr(transactional_id)}; use fewer, or wait until some expire"
                 )
+            new_id = self._new_producer_id()
             return TransactionMetadata(
                 transactional_id,
-                self._new_producer_id(),
+                new_id,
                 0,
                 timeout_ms,
                 updated_ms=now_ms,
+                previous_producer_id=new_id,
                 client_version=client_version,
             )
         continues = producer_id != NO_PRODUCER_ID
@@ -146,7 +149,7 @@ class TransactionCoordinator:
         epoch = metadata.producer_epoch
         if continues and producer_epoch not in (epoch, metadata.last_producer_epoch):
             raise _fenced(metadata, producer_id, producer_epoch)
-        if continues and producer_epoch != epoch and not (_is_exhausted(epoch) and producer_id == metadata.producer_id):
+        if continues and producer_epoch != epoch < EPOCH_MAX:
             # The request was answered before, and the answer was lost. No other producer came since: it would have
             # taken away the last epoch.
             return replace(fresh, previous_producer_id=metadata.previous_producer_id)
@@ -223,7 +226,7 @@ class TransactionCoordinator:
             raise _fenced(metadata, producer_id, producer_epoch)
         if metadata.state is not TransactionState.ONGOING:
             return _repeated(metadata, commit)
-        return self._prepared(metadata, commit, client_version)
+        return self._ended(metadata, commit, client_version)
 
     def _end_2(
         self, metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
@@ -239,7 +242,12 @@ class TransactionCoordinator:
         if metadata.producer_id != producer_id and not took_over:
             raise _wrong_producer(metadata, producer_id)
         was_raised = metadata.producer_id == producer_id and metadata.producer_epoch == producer_epoch + 1
-        has_ended = metadata.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+        # Only an end of version 2 raised the epoch. One of version 1 may be that of another producer, with the epoch
+        # after the one that a zombie has.
+        has_ended = (
+            metadata.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+            and metadata.client_version >= VERSION_2
+        )
         if has_ended and (was_raised or took_over):
             return _repeated(metadata, commit)
         if metadata.producer_epoch != producer_epoch or metadata.state.is_prepared:
@@ -248,7 +256,7 @@ class TransactionCoordinator:
             raise _wrong_state(metadata, commit)
         # An abort without an open transaction raises the epoch, too: the client does not know whether its first Produce
         # got as far as beginning one.
-        return self._prepared(metadata, commit, VERSION_2)
+        return self._ended(metadata, commit, VERSION_2)
 
     def fence(self, transactional_id: str) -> TransactionMetadata:
         """The PrepareAbort of the open transaction, by the broker. Its producer is fenced: the epoch rises.
@@ -260,9 +268,9 @@ class TransactionCoordinator:
             raise _concurrent(metadata)
         if metadata.state is not TransactionState.ONGOING:
             raise _wrong_state(metadata, commit=False)
-        return self._prepared(metadata, False, VERSION_2, rotates=False)
+        return self._ended(metadata, False, VERSION_2, rotates=False)
 
-    def _prepared(
+    def _ended(
         self, metadata: TransactionMetadata, commit: bool, client_version: int, *, rotates: bool = True
     ) -> TransactionMetadata:
         """`rotates`: a new producer id takes over when the epochs are used up; after a fence it comes with init."""
@@ -314,7 +322,7 @@ class TransactionCoordinator:
 
     def prepared(self) -> list[str]:
         """Ids whose transactions are decided and may lack markers."""
-        return [name for name, metadata in self._known.items() if metadata.state.is_prepared]
+        return list(self._prepared)
 
     def is_due(self, transactional_id: str) -> bool:
         """Whether the id's open transaction has taken longer than its transaction.timeout.ms."""
@@ -364,6 +372,7 @@ class TransactionCoordinator:
         if gone is not None:
             self._partition_count -= len(gone.partitions)
             self._by_producer.pop(gone.producer_id, None)
+            self._prepared.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
 
     def restore(self, key: bytes | None, value: bytes | None) -> None:
@@ -392,6 +401,10 @@ class TransactionCoordinator:
         self._partition_count += len(metadata.partitions) - (0 if before is None else len(before.partitions))
         self._known[name] = metadata
         self._by_producer[metadata.producer_id] = name
+        if metadata.state.is_prepared:
+            self._prepared[name] = None
+        else:
+            self._prepared.pop(name, None)
 
     # --- refusals ---------------------------------------------------------------------------------------------------
 

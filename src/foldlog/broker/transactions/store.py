@@ -4,7 +4,8 @@ The life of a transaction, and what is durable before what:
 
     1. add         the partition is in the stored state before the first batch is appended there: whoever opens the log
                    after a crash knows where markers are missing
-    2. end         the Prepare record is durable before the first marker is appended: it is the commit point
+    2. end         what a commit is about is durable before the Prepare record, and that before the first marker is
+                   appended: it is the commit point
     3. markers     every marker is durable before the Complete record is appended: until then a crash finds Prepare, and
                    the next open writes the markers again
     4. Complete    not waited for: the next transaction's first record comes after it in the same partition
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -50,6 +51,7 @@ from foldlog.errors import (
     InvalidArgument,
     InvalidProducerEpoch,
     LogClosed,
+    PartitionElsewhere,
     ReadOnly,
     StaleCoordinatorEpoch,
     StorageError,
@@ -95,13 +97,15 @@ class TransactionsWriter(Protocol):
 
 
 class _Written(NamedTuple):
-    """Something appended, which is durable once the partition has acknowledged it."""
+    """Something appended that has to be durable before the next step."""
 
     partition: Partition
     next_offset: int
 
     def wait(self) -> None:
         self.partition.wait_acknowledged(self.next_offset)
+        if self.partition.durable_offset < self.next_offset:
+            self.partition.sync()  # the topic relaxed flush.*: it acknowledges before it syncs
 
 
 class MarkersToWrite(NamedTuple):
@@ -308,6 +312,8 @@ class TransactionStore:
         gets it later, and its readers of committed records wait there.
         """
         self._catch_up(transactional_id)
+        if commit:
+            self._sync_relaxed(transactional_id)
         with self._writing():
             metadata = self._coordinator.end(
                 transactional_id, producer_id, producer_epoch, commit=commit, client_version=client_version
@@ -318,6 +324,20 @@ class TransactionStore:
         self._finish(transactional_id)
         ended = complete_of(metadata)
         return ended.producer_id, ended.producer_epoch
+
+    def _sync_relaxed(self, transactional_id: str) -> None:
+        """Before a commit is decided: make durable what topics that relaxed flush.* have only written."""
+        with self.lock:
+            metadata, writer = self._coordinator.get(transactional_id), self._writer
+        if metadata is None or writer is None:
+            return
+        for key in metadata.partitions:
+            try:
+                partition = writer.writable_partition(key)
+                if partition.acks_when_written:
+                    partition.sync()
+            except (UnknownTopic, UnknownPartition, LogClosed):
+                continue  # deleted since
 
     # --- requests of operators ----------------------------------------------------------------------------------------
 
@@ -490,6 +510,8 @@ class TransactionStore:
         try:
             if not self._complete(metadata):
                 self._schedule_tick()
+        except LogClosed:
+            return  # it is decided; the next open completes it
         except StorageError as error:
             self._home.report(f"storing that a transaction of {transactional_id!r} is complete", error)
             self._schedule_tick()
@@ -579,7 +601,8 @@ class TransactionStore:
             return
         topic = self._home.catalog().topics.get(TRANSACTIONS_TOPIC)
         for number in range(0 if topic is None else topic.partition_count):
-            self._read(number)
+            with suppress(PartitionElsewhere):  # another broker of Kafka's has it
+                self._read(number)
         self._loaded = True
 
     def _read(self, number: int) -> None:
@@ -642,11 +665,24 @@ def _wait_for_all(written: Mapping[Name, _Written]) -> dict[Name, FoldlogError]:
             failed[name] = error
         settled.release()
 
-    for name, one in written.items():
-        # Quick: it may run under the partition's locks.
+    # The syncs of all but one are begun on other threads. The callback is quick: it may run under a partition's locks.
+    names = list(written)
+    for name in names[1:]:
+        one = written[name]
         one.partition.on_acknowledged(one.next_offset, partial(settle, name), is_quick=True)
-    for _ in written:
+    for name in names[:1]:
+        try:
+            written[name].wait()
+        except FoldlogError as error:
+            failed[name] = error
+    for _ in names[1:]:
         settled.acquire()
+    for name in names[1:]:
+        if name not in failed:
+            try:
+                written[name].wait()  # at once, unless the topic relaxed flush.*
+            except FoldlogError as error:
+                failed[name] = error
     return failed
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.bench.measures import BenchTopic, Disk, Load, Tally, in_turns
 from foldlog.cli.exit_codes import DONE
+from foldlog.cli.log_options import log_options, open_log, open_named
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, command, count_value, option
-from foldlog.cli.places import open_named, open_place, place_options
 from foldlog.cli.signals import SIGNAL_EXIT
 from foldlog.cli.tables import Column, format_option, show
 from foldlog.cli.units import parse_seconds, parse_size_bytes, size_text
@@ -61,13 +61,13 @@ COLUMNS: Final = (
     ),
     option("--size", metavar="BYTES", default="100", told="of each record's value (default: 100)"),
     option("--seconds", metavar="S", default="3", told="for each measurement, at most (default: 3)"),
-    *place_options(),
+    *log_options(),
     format_option(),
     description=DESCRIPTION,
 )
 def run(arguments: Arguments) -> int:
     load = _load(arguments)
-    with _leaving_on_terminate(), _place(arguments) as (log, directory):
+    with _leaving_on_terminate(), _measured_log(arguments) as (log, directory):
         if directory is not None:
             _refuse_if_full(directory, load)
         name = PREFIX + uuid.uuid4().hex[:8]
@@ -103,13 +103,13 @@ def _load(arguments: Arguments) -> Load:
 
 
 @contextmanager
-def _place(arguments: Arguments) -> Iterator[tuple[Log, str | None]]:
+def _measured_log(arguments: Arguments) -> Iterator[tuple[Log, str | None]]:
     """A log to measure, and the directory of its disk, if that is on this machine."""
     if arguments.bootstrap:
-        with open_place(arguments, write=True) as log:
+        with open_log(arguments, write=True) as log:
             yield log, None
     elif arguments.directory and os.path.exists(os.path.join(arguments.directory, CATALOG_NAME)):
-        with open_place(arguments, write=True) as log:
+        with open_log(arguments, write=True) as log:
             yield log, arguments.directory
     else:
         around = arguments.directory or "."

@@ -15,9 +15,9 @@ from foldlog.cli.client_properties import client_properties, property_options
 from foldlog.cli.confirmation import dry_run_option
 from foldlog.cli.copy.report import CopyReport, damage_text, report_plan, show_report
 from foldlog.cli.exit_codes import DONE, FAILED, IN_THE_WAY, UNREACHABLE, code_of
+from foldlog.cli.log_options import ISOLATION_LEVEL, SCHEME, init_option, is_kafkas, open_named
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, argument, command, one_of, option, switch
-from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, init_option, is_kafkas, open_named
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import format_option
@@ -143,7 +143,7 @@ def _declared(arguments: Arguments) -> list[Fold]:
 def _plan(arguments: Arguments, copying: Copying, declared: Sequence[Fold]) -> int:
     """Show what would be done."""
     plans = copying.plan()
-    groups = {} if arguments.no_groups else copying.group_places()
+    groups = {} if arguments.no_groups else copying.group_offsets()
     folds = _planned_folds(arguments, copying, plans, declared)
     report_plan(arguments, plans, groups, folds, copying.undecided())
     if copying.damages:
@@ -243,10 +243,10 @@ def opened(arguments: Arguments) -> Iterator[tuple[Log, Log]]:
     source, target = arguments.source, arguments.target
     is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
     if is_one:
-        with open_log(source, {}, write=not arguments.dry_run) as log:
+        with open_side(source, {}, write=not arguments.dry_run) as log:
             yield log, log
         return
-    with open_log(source, _from_properties(arguments), write=False) as from_log:
+    with open_side(source, _from_properties(arguments), write=False) as from_log:
         for pair in pairs_of(arguments, from_log):
             from_log.topic(pair.topic)  # before a directory is created for a missing topic
         with _open_target(arguments) as to_log:
@@ -261,7 +261,7 @@ def _open_target(arguments: Arguments) -> Iterator[Log]:
             yield nothing_there
         return
     properties = client_properties(arguments.to_properties, arguments.to_config)
-    with open_log(target, properties, write=not arguments.dry_run, make=True, init=arguments.init) as log:
+    with open_side(target, properties, write=not arguments.dry_run, make=True, init=arguments.init) as log:
         yield log
 
 
@@ -270,33 +270,33 @@ def _from_properties(arguments: Arguments) -> dict[str, str]:
 
 
 @contextmanager
-def open_log(
-    place: str, properties: Mapping[str, str], *, write: bool, make: bool = False, init: bool = False
+def open_side(
+    location: str, properties: Mapping[str, str], *, write: bool, make: bool = False, init: bool = False
 ) -> Iterator[Log]:
     """`properties` are for the clients of a broker; a directory does not use them."""
-    if is_broker(place):
-        with open_named(None, place, properties, write=write) as log:
+    if is_broker(location):
+        with open_named(None, location, properties, write=write) as log:
             yield log
     else:
         # A copy is permanent: from a directory that Kafka wrote, only committed records are copied, unless the user
         # asks for all.
         level = {ISOLATION_LEVEL: properties.get(ISOLATION_LEVEL, "read_committed")}
-        is_foreign = is_kafkas(place)
+        is_foreign = is_kafkas(location)
         properties = level if is_foreign and not write else {}
-        if not make and not is_foreign and not os.path.exists(os.path.join(place, CATALOG_NAME)):
-            raise LogNotFound(f"there is no log in {place}; copy from the directory that holds its catalog.json")
-        with open_named(place, None, properties, write=write, make=make and write, init=init) as log:
+        if not make and not is_foreign and not os.path.exists(os.path.join(location, CATALOG_NAME)):
+            raise LogNotFound(f"there is no log in {location}; copy from the directory that holds its catalog.json")
+        with open_named(location, None, properties, write=write, make=make and write, init=init) as log:
             yield log
 
 
-def is_broker(place: str) -> bool:
+def is_broker(location: str) -> bool:
     """
     >>> is_broker("kafka://one:9092"), is_broker("127.0.0.1:9092,[::1]:9093"), is_broker("data/")
     (True, True, False)
     """
     # A URL with a slash missing is not a directory: its name would be shown with the password in it.
-    return place.startswith(SCHEME.rstrip("/")) or (
-        _ADDRESSES.fullmatch(place) is not None and not os.path.exists(place)
+    return location.startswith(SCHEME.rstrip("/")) or (
+        _ADDRESSES.fullmatch(location) is not None and not os.path.exists(location)
     )
 
 

@@ -53,7 +53,7 @@ Ways: TypeAlias = Mapping[int, tuple[Route, OffsetMap]]
 """For each partition of a fold's topic its route, and the mapping of its offsets."""
 
 
-class _Places:
+class _Translation:
     """Translates the offsets of one fold. Each is cached, since records may have to be counted."""
 
     def __init__(self, copying: Copying, ways: Ways) -> None:
@@ -92,7 +92,7 @@ def plan_folds(folds: Sequence[Fold], copying: Copying, plans: Sequence[Plan], s
         return OffsetMap(points, is_kept=keeps or all(point.source == point.target for point in points))
 
     def look(fold: Fold, ways: Ways) -> FoldMove:
-        move = _begun(fold, copying, _Places(copying, ways), source)
+        move = _begun(fold, copying, _Translation(copying, ways), source)
         if not isinstance(move, Bookmark):
             return move
         is_sure = keeps or fold.view.is_transactional
@@ -118,23 +118,25 @@ def _each_fold(
 
 
 def _moved(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> FoldMove:
-    places = _Places(copying, ways)
-    bookmark = _begun(fold, copying, places, source)
+    translation = _Translation(copying, ways)
+    bookmark = _begun(fold, copying, translation, source)
     if not isinstance(bookmark, Bookmark):
         return bookmark
     (to_topic,) = {route.to_topic for route, _ in ways.values()}
-    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, places)
+    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, translation)
     fold.view.move(bookmark, new)
     return FoldMove(fold.name, fold.view.place, MOVED, _offsets(bookmark), _offsets(new))
 
 
-def _begun(fold: Fold, copying: Copying, places: _Places, source: OriginSpec) -> Bookmark | FoldMove:
+def _begun(fold: Fold, copying: Copying, translation: _Translation, source: OriginSpec) -> Bookmark | FoldMove:
     """The bookmark if it can be moved; else the outcome for the fold."""
     bookmark = fold.view.bookmark()
     if bookmark is None:
         return FoldMove(fold.name, fold.view.place, _NOT_BEGUN, {}, {})
     reason = (
-        _reason_to_stay(fold, bookmark, copying, places.ways) or _runner(fold, source) or _inexact(bookmark, places)
+        _reason_to_stay(fold, bookmark, copying, translation.ways)
+        or _runner(fold, source)
+        or _inexact(bookmark, translation)
     )
     if reason is not None:
         return FoldMove(fold.name, fold.view.place, reason, _offsets(bookmark), _offsets(bookmark))
@@ -162,18 +164,18 @@ def _reason_to_stay(fold: Fold, bookmark: Bookmark, copying: Copying, ways: Ways
     return None
 
 
-def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
+def _inexact(bookmark: Bookmark, translation: _Translation) -> str | None:
     """Why the bookmark cannot be translated exactly. An estimate would repeat records, or lose some."""
     lost = "the source has lost records since they were copied, and"
     read = [(number, at.offset) for number, at in bookmark.positions.items()] + list(bookmark.reached.items())
     for number, offset in sorted(read):
-        if not places.find(number, offset).is_exact:
+        if not translation.find(number, offset).is_exact:
             return (
                 f"{lost} how far it has read partition {number} of the copy cannot be told: run it at the source to the"
                 " end and copy again, or rebuild it there"
             )
     for number, offset in sorted(bookmark.origins.items()):
-        if not places.find(number, offset).is_exact:
+        if not translation.find(number, offset).is_exact:
             return f"{lost} where it began in partition {number} of the copy cannot be told: rebuild it there"
     return None
 
@@ -196,18 +198,18 @@ def _runner(fold: Fold, source: OriginSpec) -> str | None:
     return f"{state.published.runner} is running it: stop that, then copy again"
 
 
-def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
+def translated(bookmark: Bookmark, to_topic: str, topic_id: str, translation: _Translation) -> Bookmark:
     """The bookmark in the offsets of the copy. Its epoch rises, as whenever a bookmark is moved by hand."""
 
-    def place(number: int, offset: int) -> int:
-        return places.find(number, offset).earliest
+    def earliest(number: int, offset: int) -> int:
+        return translation.find(number, offset).earliest
 
     def origin(number: int, offset: int) -> int:
         """The origin of the copied bookmark: before the copy's start if the view holds records the source had already
         lost, so that a replay of the copy is not taken for everything that the view has read."""
-        first = places.ways[number][1].points[0]
+        first = translation.ways[number][1].points[0]
         if offset >= first.source:
-            return place(number, offset)
+            return earliest(number, offset)
         before = first.target - (first.source - offset)
         return before if before >= 0 else min(before, _BELOW_ANY)
 
@@ -215,8 +217,8 @@ def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places
         bookmark,
         topic=to_topic,
         topic_id=topic_id,
-        positions={number: Position(place(number, at.offset)) for number, at in bookmark.positions.items()},
+        positions={number: Position(earliest(number, at.offset)) for number, at in bookmark.positions.items()},
         origins={number: origin(number, at) for number, at in bookmark.origins.items()},
-        reached={number: place(number, at) for number, at in bookmark.reached.items()},
+        reached={number: earliest(number, at) for number, at in bookmark.reached.items()},
         epoch=bookmark.epoch + 1,
     )

@@ -151,8 +151,8 @@ def report_plan(
     ]
     moves = [
         {**route._asdict(), "group": group, "source_offset": offset, "outcome": "would be moved"}
-        for group, places in groups.items()
-        for route, offset in places.items()
+        for group, offsets in groups.items()
+        for route, offset in offsets.items()
     ]
     if arguments.format == "json":
         show_json({"partitions": rows, "groups": moves, "folds": [_fold_row(move) for move in folds]})

@@ -99,11 +99,11 @@ def _verify(targets: Targets, report: CheckReport, jobs: int) -> Iterator[str]:
     plain = PosixFiles()
     checkpoint: Checkpoint | None = None
     if targets.catalog is not None:
-        place = f"{targets.path}/{CHECKPOINT_NAME}"
+        checkpoint_path = f"{targets.path}/{CHECKPOINT_NAME}"
         try:
-            checkpoint = Checkpoint.open(plain, place, write=False)
+            checkpoint = Checkpoint.open(plain, checkpoint_path, write=False)
         except FileNotFoundError:
-            yield from report.note(f"{place} is missing; the next open verifies every partition instead")
+            yield from report.note(f"{checkpoint_path} is missing; the next open verifies every partition instead")
         except CorruptLog as error:
             yield from report.damage(error)
     bar = ProgressBar(sys.stderr, "checking", sum(_size_bytes(plain, target) for target in targets.chosen))
@@ -213,17 +213,17 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
     """The checkpoint, opened for writing, and remarks about it. Holds the directory's lock."""
     opened = open_for_writing(files, path)
     try:
-        place = f"{path}/{CHECKPOINT_NAME}"
+        checkpoint_path = f"{path}/{CHECKPOINT_NAME}"
         remarks = []
         try:
-            checkpoint = Checkpoint.open(files, place, write=True)
+            checkpoint = Checkpoint.open(files, checkpoint_path, write=True)
         except CorruptLog as error:
             # Without it every partition is verified completely at the next open: slower, but nothing is lost.
-            beside = _free_name(files, place)
-            remarks.append(f"{place}: {error.reason}; moved to {beside}")
-            files.rename(place, beside)
+            beside = _free_name(files, checkpoint_path)
+            remarks.append(f"{checkpoint_path}: {error.reason}; moved to {beside}")
+            files.rename(checkpoint_path, beside)
             files.sync_directory(path)
-            checkpoint = Checkpoint.open(files, place, write=True)
+            checkpoint = Checkpoint.open(files, checkpoint_path, write=True)
         try:
             yield checkpoint, remarks
         finally:
@@ -232,11 +232,11 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
         opened.lock.release()
 
 
-def _free_name(files: Files, place: str) -> str:
+def _free_name(files: Files, path: str) -> str:
     """A free name to move a file to. Files that were moved before stay as they are."""
-    name, number = f"{place}{CUT_SUFFIX}", 2
+    name, number = f"{path}{CUT_SUFFIX}", 2
     while files.exists(name):
-        name, number = f"{place}-{number}{CUT_SUFFIX}", number + 1
+        name, number = f"{path}-{number}{CUT_SUFFIX}", number + 1
     return name
 
 

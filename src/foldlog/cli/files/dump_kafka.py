@@ -87,16 +87,16 @@ def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | No
             about = f"group {decoded.group}: {decoded.topic}-{decoded.partition}"
             if value is None:
                 return Item("committed offset", f"      {about} forgotten", {**fields, "committed": None})
-            place = decode_offset_value(key or b"", value)
+            committed = decode_offset_value(key or b"", value)
             fields |= {
-                "committed": place.offset,
-                "leader_epoch": place.leader_epoch,
-                "metadata": place.metadata,
-                "commit_timestamp": place.commit_timestamp_ms,
+                "committed": committed.offset,
+                "leader_epoch": committed.leader_epoch,
+                "metadata": committed.metadata,
+                "commit_timestamp": committed.commit_timestamp_ms,
             }
-            told = f" ({place.metadata!r})" if place.metadata else ""
-            when = time_text(place.commit_timestamp_ms)
-            return Item("committed offset", f"      {about} at {place.offset}, {when}{told}", fields)
+            told = f" ({committed.metadata!r})" if committed.metadata else ""
+            when = time_text(committed.commit_timestamp_ms)
+            return Item("committed offset", f"      {about} at {committed.offset}, {when}{told}", fields)
         if value is None:
             return Item("group", f"      group {decoded.group}: deleted", {**fields, "generation": None})
         group = decode_group_value(key or b"", value)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.fold.progress import FoldProgress, progress_for
+from foldlog.cli.log_options import broker_url
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import (
     Argument,
@@ -28,7 +29,6 @@ from foldlog.cli.parsing import (
     option,
     switch,
 )
-from foldlog.cli.places import broker_url
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_seconds
@@ -65,7 +65,7 @@ NOUN: Final = Noun(
 )
 
 
-def log_options() -> list[Option]:
+def source_options() -> list[Option]:
     return [
         *one_of(
             option(
@@ -134,7 +134,7 @@ def spark_options() -> list[Option]:
         is_needed=False,
     ),
     names_argument(),
-    *log_options(),
+    *source_options(),
     switch("--once", told="stop when everything there is has been read"),
     option("--interval", metavar="TIME", default="1s", told="how often to look for more (default: 1s)"),
     switch("--strict", told="stop at a record that does not parse"),
@@ -170,7 +170,7 @@ def run_folds(arguments: Arguments) -> int:
     return FAILED if any(feed.state == "failed" for feed in feeds) else DONE
 
 
-@command(names_argument(), *log_options(), file_option(), format_option())
+@command(names_argument(), *source_options(), file_option(), format_option())
 def show_status(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import status
     from foldlog.spark.folds.declaration import chosen_folds
@@ -186,7 +186,7 @@ def show_status(arguments: Arguments) -> int:
 
 @command(
     one_fold(),
-    *log_options(),
+    *source_options(),
     file_option(),
     option("--to", metavar="PLACE", told=f"where to, before the bookmark: {BACK_HELP}", is_needed=True),
     switch("--dry-run", told="only say what would be read again"),
@@ -215,7 +215,7 @@ def rewind_fold(arguments: Arguments) -> int:
 
 @command(
     one_fold(),
-    *log_options(),
+    *source_options(),
     file_option(),
     switch("--accept-loss", told="also if the log no longer holds everything"),
     switch("--drop-old", told="do not keep what was replaced"),
@@ -240,7 +240,7 @@ def rebuild_fold(arguments: Arguments) -> int:
     return DONE
 
 
-@command(one_fold(), *log_options(), file_option(), *spark_options())
+@command(one_fold(), *source_options(), file_option(), *spark_options())
 def verify_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import verify
     from foldlog.spark.folds.pipeline import told_verdict
@@ -254,7 +254,7 @@ def verify_fold(arguments: Arguments) -> int:
 
 @command(
     one_fold(),
-    *log_options(),
+    *source_options(),
     file_option(),
     switch("--old", told="only what the last rebuild replaced"),
     switch("--dry-run", told="only say what would be removed"),
@@ -293,8 +293,8 @@ def ask_runner(arguments: Arguments) -> int:
     return DONE
 
 
-pause_fold: Final = command(one_fold(), *log_options(), file_option(), key_option())(ask_runner)
-resume_fold: Final = command(one_fold(), *log_options(), file_option(), key_option())(ask_runner)
+pause_fold: Final = command(one_fold(), *source_options(), file_option(), key_option())(ask_runner)
+resume_fold: Final = command(one_fold(), *source_options(), file_option(), key_option())(ask_runner)
 
 
 # --- shared parts ---------------------------------------------------------------------------------------------------

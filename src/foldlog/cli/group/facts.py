@@ -101,9 +101,9 @@ def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
             bounds.update({(topic, one.partition): (one.start, one.end) for one in partitions_of(log, topic)})
         except UnknownTopic:
             continue  # deleted, while the group still has offsets in it: its ends are unknown
-    found = partition_lags({place: one.offset for place, one in committed.items()}, readers, bounds)
-    notes = {(place.topic, place.partition): one.metadata for place, one in committed.items()}
-    members = {(place.topic, place.partition): member for place, member in readers.items()}
+    found = partition_lags({partition: one.offset for partition, one in committed.items()}, readers, bounds)
+    notes = {(partition.topic, partition.partition): one.metadata for partition, one in committed.items()}
+    members = {(partition.topic, partition.partition): member for partition, member in readers.items()}
     cursors = [
         GroupCursor(one, notes.get((one.topic, one.partition), ""), members.get((one.topic, one.partition)))
         for one in found

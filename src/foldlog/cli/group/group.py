@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, member_rows
+from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, LazyVerb, Noun, Option, argument, command, option, switch
-from foldlog.cli.places import open_place, place_options
 from foldlog.cli.tables import (
     Column,
     Outcome,
@@ -144,10 +144,10 @@ def topics_option() -> Option:
     quiet_option(),
     switch("--internal", told="also groups of the log's own, in which copies note how far they are"),
     format_option(),
-    *place_options(),
+    *log_options(),
 )
 def list_groups(arguments: Arguments) -> int:
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         names = chosen_groups(log, arguments.patterns, include_internal=arguments.internal)
         if arguments.quiet:
             return show_names(names)
@@ -161,10 +161,10 @@ def list_groups(arguments: Arguments) -> int:
 @command(
     argument("groups", "GROUP", "a name, or a pattern such as 'app-*'", is_many=True),
     format_option(),
-    *place_options(),
+    *log_options(),
 )
 def describe_groups(arguments: Arguments) -> int:
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         runs = FoldRunsOf(log)
         groups = [facts_of(log, name, runs) for name in chosen_groups(log, arguments.groups)]
     if not groups:
@@ -244,7 +244,7 @@ class Move:
     switch("--evict", told="make members rejoin at the new place"),
     dry_run_option(),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="  foldlog group seek fraud --to @-6h --topic orders --dry-run -d data\n\n"
     "Without --topic it moves in every partition it has committed in. A group with members is left alone, since they"
     " would commit their own place again: stop them, or say --evict, which removes them from the group and moves it"
@@ -254,7 +254,7 @@ def seek_group(arguments: Arguments) -> int:
     spec = parse_points(arguments.to)
     if spec.note:
         remark(f"note: {spec.note}")
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_log(arguments, write=not arguments.dry_run) as log:
         moves = planned_moves(log, arguments.group, spec, arguments.topics)
         members = members_of(log, arguments.group)
         is_evicting = arguments.evict
@@ -293,12 +293,12 @@ def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedParti
         bounds = {number: at for number, at in log.offsets(topic).items() if number in numbers}
         for sentence in moved_starts(spec, topic, bounds):
             remark(f"note: {sentence}")
-        places = resolve(spec, log, topic, bounds=bounds)
+        spans = resolve(spec, log, topic, bounds=bounds)
         for partition in chosen:
-            if partition.topic == topic and partition.partition in places:
+            if partition.topic == topic and partition.partition in spans:
                 before = committed.get(partition)
                 start, end = bounds[partition.partition]
-                to = places[partition.partition].start
+                to = spans[partition.partition].start
                 moves.append(Move(partition, None if before is None else before.offset, to, start, end))
     return moves
 
@@ -321,11 +321,11 @@ def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
     dry_run_option(),
     yes_option(),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="With --topic, only what they committed there is forgotten.",
 )
 def delete_groups(arguments: Arguments) -> int:
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_log(arguments, write=not arguments.dry_run) as log:
         known = set(log.groups())
         missing = [name for name in arguments.groups if name not in known]
         if missing and not arguments.if_exists:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final, NoReturn
 
 import foldlog
+from foldlog.cli.log_options import init_option
 from foldlog.cli.node import messages
 from foldlog.cli.node.requests import LogNode, NodeOptions
 from foldlog.cli.output import naming_output
 from foldlog.cli.parsing import Arguments, command, option, switch
-from foldlog.cli.places import init_option
 from foldlog.client.backends.directory import directory_of
 from foldlog.errors import DirectoryLocked, InvalidArgument
 from foldlog.limits import NODE_JOIN_MS

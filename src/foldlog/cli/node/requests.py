@@ -182,7 +182,7 @@ class LogNode:
     # The partition protocol
 
     def _append(self, request: Fields) -> Handled:
-        topic, number = _place(request)
+        topic, number = _partition_of(request)
         message = messages.value_field(request, "message")
         partition = self._partition_to_append(topic, number)
         appended, now_ms = self._write(partition, message)
@@ -193,7 +193,7 @@ class LogNode:
         return fields, lambda: partition.wait_acknowledged(appended.next_offset)
 
     def _read(self, request: Fields) -> Handled:
-        topic, number = _place(request)
+        topic, number = _partition_of(request)
         wanted = messages.number_field(request, "offset")
         found = _records(self._settled_partition(topic, number), wanted, 1)
         if not found:
@@ -208,7 +208,7 @@ class LogNode:
         return fields, _nothing
 
     def _info(self, request: Fields) -> Handled:
-        partition = self._settled_partition(*_place(request))
+        partition = self._settled_partition(*_partition_of(request))
         return {
             "start_offset": partition.log_start_offset,
             "end_offset": partition.log_end_offset,
@@ -217,14 +217,14 @@ class LogNode:
         }, _nothing
 
     def _commit_offset(self, request: Fields) -> Handled:
-        group, place = messages.text_field(request, "group"), _place(request)
+        group, partition = messages.text_field(request, "group"), _partition_of(request)
         offset = messages.number_field(request, "offset")
-        self._commit(group, {place: OffsetAndMetadata(offset)})
+        self._commit(group, {partition: OffsetAndMetadata(offset)})
         return {}, _nothing
 
     def _fetch_offset(self, request: Fields) -> Handled:
-        group, place = messages.text_field(request, "group"), _place(request)
-        committed = self._log.committed(group, [place]).get(place)
+        group, partition = messages.text_field(request, "group"), _partition_of(request)
+        committed = self._log.committed(group, [partition]).get(partition)
         return {"offset": 0 if committed is None else committed.offset}, _nothing
 
     # The kafka workload
@@ -258,9 +258,9 @@ class LogNode:
         return {}, _nothing
 
     def _list_committed_offsets(self, request: Fields) -> Handled:
-        places = {(messages.topic_of_key(key), 0): key for key in messages.keys_field(request)}
-        committed = self._log.committed(WORKLOAD_GROUP, list(places))
-        return {"offsets": {places[place]: found.offset - 1 for place, found in committed.items()}}, _nothing
+        keys = {(messages.topic_of_key(key), 0): key for key in messages.keys_field(request)}
+        committed = self._log.committed(WORKLOAD_GROUP, list(keys))
+        return {"offsets": {keys[partition]: found.offset - 1 for partition, found in committed.items()}}, _nothing
 
     # The log
 
@@ -323,7 +323,7 @@ class LogNode:
         return f"{base_offset:0{8 if self._options.short_names else 20}d}.log"
 
 
-def _place(request: Fields) -> tuple[str, int]:
+def _partition_of(request: Fields) -> tuple[str, int]:
     topic, number = messages.text_field(request, "topic"), messages.number_field(request, "partition")
     if is_internal(topic):
         raise messages.malformed(f"topic {topic!r} is kept by the log itself; choose another name")

@@ -37,7 +37,7 @@ LineParser = Callable[[bytes], "ParsedRecord | None"]
 
 
 class Line(NamedTuple):
-    """One line of input, without its end, and its place."""
+    """One line of input, without its end, and where it is."""
 
     source: str
     number: int

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import dry_run_option, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.log_options import init_option, log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, Option, argument, command, option, switch
-from foldlog.cli.places import init_option, open_place, place_options
 from foldlog.cli.tables import (
     Column,
     Outcome,
@@ -92,12 +92,12 @@ def count(text: str) -> int:
     quiet_option(),
     switch("--internal", told="also topics of the log's own, such as the groups'"),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="OFFSETS is how many lie between start and end: as many as there are records, or more where compaction removed"
     " some. Sizes on disk are known of directories only.",
 )
 def list_topics(arguments: Arguments) -> int:
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         names = chosen_topics(log, arguments.patterns, include_internal=arguments.internal)
         if arguments.quiet:
             return show_names(names)
@@ -134,11 +134,11 @@ def _number(text: str | None) -> int | None:
     argument("topics", "TOPIC", "a name, or a pattern such as 'pay*'", is_many=True),
     switch("--all", told="every setting, also those that have their default"),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="Shows the settings that differ from their default; --all, or --format wide, shows every one.",
 )
 def describe_topics(arguments: Arguments) -> int:
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         described = []
         for name in chosen_topics(log, arguments.topics):
             partitions = partitions_of(log, name)
@@ -213,7 +213,7 @@ def _extent(partitions: Sequence[PartitionFacts]) -> str:
     settings_option("a setting, such as retention.ms=7d; may be given again"),
     switch("--if-not-exists", told="leave a topic that exists as it is: no error"),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="Settings have Kafka's names; times and sizes may be written as 7d or 1GiB:\n\n"
     "  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n\n"
     "A directory that holds no log yet becomes one.",
@@ -228,7 +228,7 @@ def create_topics(arguments: Arguments) -> int:
     if arguments.directory:
         check_one_replica(arguments.replication_factor)
     names = list(dict.fromkeys(arguments.topics))
-    with open_place(arguments, write=True, make=True) as log:
+    with open_log(arguments, write=True, make=True) as log:
         known = set(log.topics(include_internal=True))
         there = [name for name in names if name in known]
         if there and not arguments.if_not_exists:
@@ -266,7 +266,7 @@ def _created(log: Log, name: str, arguments: Arguments, settings: Mapping[str, s
     settings_option("a setting and its value, or NAME= for the default; may be given again"),
     dry_run_option(),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="  foldlog topic alter orders -c retention.ms=1d -c segment.bytes= -d data\n\n"
     "Nothing behind the sign puts a setting back to its default. Partitions can only become more, and keys move then:"
     " the order of a key starts anew in another partition.",
@@ -276,7 +276,7 @@ def alter_topics(arguments: Arguments) -> int:
     if not changes and arguments.partitions is None:
         raise InvalidArgument("say what to change: -c NAME=VALUE, or --partitions N")
     outcomes: list[Outcome] = []
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_log(arguments, write=not arguments.dry_run) as log:
         before = {name: (log.topic(name).partition_count, log.topic_config(name)) for name in arguments.topics}
         for name, (partitions, config) in before.items():
             _check_alteration(name, partitions, config, changes, arguments.partitions)
@@ -335,10 +335,10 @@ def _setting_outcome(topic: str, setting: str, before: str | None, now: str | No
     dry_run_option(),
     yes_option(),
     format_option(),
-    *place_options(),
+    *log_options(),
 )
 def delete_topics(arguments: Arguments) -> int:
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_log(arguments, write=not arguments.dry_run) as log:
         known = set(log.topics(include_internal=True))
         missing = [name for name in arguments.topics if name not in known]
         if missing and not arguments.if_exists:

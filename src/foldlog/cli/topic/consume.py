@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.exit_codes import DONE
+from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, argument, command, count_value, option, switch
-from foldlog.cli.places import open_place, place_options
 from foldlog.cli.records.options import output_options, partitions_option
 from foldlog.client.places import PLACE_HELP, parse_place
 from foldlog.errors import InvalidArgument
@@ -46,7 +46,7 @@ it."""
         told="read as a member of this group, without -p; -o start or -o end says where it begins",
     ),
     *output_options(),
-    *place_options(),
+    *log_options(),
     more=CONSUME,
 )
 def consume(arguments: Arguments) -> int:
@@ -55,7 +55,7 @@ def consume(arguments: Arguments) -> int:
     if arguments.group is not None:
         _check_group_options(arguments)
     output = output_for(arguments, is_live=arguments.follow)
-    with open_place(arguments, write=arguments.group is not None) as log:
+    with open_log(arguments, write=arguments.group is not None) as log:
         if arguments.group is not None:
             _consume_as_group(arguments, log, output)
         else:
@@ -153,7 +153,7 @@ def _consume_as_group(arguments: Arguments, log: Log, output: RecordOutput) -> N
     ),
     partitions_option(),
     *output_options(),
-    *place_options(),
+    *log_options(),
     more=TAIL,
 )
 def tail(arguments: Arguments) -> int:
@@ -161,7 +161,7 @@ def tail(arguments: Arguments) -> int:
     from foldlog.cli.records.reading import last_records, reaches
 
     output = output_for(arguments, is_live=True)
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         wanted, _ = reaches(log, arguments.topics, parse_place("start"), arguments.partitions)
         last = last_records(log, wanted, arguments.count)
         if last:

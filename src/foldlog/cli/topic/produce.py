@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.exit_codes import DONE
+from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, argument, command, one_of, option, switch
-from foldlog.cli.places import open_place, place_options
 from foldlog.cli.records.options import FORMATS, bytes_value, delimiter_value
 from foldlog.errors import FoldlogError, InvalidArgument
 
@@ -91,7 +91,7 @@ def header_value(text: str) -> tuple[str, bytes]:
         default="text",
         told="what a line is: text (default), or json, which has its own keys: without -k, -K and --tombstone",
     ),
-    *place_options(),
+    *log_options(),
     more=PRODUCE,
 )
 def produce(arguments: Arguments) -> int:
@@ -114,7 +114,7 @@ def produce(arguments: Arguments) -> int:
             is_tombstone=arguments.tombstone,
         )
     is_read = not (arguments.tombstone and arguments.key is not None)
-    with open_place(arguments, write=True) as log, Interrupts() as interrupts:
+    with open_log(arguments, write=True) as log, Interrupts() as interrupts:
         count = log.topic(arguments.topic).partition_count
         if partition is not None:
             checked_partition(arguments.topic, partition, count)

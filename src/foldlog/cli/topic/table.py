@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.cli.exit_codes import DONE, NOT_FOUND
+from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, Option, argument, command, count_value, option, switch
-from foldlog.cli.places import open_place, place_options
 from foldlog.cli.records.options import bytes_value, output_options
 from foldlog.cli.records.reading import Reach, reaches, read_reaches, windows_back
 from foldlog.cli.wording import counted
@@ -54,7 +54,7 @@ def table_options() -> list[Option]:
         option("--as-of", metavar="PLACE", read=parse_point, told=AS_OF_HELP),
         switch("--all-partitions", told=ALL_PARTITIONS_HELP),
         *output_options(text="key and value in columns"),
-        *place_options(),
+        *log_options(),
     ]
 
 
@@ -70,7 +70,7 @@ def latest(arguments: Arguments) -> int:
     from foldlog.cli.records.output import output_for
 
     output = output_for(arguments, TABLE_COLUMNS)
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         wanted = _wanted(arguments, log)
         if arguments.key is None:
             table = newest_per_key(log, wanted)
@@ -108,7 +108,7 @@ def history(arguments: Arguments) -> int:
     from foldlog.cli.records.output import output_for
 
     output = output_for(arguments, HISTORY_COLUMNS)
-    with open_place(arguments, write=False) as log:
+    with open_log(arguments, write=False) as log:
         wanted = _wanted(arguments, log)
         for parts in _parts(arguments, log, wanted):
             records: Iterable[Record] = history_of_key(log, parts, arguments.key)
@@ -185,7 +185,7 @@ def newest_per_key(log: Log, wanted: Iterable[Reach]) -> NewestRows:
 
 
 def when(record: Record) -> tuple[int, int, int]:
-    """The order of a table: by time, and by place if times are equal."""
+    """The order of a table: by time, and by partition and offset if times are equal."""
     return record.timestamp_ms, record.partition, record.offset
 
 

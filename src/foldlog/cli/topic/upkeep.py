@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import dry_run_option, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Arguments, argument, command, option, switch
-from foldlog.cli.places import open_place, place_options
 from foldlog.cli.records.options import partitions_option
 from foldlog.cli.tables import Column, format_option, show
 from foldlog.cli.topic.facts import chosen_topics, partitions_of, setting_value
@@ -75,7 +75,7 @@ PLANNED_COLUMNS: Final = (
     dry_run_option(),
     yes_option(),
     format_option(),
-    *place_options(),
+    *log_options(),
     more="  foldlog topic trim orders --before @-30d --dry-run -d data\n\n"
     "The log start offset moves to the place; offsets are never used again. With --partitions, the others are left as"
     " they are.",
@@ -84,7 +84,7 @@ def trim_topic(arguments: Arguments) -> int:
     spec = parse_point(arguments.before)
     if spec.note:
         remark(f"note: {spec.note}")
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_log(arguments, write=not arguments.dry_run) as log:
         rows = planned_trim(log, arguments.topic, spec, arguments.partitions)
         removed = sum(int(str(row["removed"])) for row in rows)
         if removed and not arguments.dry_run:
@@ -114,15 +114,15 @@ def planned_trim(log: Log, topic: str, spec: PlaceSpec, partitions: Sequence[int
                 f"{topic}-{number} ends at {end}, before offset {spec.start.value}; nothing was deleted: say 'end' to"
                 " delete everything, or name the partitions that are meant with -p"
             )
-    places = resolve(spec, log, topic, bounds=chosen)
+    spans = resolve(spec, log, topic, bounds=chosen)
     return [
         {
             "topic": topic,
             "partition": number,
             "start": start,
-            "new_start": places[number][0],
+            "new_start": spans[number][0],
             "end": end,
-            "removed": places[number][0] - start,
+            "removed": spans[number][0] - start,
         }
         for number, (start, end) in sorted(chosen.items())
     ]
@@ -137,14 +137,14 @@ def planned_trim(log: Log, topic: str, spec: PlaceSpec, partitions: Sequence[int
     switch("--force", told="also topics whose cleanup.policy does not say compact"),
     dry_run_option(),
     format_option(),
-    *place_options(is_for_brokers=False),
+    *log_options(is_for_brokers=False),
     more="The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once, with"
     " everything up to now. Offsets stay what they are. A broker does it for the directory that it serves.\n\n"
     "With --recompress, no record is removed: what is there is stored in another codec, where that makes it smaller.",
 )
 def compact_topics(arguments: Arguments) -> int:
-    with open_place(arguments, write=not arguments.dry_run) as place:
-        log = _directory(place, arguments)
+    with open_log(arguments, write=not arguments.dry_run) as opened:
+        log = _directory(opened, arguments)
         topics = _topics_to_compact(log, arguments)
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]

@@ -367,7 +367,7 @@ class ReadPartition(Protocol):
 
 
 class ReaderCursor(Protocol):
-    """A consumer's place in a partition, see `foldlog.client.consumer.cursors.Cursor`."""
+    """A consumer's position in a partition, see `foldlog.client.consumer.cursors.Cursor`."""
 
     @property
     def partition(self) -> TopicPartition: ...
@@ -435,7 +435,7 @@ class Reading(Protocol):
 
 
 class GroupMemberships(Protocol):
-    """The places of a log's consumers in their groups. Any thread."""
+    """The memberships of a log's consumers in their groups. Any thread."""
 
     def begins(self, group: str) -> Mapping[TopicPartition, int]:
         """Where the members here begin that read from the end on, if nothing is committed there."""

@@ -239,7 +239,7 @@ class DirectoryBackend(Backend):
         return described_group(self.broker.describe_group(group))
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        return {TopicPartition(*partition): place for partition, place in self.broker.committed(group).items()}
+        return {TopicPartition(*partition): at for partition, at in self.broker.committed(group).items()}
 
     def members_begin(self, group: str) -> dict[tuple[str, int], int]:
         return dict(self._memberships.begins(group).items())

@@ -78,7 +78,7 @@ class Member:
     counts: dict[str, int] = field(default_factory=dict)
     """Partition counts of its topics at its last assignment: later partitions are read from their start."""
 
-    def lose_place(self) -> None:
+    def lose_membership(self) -> None:
         """It is no member any more, and holds nothing: it was silent for too long, or left."""
         self.member_id, self.generation = NO_MEMBER, NO_GENERATION
         self.held = NOTHING_HELD

@@ -123,7 +123,7 @@ class _StickyBalance:
     def solve(self) -> Assignments:
         for (topic, number), member in self._owner_before.items():
             self._give(member, topic, number)
-        self._place_free_partitions()
+        self._assign_free_partitions()
         self._balance()
         return {
             member: [(topic, number) for topic in sorted(held) for number in sorted(held[topic])]
@@ -150,7 +150,7 @@ class _StickyBalance:
         self._held[member].setdefault(topic, set()).add(number)
         self._load[member] += 1
 
-    def _place_free_partitions(self) -> None:
+    def _assign_free_partitions(self) -> None:
         # Topics with the fewest subscribers first: the others have more choices.
         for topic in sorted(self._subscribers, key=lambda name: (len(self._subscribers[name]), name)):
             for number in range(self._partitions[topic]):

@@ -341,8 +341,8 @@ class Consumer:
             self._holds_one = False
             self._reading.commit_all(metadata)
         elif isinstance(offsets, Record):
-            place = OffsetAndMetadata(offsets.offset + 1, offsets.leader_epoch, metadata)
-            self._reading.commit({TopicPartition(offsets.topic, offsets.partition): place})
+            committed = OffsetAndMetadata(offsets.offset + 1, offsets.leader_epoch, metadata)
+            self._reading.commit({TopicPartition(offsets.topic, offsets.partition): committed})
         else:
             self._reading.commit(commit_entries(offsets, metadata))
 

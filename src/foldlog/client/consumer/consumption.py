@@ -490,7 +490,7 @@ class Consumption:
             if topic_ids[cursor.partition.topic] == cursor.topic_id
         }
         held = self._member.held.since if self._member is not None else moved
-        moved = {partition: place for partition, place in moved.items() if partition in held}
+        moved = {partition: at for partition, at in moved.items() if partition in held}
         if moved:
             self._commit(moved)
 
@@ -498,13 +498,13 @@ class Consumption:
         """Commit all that was handed out and is still assigned; raises NotAssigned with the partitions that are not."""
         self._check_group()
         self._adopt_if_changed()
-        places = {
+        offsets = {
             cursor.partition: OffsetAndMetadata(cursor.position, cursor.log.leader_epoch, metadata)
             for cursor in self._turns
             if cursor.problem is None
         }
-        if places:
-            self._commit(places)
+        if offsets:
+            self._commit(offsets)
         lost, self._lost = self._lost, set()
         if lost:
             raise not_assigned(lost, self._group or "")
@@ -537,12 +537,12 @@ class Consumption:
                 raise GroupNotEmpty(
                     f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
                 ) from error
-        for partition, place in offsets.items():
+        for partition, at in offsets.items():
             cursor = self._cursors.get(partition)
             if cursor is not None:
-                cursor.committed = place.offset
+                cursor.committed = at.offset
                 # Else the next auto-commit would take the group back.
-                cursor.handled = max(cursor.handled, place.offset)
+                cursor.handled = max(cursor.handled, at.offset)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         self._check_group(reading=True)

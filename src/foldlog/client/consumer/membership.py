@@ -147,8 +147,8 @@ class Memberships:
     def leave(self, member: Member) -> None:
         """Leave the group; on return the others have its partitions.
 
-        A member with a group.instance.id only steps out: its place is kept for the next consumer with that id, until
-        max_poll_interval_ms have passed or another member makes the group rebalance.
+        A member with a group.instance.id only steps out: its membership is kept for the next consumer with that id,
+        until max_poll_interval_ms have passed or another member makes the group rebalance.
         """
         if member not in self._members.get(member.group, ()):
             return
@@ -181,7 +181,7 @@ class Memberships:
                 raise _error(code, member.group)
             if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
                 # It was silent for too long; its partitions were assigned to others.
-                member.lose_place()
+                member.lose_membership()
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 

@@ -27,14 +27,14 @@ _NOT_FROM_A_CLIENT: Final = fmt.LOG_APPEND_TIME | fmt.DELETE_HORIZON
 """Attributes with which a broker refuses a batch, and which change how its records' times are read."""
 
 
-class Placed(NamedTuple):
+class OffsetBatch(NamedTuple):
     """A batch, and its base offset in the target."""
 
     base_offset: int
     data: bytearray
 
 
-def stand_ins(first_offset: int, next_offset: int) -> Iterator[Placed]:
+def stand_ins(first_offset: int, next_offset: int) -> Iterator[OffsetBatch]:
     """Batches without records for a range of offsets: one, or several if a batch cannot count that far."""
     while first_offset < next_offset:
         end = min(next_offset, first_offset + POSITION_MAX)
@@ -53,11 +53,11 @@ def stand_ins(first_offset: int, next_offset: int) -> Iterator[Placed]:
             record_count=0,
             crc=0,
         )
-        yield Placed(first_offset, bytearray(empty_batch(header)))
+        yield OffsetBatch(first_offset, bytearray(empty_batch(header)))
         first_offset = end
 
 
-def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[Placed]:
+def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[OffsetBatch]:
     """A batch as a directory takes it, with its offsets; only records at or after `from_offset`.
 
     The producer's id is removed: in the target, that id may belong to another producer.
@@ -68,7 +68,7 @@ def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[P
     if header.producer_id != fmt.NO_PRODUCER_ID or header.is_transactional:
         _put_attributes(batch, header.attributes & ~fmt.TRANSACTIONAL)
         stamp_producer(batch, fmt.NO_PRODUCER_ID, fmt.NO_PRODUCER_EPOCH, fmt.NO_SEQUENCE)
-    return [Placed(header.base_offset, batch)]
+    return [OffsetBatch(header.base_offset, batch)]
 
 
 def as_sent(data: memoryview, header: BatchHeader, from_offset: int, limit_bytes: int) -> list[bytearray]:
@@ -125,7 +125,7 @@ def _packed(records: Iterable[Record], compression: int, limit_bytes: int) -> It
         yield builder.build(compression)
 
 
-def _runs(data: memoryview, header: BatchHeader, from_offset: int) -> list[Placed]:
+def _runs(data: memoryview, header: BatchHeader, from_offset: int) -> list[OffsetBatch]:
     """The rest of a batch that is partly copied: a batch for each run of offsets without a hole."""
     runs: list[list[Record]] = []
     for record in _records(data, header, from_offset):
@@ -133,15 +133,15 @@ def _runs(data: memoryview, header: BatchHeader, from_offset: int) -> list[Place
             runs[-1].append(record)
         else:
             runs.append([record])
-    placed = []
+    batches = []
     for run in runs:
         (batch,) = _packed(run, header.compression, BATCH_BYTES_MAX)
         if header.is_log_append_time:
             _put_attributes(batch, header.compression | fmt.LOG_APPEND_TIME)
             with memoryview(batch) as view:
                 _CRC.pack_into(batch, fmt.CRC_AT, crc32c(view[fmt.ATTRIBUTES_AT :]))
-        placed.append(Placed(run[0].offset, batch))
-    return placed
+        batches.append(OffsetBatch(run[0].offset, batch))
+    return batches
 
 
 def _put_attributes(batch: bytearray, attributes: int) -> None:

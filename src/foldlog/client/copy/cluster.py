@@ -91,7 +91,7 @@ class ClusterTarget:
         return found == [end - 1]
 
     def _noted(self, route: Route) -> Note | None:
-        committed = self.side.cluster.committed_places(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
+        committed = self.side.cluster.committed(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
         return None if committed is None else Note.from_json(committed.metadata, committed.offset)
 
     def _arrived(self, source: Side, span: CopySpan, note: Note, end: int) -> CopyPoint:
@@ -176,9 +176,9 @@ def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: in
     """
     if _repeats(there) or _repeats(ours):
         return None
-    places = {one: offset for offset, one in there.items()}
-    found = [places.get(one) for one in ours.values()]
-    arrived = [place for place in found if place is not None]
+    offsets = {one: offset for offset, one in there.items()}
+    found = [offsets.get(one) for one in ours.values()]
+    arrived = [offset for offset in found if offset is not None]
     if found[: len(arrived)] != arrived or arrived != sorted(arrived):
         return None
     if len(arrived) < len(ours):
@@ -202,7 +202,7 @@ class _UnderWay:
     def note(self, at: CopyPoint) -> None:
         partition = TopicPartition(self._route.to_topic, self._route.partition)
         text = self._note._replace(at=at).to_json()
-        self._cluster.commit_places(COPY_GROUP, {partition: OffsetAndMetadata(at.target, metadata=text)})
+        self._cluster.commit_offsets(COPY_GROUP, {partition: OffsetAndMetadata(at.target, metadata=text)})
 
     @contextmanager
     def explaining(self, offset: int) -> Iterator[None]:

@@ -185,7 +185,7 @@ class Copying:
             for number, stretch in self.source.undecided(pair.topic).items()
         }
 
-    def group_places(self) -> dict[str, dict[Route, int]]:
+    def group_offsets(self) -> dict[str, dict[Route, int]]:
         """The commits of the source's groups in the copied topics."""
         routes = {
             TopicPartition(pair.topic, span.route.partition): span.route
@@ -344,9 +344,9 @@ class Copying:
                 route = Route(*pair, number)
                 if route not in maps:
                     continue
-                place = translate(self.source, route, maps[route], start)
+                translated = translate(self.source, route, maps[route], start)
                 # The rest from the start on is at the end of the copy, unless there are holes in it by now.
-                at = place.earliest if compacts(self.source, pair.topic) else place.latest
+                at = translated.earliest if compacts(self.source, pair.topic) else translated.latest
                 if at > there[number][0]:
                     before[number] = at
             if before:

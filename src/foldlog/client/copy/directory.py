@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.backends.directory import directory_of
-from foldlog.client.copy.batches import Placed, as_stored, count_from, stand_ins
+from foldlog.client.copy.batches import OffsetBatch, as_stored, count_from, stand_ins
 from foldlog.client.copy.notes import Note, identity
 from foldlog.client.copy.offsets import CopyPoint, OffsetMap
 from foldlog.client.copy.sides import DirectorySide, Side, batches
@@ -61,8 +61,8 @@ class DirectoryTarget:
         text = Note(
             *identity(source, route), at, at, CopyNumbers(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, at.target)
         ).to_json()
-        place = OffsetAndMetadata(at.target, metadata=text)
-        directory_of(self.side.log).broker.commit_offsets(COPY_GROUP, {(route.to_topic, route.partition): place})
+        committed = OffsetAndMetadata(at.target, metadata=text)
+        directory_of(self.side.log).broker.commit_offsets(COPY_GROUP, {(route.to_topic, route.partition): committed})
 
     def copy(self, source: Side, span: CopySpan, resume: Resume, on_progress: OnProgress) -> Copied:
         route = span.route
@@ -79,9 +79,9 @@ class DirectoryTarget:
         done = Copied(OffsetMap((first,), is_kept=True), first)
         at = resume.at.source
         for data, header in batches(source, route.topic, route.partition, at, span.stop):
-            for placed in as_stored(data, header, writer.end):
-                writer.put(placed)
-                done.size_bytes += len(placed.data)
+            for batch in as_stored(data, header, writer.end):
+                writer.put(batch)
+                done.size_bytes += len(batch.data)
             done.records += count_from(data, header, at)
             on_progress(header.next_offset - at, header.size)
             at = header.next_offset
@@ -103,24 +103,24 @@ class _Writer:
         self._unsynced_bytes = 0
         self._write_bytes = min(COPY_WRITE_BYTES, log.config.segment_bytes)
 
-    def put(self, placed: Placed) -> None:
+    def put(self, batch: OffsetBatch) -> None:
         """Add one batch, at or after the end."""
-        self.fill(placed.base_offset)
-        self._add(placed)
+        self.fill(batch.base_offset)
+        self._add(batch)
 
     def fill(self, offset: int) -> None:
         """Make `offset` the next one. Holes are written one by one: a segment cannot count over two large ones."""
-        for placed in stand_ins(self.end, offset):
+        for batch in stand_ins(self.end, offset):
             self._write()
-            self._add(placed)
+            self._add(batch)
             self._write()
 
-    def _add(self, placed: Placed) -> None:
-        if self._waiting and self._waiting_bytes + len(placed.data) > self._write_bytes:
+    def _add(self, batch: OffsetBatch) -> None:
+        if self._waiting and self._waiting_bytes + len(batch.data) > self._write_bytes:
             self._write()
-        self._waiting.append(placed.data)
-        self._waiting_bytes += len(placed.data)
-        self.end = placed.base_offset + offset_span(placed.data)
+        self._waiting.append(batch.data)
+        self._waiting_bytes += len(batch.data)
+        self.end = batch.base_offset + offset_span(batch.data)
 
     def _write(self) -> None:
         if not self._waiting:

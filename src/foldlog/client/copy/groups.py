@@ -52,8 +52,8 @@ def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[s
     for group in source.log.groups():
         if group in OWN_GROUPS:
             continue
-        places = source.log.committed(group)
-        ours = {routes[partition]: place.offset for partition, place in places.items() if partition in routes}
+        committed = source.log.committed(group)
+        ours = {routes[partition]: at.offset for partition, at in committed.items() if partition in routes}
         if ours:
             found[group] = ours
     return found
@@ -73,17 +73,17 @@ def move_groups(
     found = committed_in(source, routes)
     if mirrors:
         _forget_others(source, target, list(routes.values()), found)
-    for group, places in found.items():
+    for group, offsets in found.items():
         there = target.log.committed(group)
         planned: list[GroupMove] = []
-        for route, offset in places.items():
+        for route, offset in offsets.items():
             start, end = target.bounds(route.to_topic)[route.partition]
-            place = translate(source, route, maps[route], offset)
-            place = TranslatedOffset(*(min(max(start, one), end) for one in place))
+            translated = translate(source, route, maps[route], offset)
+            translated = TranslatedOffset(*(min(max(start, one), end) for one in translated))
             known = there.get(TopicPartition(route.to_topic, route.partition))
-            move = GroupMove(group, route, offset, place.earliest, MOVED)
-            is_back = mirrors and known is not None and known.offset > place.latest
-            planned.append(move if is_back else _planned(move, place, known))
+            move = GroupMove(group, route, offset, translated.earliest, MOVED)
+            is_back = mirrors and known is not None and known.offset > translated.latest
+            planned.append(move if is_back else _planned(move, translated, known))
         behind = {
             (move.route.to_topic, move.route.partition): move.target_offset
             for move in planned
@@ -103,9 +103,11 @@ def move_groups(
 def _commit(source: Side, target: Side, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Raises one of HAS_MEMBERS while the group has members."""
     if offsets:
-        places = resolve_offsets(backend_of(target.log), group, offsets)
+        committed = resolve_offsets(backend_of(target.log), group, offsets)
         note = _note(source)
-        target.commit_places(group, {TopicPartition(*one): replace(at, metadata=note) for one, at in places.items()})
+        target.commit_offsets(
+            group, {TopicPartition(*one): replace(at, metadata=note) for one, at in committed.items()}
+        )
 
 
 def _note(source: Side) -> str:
@@ -136,12 +138,12 @@ def _forget_others(
             continue  # the group is in use now
 
 
-def _planned(move: GroupMove, place: TranslatedOffset, known: OffsetAndMetadata | None) -> GroupMove:
-    """The move of a group whose position is `place`, given its commit in the copy."""
-    if known is None or known.offset < place.earliest:
-        outcome, at = (MOVED if place.is_exact else MOVED_BACK), place.earliest
-    elif known.offset < place.latest:
+def _planned(move: GroupMove, translated: TranslatedOffset, known: OffsetAndMetadata | None) -> GroupMove:
+    """The move of a group whose position is `translated`, given its commit in the copy."""
+    if known is None or known.offset < translated.earliest:
+        outcome, at = (MOVED if translated.is_exact else MOVED_BACK), translated.earliest
+    elif known.offset < translated.latest:
         outcome, at = "left back", known.offset
     else:
-        outcome, at = ("there" if known.offset == place.latest else "ahead"), place.latest
-    return replace(move, outcome=outcome, target_offset=at, reread_max=place.latest - at)
+        outcome, at = ("there" if known.offset == translated.latest else "ahead"), translated.latest
+    return replace(move, outcome=outcome, target_offset=at, reread_max=translated.latest - at)

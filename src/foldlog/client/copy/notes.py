@@ -48,28 +48,28 @@ def checked_up_to(source: Side, target: Side, routes: Iterable[Route]) -> dict[R
     committed = target.log.committed(CHECK_GROUP)
     found: dict[Route, CopyPoint] = {}
     for route in routes:
-        place = committed.get(TopicPartition(route.to_topic, route.partition))
-        if place is None:
+        at = committed.get(TopicPartition(route.to_topic, route.partition))
+        if at is None:
             continue
         try:
-            *whose, source_offset = json.loads(place.metadata)
+            *whose, source_offset = json.loads(at.metadata)
         except ValueError:
             continue
         if tuple(whose) == identity(source, route) and type(source_offset) is int:
-            found[route] = CopyPoint(source_offset, place.offset)
+            found[route] = CopyPoint(source_offset, at.offset)
     return found
 
 
 def note_checked(source: Side, target: Side, ends: Mapping[Route, CopyPoint]) -> None:
     """Note how far partitions were compared, so that the next copy compares only what is new."""
-    places = {
+    offsets = {
         TopicPartition(route.to_topic, route.partition): OffsetAndMetadata(
             end.target, metadata=json.dumps([*identity(source, route), end.source])
         )
         for route, end in ends.items()
     }
-    if places:
-        target.commit_places(CHECK_GROUP, places)
+    if offsets:
+        target.commit_offsets(CHECK_GROUP, offsets)
 
 
 def identity(source: Side, route: Route) -> tuple[str, str]:

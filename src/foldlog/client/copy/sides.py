@@ -48,7 +48,7 @@ class Side(Protocol):
         """The topic's growths; None if the log does not record them."""
         ...
 
-    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit the notes of a copy in its target."""
         ...
 
@@ -113,8 +113,8 @@ class DirectorySide:
     def growths(self, topic: str) -> tuple[Growth, ...]:
         return self._log.topic(topic).growths or ()
 
-    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        directory_of(self._log).broker.commit_offsets(group, dict(places.items()))
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        directory_of(self._log).broker.commit_offsets(group, dict(offsets.items()))
 
     def close(self) -> None:
         """Nothing to close: the log belongs to its opener."""
@@ -147,8 +147,8 @@ class ClusterSide:
     def growths(self, topic: str) -> tuple[Growth, ...] | None:
         return self.cluster.growths(self.cluster.topic_config(topic, [GROWTHS_SETTING]))
 
-    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self.cluster.commit_places(group, places)
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.cluster.commit_offsets(group, offsets)
 
     def close(self) -> None:
         self.cluster.close()

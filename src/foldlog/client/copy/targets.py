@@ -104,7 +104,7 @@ def nothing_yet(span: CopySpan, target_end: int) -> Resume:
 
 
 def content(record: Record) -> Content:
-    """The parts of a record that a copy keeps, besides its place."""
+    """The parts of a record that a copy keeps, besides its offset."""
     return record.timestamp_ms, record.key, record.value, record.headers
 
 

@@ -115,9 +115,9 @@ def list_offsets(
     level = links.properties.isolation_level if isolation_level is None else isolation_level
     timeout_ms = links.properties.request_timeout_ms
 
-    def question(places: Mapping[int, PartitionLeader]) -> Question[ListOffsetsResponse, dict[int, ListedOffset]]:
-        wanted = {number: times_ms[number] for number in places}
-        epochs = {number: place.epoch for number, place in places.items()}
+    def question(leaders: Mapping[int, PartitionLeader]) -> Question[ListOffsetsResponse, dict[int, ListedOffset]]:
+        wanted = {number: times_ms[number] for number in leaders}
+        epochs = {number: leader.epoch for number, leader in leaders.items()}
         return questions.list_offsets(topic, wanted, epochs, level, timeout_ms)
 
     return _of_leaders(links, topic, times_ms, question)
@@ -161,8 +161,8 @@ def delete_records(links: ClusterLinks, topic: str, before: Mapping[int, int]) -
     """Per partition the offset that it is to begin at; the new log starts."""
     timeout_ms = links.properties.request_timeout_ms
 
-    def question(places: Mapping[int, PartitionLeader]) -> Question[DeleteRecordsResponse, dict[int, int]]:
-        return questions.delete_records(topic, {number: before[number] for number in places}, timeout_ms)
+    def question(leaders: Mapping[int, PartitionLeader]) -> Question[DeleteRecordsResponse, dict[int, int]]:
+        return questions.delete_records(topic, {number: before[number] for number in leaders}, timeout_ms)
 
     return _of_leaders(links, topic, before, question)
 
@@ -171,9 +171,9 @@ def epoch_end(links: ClusterLinks, topic: str, partition: int, epoch: int) -> tu
     """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) where the leader knows none such."""
 
     def attempt() -> tuple[int, int]:
-        place = links.place(topic, partition)
-        question = questions.epoch_end(topic, partition, epoch, place.epoch)
-        return question.read(links.call(place.address, question.request, question.answer))
+        leader = links.leader(topic, partition)
+        question = questions.epoch_end(topic, partition, epoch, leader.epoch)
+        return question.read(links.call(leader.address, question.request, question.answer))
 
     return links.retried(attempt)
 
@@ -192,8 +192,8 @@ def _of_leaders(
     def attempt() -> None:
         passing: Passing | None = None
         missing = [number for number in wanted if number not in found]
-        for address, places in links.places(topic, missing).items():
-            asked = question(places)
+        for address, leaders in links.leaders(topic, missing).items():
+            asked = question(leaders)
             try:
                 found.update(asked.read(links.call(address, asked.request, asked.answer)))
             except Passing as error:
@@ -233,10 +233,10 @@ def describe_group(links: ClusterLinks, group: str) -> GroupDescription:
     return described_group(found)
 
 
-def commit(links: ClusterLinks, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+def commit(links: ClusterLinks, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     """Store a group's offsets as nobody's member; a GroupError if it has members."""
-    if not places:
+    if not offsets:
         return
-    topic_ids = {name: links.topic(name).topic_id for name in dict.fromkeys(one.topic for one in places)}
+    topic_ids = {name: links.topic(name).topic_id for name in dict.fromkeys(one.topic for one in offsets)}
     is_by_name = ZERO_UUID in topic_ids.values()
-    links.ask(questions.commit(group, dict(places.items()), topic_ids, is_by_name=is_by_name))
+    links.ask(questions.commit(group, dict(offsets.items()), topic_ids, is_by_name=is_by_name))

@@ -170,14 +170,14 @@ class Cluster:
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Store a group's offsets; GroupError if it has members."""
-        places = {TopicPartition(topic, number): OffsetAndMetadata(offset) for number, offset in offsets.items()}
-        admin.commit(self._links, group, places)
+        wanted = {TopicPartition(topic, number): OffsetAndMetadata(offset) for number, offset in offsets.items()}
+        admin.commit(self._links, group, wanted)
 
-    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """`commit` for any partitions, each with a note."""
-        admin.commit(self._links, group, places)
+        admin.commit(self._links, group, offsets)
 
-    def committed_places(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that a group has committed, with the notes; nothing, if there is no such group."""
         return self._links.ask(questions.committed(group))
 

@@ -158,7 +158,7 @@ class PartitionFetcher:
         wanted_bytes = links.properties.max_partition_fetch_bytes if max_bytes is None else max_bytes
         self._max_bytes = max(1, min(wanted_bytes, links.properties.fetch_max_bytes))
         self._memory = FrameMemory()
-        self._place: PartitionLeader | None = None  # of the leader that the connection is to
+        self._leader: PartitionLeader | None = None  # that the connection is to
         self._connection: WireConnection | None = None
         self._asked: _Asked | None = None
 
@@ -205,18 +205,18 @@ class PartitionFetcher:
         """Whether there is a leader to ask, as far as is known: else it is looked for first, which may take long."""
         return self._connection is not None and not self._connection.is_expiring
 
-    def connect(self, place: PartitionLeader, connection: WireConnection) -> None:
+    def connect(self, leader: PartitionLeader, connection: WireConnection) -> None:
         """Ask this leader from now on, until it is lost. The connection is the fetcher's."""
         self._drop()
-        self._place, self._connection = place, connection
+        self._leader, self._connection = leader, connection
 
     def close(self) -> None:
         """A connection on which an answer is still to come is of no use to anybody else."""
         connection, self._connection = self._connection, None
-        if connection is None or self._place is None:
+        if connection is None or self._leader is None:
             return
         if self._asked is None:
-            self._links.give_back(self._place.address, connection)
+            self._links.give_back(self._leader.address, connection)
         else:
             connection.close()
 
@@ -232,50 +232,50 @@ class PartitionFetcher:
     # --- the question ---------------------------------------------------------------------------------------------
 
     def _ask(self, offset: int) -> None:
-        place, connection = self._reached()
+        leader, connection = self._reached()
         if self._topic_id is None:
-            self._topic_id = place.topic.topic_id
-        if place.topic.topic_id != self._topic_id:
+            self._topic_id = leader.topic.topic_id
+        if leader.topic.topic_id != self._topic_id:
             raise UnknownTopic(self._topic)
-        with self._links.blaming(place.address, connection):
-            version = connection.version_of(FetchRequest, place.topic.version_limit(BY_NAME))
+        with self._links.blaming(leader.address, connection):
+            version = connection.version_of(FetchRequest, leader.topic.version_limit(BY_NAME))
             self._asked = _Asked(connection.next_id(), version, offset)
             self.asked_s = time.monotonic()
-            connection.send(self._request(place, offset), version, self._asked.correlation_id)
+            connection.send(self._request(leader, offset), version, self._asked.correlation_id)
 
     def _reached(self) -> tuple[PartitionLeader, WireConnection]:
         """The leader that was asked last, as long as it answers: who else leads by now, it says itself."""
-        place, connection = self._place, self._connection
-        if self._asked is not None or place is None or connection is None or connection.is_expiring:
+        leader, connection = self._leader, self._connection
+        if self._asked is not None or leader is None or connection is None or connection.is_expiring:
             self._drop()
-            place, connection = self._links.reach(self._topic, self._partition)
-            self.connect(place, connection)
-        return place, connection
+            leader, connection = self._links.reach(self._topic, self._partition)
+            self.connect(leader, connection)
+        return leader, connection
 
-    def _request(self, place: PartitionLeader, offset: int) -> FetchRequest:
+    def _request(self, leader: PartitionLeader, offset: int) -> FetchRequest:
         wanted = FetchPartition(
             partition=self._partition,
-            current_leader_epoch=place.epoch,
+            current_leader_epoch=leader.epoch,
             fetch_offset=offset,
             partition_max_bytes=self._max_bytes,
         )
-        topic = FetchTopic(topic=self._topic, topic_id=place.topic.topic_id, partitions=[wanted])
+        topic = FetchTopic(topic=self._topic, topic_id=leader.topic.topic_id, partitions=[wanted])
         properties = self._links.properties
         return fetch_request(properties, [topic], self._max_bytes, properties.fetch_max_wait_ms)
 
     def _drop(self) -> None:
-        connection, self._place, self._connection, self._asked = self._connection, None, None, None
+        connection, self._leader, self._connection, self._asked = self._connection, None, None, None
         if connection is not None:
             connection.close()
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
     def _answered(self, *, is_late: bool) -> Fetched:
-        asked, connection, place = self._asked, self._connection, self._place
-        if asked is None or connection is None or place is None:
+        asked, connection, leader = self._asked, self._connection, self._leader
+        if asked is None or connection is None or leader is None:
             raise MalformedBytes("Fetch", "nothing was asked", 0)
         properties = self._links.properties
-        with self._links.blaming(place.address, connection):
+        with self._links.blaming(leader.address, connection):
             timeout_ms = 0 if is_late else properties.request_timeout_ms + properties.fetch_max_wait_ms
             answer = receive_fetch(connection, asked.correlation_id, asked.version, timeout_ms / 1000, self._memory)
         self._asked = None
@@ -284,7 +284,7 @@ class PartitionFetcher:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise out_of_range_now(self._links, self._topic, self._partition, asked.offset)
         check_code(data.error_code, topic=self._topic, partition=self._partition)
-        whose = f"{self._topic}-{self._partition} from {place.address}"
+        whose = f"{self._topic}-{self._partition} from {leader.address}"
         level = self._links.properties.isolation_level
         fetched = fetched_batches(data, asked.offset, level, whose, answer.throttle_time_ms)
         self._max_bytes = enough_for(fetched, self._max_bytes, whose)

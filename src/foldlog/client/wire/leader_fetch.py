@@ -50,7 +50,7 @@ from foldlog.wire.schema import ZERO_UUID
 _PART_S: Final = 0.05
 """How long the rest of an answer is waited for that has begun to come: then the others have their turn."""
 
-_Place = tuple[str, int]
+_TopicAndNumber = tuple[str, int]
 _Found = PartitionLeader | Passing | FoldlogError | OSError
 
 
@@ -165,7 +165,7 @@ class _Leader:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.positions: dict[_Place, FetchPosition] = {}
+        self.positions: dict[_TopicAndNumber, FetchPosition] = {}
         self.connection: WireConnection | None = None
         self.connecting: BackgroundCall[WireConnection] | None = None
         self.asked: _Asked | None = None
@@ -188,9 +188,9 @@ class LeaderFetcher:
         self.is_troubled = False
         """Whether a broker was lost and none has answered since."""
         self._links = links
-        self._positions: dict[_Place, FetchPosition] = {}
+        self._positions: dict[_TopicAndNumber, FetchPosition] = {}
         self._leaders: dict[Address, _Leader] = {}
-        self._search: BackgroundCall[dict[_Place, _Found]] | None = None
+        self._search: BackgroundCall[dict[_TopicAndNumber, _Found]] | None = None
         properties = links.properties
         self._patience_s = (properties.request_timeout_ms + properties.fetch_max_wait_ms) / 1000
         self._wait_s = properties.fetch_max_wait_ms / 1000
@@ -204,14 +204,14 @@ class LeaderFetcher:
         return made
 
     def remove(self, position: FetchPosition) -> None:
-        place = (position.topic, position.number)
-        if self._positions.get(place) is position:
-            del self._positions[place]
+        partition = (position.topic, position.number)
+        if self._positions.get(partition) is position:
+            del self._positions[partition]
         if position.check is not None:
             position.check.abandon()
         for leader in self._leaders.values():
-            if leader.positions.get(place) is position:
-                del leader.positions[place]
+            if leader.positions.get(partition) is position:
+                del leader.positions[partition]
 
     def wake(self) -> None:
         """Have `poll` return soon. From any thread."""
@@ -268,8 +268,8 @@ class LeaderFetcher:
         now_s = time.monotonic()
         homeless = [one for one in self._positions.values() if one.leader is None and one.is_wanted(now_s)]
         if homeless and self._search is None:
-            places = [(one.topic, one.number) for one in homeless]
-            self._search = BackgroundCall(partial(_find_leaders, self._links, places), self.wakeup)
+            partitions = [(one.topic, one.number) for one in homeless]
+            self._search = BackgroundCall(partial(_find_leaders, self._links, partitions), self.wakeup)
         for leader in list(self._leaders.values()):
             if leader.asked is not None or leader.connecting is not None:
                 continue
@@ -315,10 +315,10 @@ class LeaderFetcher:
         news: list[FetchPosition] = []
         if self._search is not None and self._search.is_over:
             search, self._search = self._search, None
-            for place, found in search.result().items():
-                position = self._positions.get(place)
+            for partition, found in search.result().items():
+                position = self._positions.get(partition)
                 if position is not None and position.leader is None:
-                    news += self._placed(position, found)
+                    news += self._led(position, found)
         for leader in list(self._leaders.values()):
             if leader.connecting is not None and leader.connecting.is_over:
                 news += self._connected(leader, leader.connecting)
@@ -327,7 +327,7 @@ class LeaderFetcher:
                 news += self._checked(position, position.check)
         return news
 
-    def _placed(self, position: FetchPosition, found: _Found) -> list[FetchPosition]:
+    def _led(self, position: FetchPosition, found: _Found) -> list[FetchPosition]:
         if isinstance(found, Passing | OSError | MalformedBytes):
             return self._put_off([position], found)
         if isinstance(found, BrokerUnreachable):
@@ -542,21 +542,21 @@ class LeaderFetcher:
         return [position]
 
 
-def _find_leaders(links: ClusterLinks, places: list[_Place]) -> dict[_Place, _Found]:
+def _find_leaders(links: ClusterLinks, partitions: list[_TopicAndNumber]) -> dict[_TopicAndNumber, _Found]:
     """Who leads each of these partitions, or why that is not known. Nobody is asked twice about a topic."""
-    found: dict[_Place, _Found] = {}
+    found: dict[_TopicAndNumber, _Found] = {}
     unknown: dict[str, FoldlogError | OSError] = {}
-    for place in places:
-        topic = place[0]
+    for partition in partitions:
+        topic = partition[0]
         if topic in unknown:
-            found[place] = unknown[topic]
+            found[partition] = unknown[topic]
             continue
         try:
-            found[place] = links.place(*place)
+            found[partition] = links.leader(*partition)
         except (Passing, UnknownPartition) as error:
-            found[place] = error
+            found[partition] = error
         except (FoldlogError, OSError) as error:
-            found[place] = unknown[topic] = error
+            found[partition] = unknown[topic] = error
             if isinstance(error, BrokerUnreachable):
-                return dict.fromkeys(places, error) | found
+                return dict.fromkeys(partitions, error) | found
     return found

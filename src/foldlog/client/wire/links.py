@@ -368,7 +368,7 @@ class ClusterLinks:
 
         return self.retried(attempt)
 
-    def place(self, topic: str, partition: int) -> PartitionLeader:
+    def leader(self, topic: str, partition: int) -> PartitionLeader:
         """Who leads a partition, as far as is known. Passing if nobody does at the moment."""
         known = self._topics.get(topic) or self._described(topic)
         leader = known.leaders.get(partition)
@@ -386,21 +386,21 @@ class ClusterLinks:
             return self._topics.get(topic) or self.topic(topic)
 
     def reach(self, topic: str, partition: int) -> tuple[PartitionLeader, WireConnection]:
-        """Who leads a partition, and a connection there: see `place` and `borrow`."""
-        place = self.place(topic, partition)
-        return place, self.borrow(place.address)
+        """Who leads a partition, and a connection there: see `leader` and `borrow`."""
+        leader = self.leader(topic, partition)
+        return leader, self.borrow(leader.address)
 
     def give_back_to(self, reached: tuple[PartitionLeader, WireConnection]) -> None:
         """What `reach` gave, and nobody used."""
-        place, connection = reached
-        self.give_back(place.address, connection)
+        leader, connection = reached
+        self.give_back(leader.address, connection)
 
-    def places(self, topic: str, partitions: Iterable[int]) -> dict[Address, dict[int, PartitionLeader]]:
+    def leaders(self, topic: str, partitions: Iterable[int]) -> dict[Address, dict[int, PartitionLeader]]:
         """Who leads each of several partitions, by broker."""
         found: dict[Address, dict[int, PartitionLeader]] = {}
         for partition in partitions:
-            place = self.place(topic, partition)
-            found.setdefault(place.address, {})[partition] = place
+            leader = self.leader(topic, partition)
+            found.setdefault(leader.address, {})[partition] = leader
         return found
 
     def forget_topic(self, name: str) -> None:

@@ -101,12 +101,12 @@ class ClusterProducer:
             lane = self._lanes[topic, partition] = Lane(topic, partition, numbering, renumbers=False)
         return lane
 
-    def _note(self, place: tuple[str, int], appended: Appended | None, error: FoldlogError | None) -> None:
+    def _note(self, partition: tuple[str, int], appended: Appended | None, error: FoldlogError | None) -> None:
         """Where a batch is. What was refused is raised instead, and a broker may no longer know where a repetition
         was."""
         if appended is not None and appended.base_offset >= 0:
-            first, stop = self.appended.get(place, (appended.base_offset, appended.next_offset))
-            self.appended[place] = min(first, appended.base_offset), max(stop, appended.next_offset)
+            first, stop = self.appended.get(partition, (appended.base_offset, appended.next_offset))
+            self.appended[partition] = min(first, appended.base_offset), max(stop, appended.next_offset)
 
     def flush(self) -> None:
         """Returns once every batch that was sent is acknowledged by all in-sync replicas."""
@@ -178,7 +178,7 @@ class ClusterProducer:
 
     def _send_waiting(self) -> None:
         while (lane := self._outbox.next_lane()) is not None:
-            pipe = self._pipe_to(self._links.place(*lane.label).address)
+            pipe = self._pipe_to(self._links.leader(*lane.label).address)
             if lane.may_send and len(pipe.under_way) < PRODUCE_IN_FLIGHT_MAX:
                 self._send_over(pipe)
             elif pipe.under_way:
@@ -190,9 +190,9 @@ class ClusterProducer:
         """One request with the next batches of the partitions that this broker leads."""
 
         def leads(lane: Lane) -> bool:
-            place = self._links.place(*lane.label)
-            lane.topic_id = place.topic.topic_id
-            return place.address == pipe.address
+            leader = self._links.leader(*lane.label)
+            lane.topic_id = leader.topic.topic_id
+            return leader.address == pipe.address
 
         batches = self._outbox.gather(leads)
         connection = pipe.connection

@@ -452,16 +452,16 @@ def commit(
 ) -> Question[OffsetCommitResponse, None]:
     """As a member, or as nobody's, which a group that has some refuses. `is_by_name`: a topic has no id."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, number), place in offsets.items():
-        size_bytes = len(place.metadata.encode())
+    for (topic, number), at in offsets.items():
+        size_bytes = len(at.metadata.encode())
         if size_bytes > OFFSET_METADATA_BYTES_MAX:
             raise MetadataTooLarge(size_bytes, OFFSET_METADATA_BYTES_MAX)
         by_topic.setdefault(topic, []).append(
             OffsetCommitRequestPartition(
                 partition_index=number,
-                committed_offset=place.offset,
-                committed_leader_epoch=place.leader_epoch,
-                committed_metadata=place.metadata,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.leader_epoch,
+                committed_metadata=at.metadata,
             )
         )
     names = list(by_topic)

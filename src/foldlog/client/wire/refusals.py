@@ -60,9 +60,9 @@ def topic_error(code: int, message: str | None, topic: str, partition: int | Non
     if code in (ErrorCode.INVALID_PARTITIONS, ErrorCode.INVALID_REPLICATION_FACTOR) and message:
         return InvalidArgument(message)
     if code == ErrorCode.INVALID_TIMESTAMP and "LogAppendTime" not in (message or ""):  # which is another matter
-        place = topic if partition is None else f"{topic}-{partition}"
+        subject = topic if partition is None else f"{topic}-{partition}"
         message = (
-            f"the broker refuses the time of a record for {place}: it is further from the broker's clock than the"
+            f"the broker refuses the time of a record for {subject}: it is further from the broker's clock than the"
             " topic's message.timestamp.after.max.ms (ahead) or message.timestamp.before.max.ms (behind) allows; raise"
             " that, or send another time"
         )

@@ -25,6 +25,7 @@ from foldlog.log.doctor.segment_scan import (
     Stretch,
     one_by_one,
 )
+from foldlog.log.doctor.transaction_check import wrong_transaction_indexes
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
 from foldlog.log.layout import PartitionLayout, read_layout
@@ -149,6 +150,10 @@ def inspect(
     bad_snapshots = unsound_snapshots(files, directory, layout)
     notes += _notes(directory, layout, state, known)
     notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
+    if state.has_transactions and not damages:
+        bad_indexes = wrong_transaction_indexes(files, directory, layout)
+        notes += [f"{path}: {fault}; make it anew with --repair" for path, fault in bad_indexes]
+        hints += [path for path, _ in bad_indexes]
     return Inspection(
         directory,
         state,
@@ -217,6 +222,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
         active_position=0,
         gaps_below=last,
         segment_count=max(1, len(bases)),
+        has_transactions=True,
     )
 
 

@@ -29,6 +29,7 @@ from foldlog.log.config import LogConfig
 from foldlog.log.doctor.inspection import EpochPairs, Inspection, inspect
 from foldlog.log.doctor.salvage import UNKNOWN_END, Piece, Salvage, SalvageBounds, epoch_at
 from foldlog.log.doctor.segment_scan import Damage
+from foldlog.log.doctor.transaction_check import ended_transactions
 from foldlog.log.durability import Syncer
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import format_epochs
@@ -49,9 +50,11 @@ from foldlog.log.segment import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_stem,
 )
+from foldlog.log.transactions import format_transaction_index
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader, empty_batch
 
@@ -59,7 +62,7 @@ logger = logging.getLogger("foldlog.log")
 
 _HINT = re.compile(
     rf".*/(?P<base>\d{{20}})(?P<suffix>{re.escape(INDEX_SUFFIX)}|{re.escape(TIME_INDEX_SUFFIX)}"
-    rf"|{re.escape(SNAPSHOT_SUFFIX)})"
+    rf"|{re.escape(SNAPSHOT_SUFFIX)}|{re.escape(TRANSACTION_INDEX_SUFFIX)})"
 )
 
 
@@ -435,6 +438,11 @@ def _rebuild_hints(files: Files, found: Inspection, interval_bytes: int) -> Iter
             replace_file(files, path, format_epochs(found.epoch_starts))
         elif hint is not None and hint["suffix"] == SNAPSHOT_SUFFIX:
             replace_file(files, path, _producers_below(segments, int(hint["base"])).snapshot())
+        elif hint is not None and hint["suffix"] == TRANSACTION_INDEX_SUFFIX:
+            base = int(hint["base"])
+            end = next((one.base_offset for one in segments if one.base_offset > base), ANY_OFFSET)
+            ended = [one for one in ended_transactions(segments) if base <= one.last_offset < end and one.is_aborted]
+            replace_file(files, path, format_transaction_index(one.entry for one in ended))
         elif hint is not None and int(hint["base"]) not in rebuilt:
             rebuilt.add(int(hint["base"]))
             segment = next(one for one in segments if one.base_offset == int(hint["base"]))

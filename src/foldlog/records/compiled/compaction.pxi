@@ -67,14 +67,14 @@ cdef void siphash128(const uint8_t *data, size_t size, const uint64_t *seed, Ent
 
 cdef int sort_ascending(int64_t *values, int64_t count) except -1:
     """By the digits that differ, lowest first: a comparison sort takes as long as mapping the keys did."""
-    cdef int64_t places[SORT_DIGITS]
+    cdef int64_t starts[SORT_DIGITS]
     cdef int64_t *source = values
     cdef int64_t *target
     cdef int64_t *spare
     cdef int64_t lowest = INT64_MAX
     cdef int64_t largest = 0
     cdef int64_t at
-    cdef int64_t place
+    cdef int64_t start
     cdef int64_t taken
     cdef int shift = 0
     cdef int digit
@@ -88,18 +88,18 @@ cdef int sort_ascending(int64_t *values, int64_t count) except -1:
         raise MemoryError
     target = spare
     while shift < 63 and (largest - lowest) >> shift:
-        memset(places, 0, sizeof(places))
+        memset(starts, 0, sizeof(starts))
         for at in range(count):
-            places[((source[at] - lowest) >> shift) & (SORT_DIGITS - 1)] += 1
-        place = 0
+            starts[((source[at] - lowest) >> shift) & (SORT_DIGITS - 1)] += 1
+        start = 0
         for digit in range(SORT_DIGITS):
-            taken = places[digit]
-            places[digit] = place
-            place += taken
+            taken = starts[digit]
+            starts[digit] = start
+            start += taken
         for at in range(count):
             digit = ((source[at] - lowest) >> shift) & (SORT_DIGITS - 1)
-            target[places[digit]] = source[at]
-            places[digit] += 1
+            target[starts[digit]] = source[at]
+            starts[digit] += 1
         source, target = target, source
         shift += SORT_BITS
     if source != values:

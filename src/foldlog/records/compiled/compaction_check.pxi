@@ -111,22 +111,22 @@ cdef class DroppedSample:
 
     cdef inline bint note(self, int64_t offset, const uint8_t *key, int32_t size) noexcept nogil:
         """False where there is no memory for it."""
-        cdef int64_t place = self.seen
+        cdef int64_t index = self.seen
         cdef uint8_t *copy
         if size > self.key_bytes_max:
             return True
         self.seen += 1
-        if place >= self.capacity:
-            place = <int64_t>(next_random(&self.state) % <uint64_t>self.seen)
-            if place >= self.capacity:
+        if index >= self.capacity:
+            index = <int64_t>(next_random(&self.state) % <uint64_t>self.seen)
+            if index >= self.capacity:
                 return True
-        copy = <uint8_t *>realloc(self.keys[place], <size_t>size + 1)
+        copy = <uint8_t *>realloc(self.keys[index], <size_t>size + 1)
         if copy == NULL:
             return False
         memcpy(copy, key, <size_t>size)
-        self.keys[place] = copy
-        self.sizes[place] = size
-        self.offsets[place] = offset
+        self.keys[index] = copy
+        self.sizes[index] = size
+        self.offsets[index] = offset
         return True
 
     def records(self):
@@ -188,7 +188,7 @@ cdef int check_batch(KeyMap keys, DroppedSample dropped, Expected *expected, con
     return FINE
 
 
-cdef bint keeps_its_place(const Header *old, const Header *made) noexcept nogil:
+cdef bint keeps_its_header(const Header *old, const Header *made) noexcept nogil:
     """Whether all that does not depend on which records stayed is as it was."""
     cdef int32_t kept_attributes = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
     if made.record_count:
@@ -255,7 +255,7 @@ def check_compacted(buffer, rewritten, KeyMap keys not None, newest, int64_t at,
             before.data + old.position, after.data + made.position, <size_t>old.size) == 0
         if is_there:
             made_position += made.size
-            if not is_same and (old.attributes & CONTROL or not keeps_its_place(&old, &made)):
+            if not is_same and (old.attributes & CONTROL or not keeps_its_header(&old, &made)):
                 broken(FAULT_CHANGED, old.position)
         if old.attributes & CONTROL or (is_same and old.record_count == old.last_offset_delta + 1):
             # Every offset of a batch without gaps is there; those of a control batch are no key's newest.

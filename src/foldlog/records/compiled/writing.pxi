@@ -251,7 +251,7 @@ cdef bytearray emptied(const Header *header):
 
 
 def empty_batch(BatchHeader header not None):
-    """A batch without records that keeps the offsets, the epoch and the producer's place: what compaction leaves."""
+    """A batch without records that keeps the offsets, the epoch and the producer's numbers: what compaction leaves."""
     cdef Header source
     copy_header(header, &source)
     return bytes(emptied(&source))

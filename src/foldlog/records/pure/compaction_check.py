@@ -61,9 +61,9 @@ class DroppedSample:
         if self.seen <= self.capacity:
             self._records.append((offset, key))
             return
-        place = self._next_random() % self.seen
-        if place < self.capacity:
-            self._records[place] = (offset, key)
+        index = self._next_random() % self.seen
+        if index < self.capacity:
+            self._records[index] = (offset, key)
 
     def records(self) -> list[tuple[int, bytes]]:
         """(offset, key) of each in the sample, in no order."""
@@ -173,7 +173,7 @@ class _Check:
         if made is None and (old.is_control or old.base_offset in self.keep_batches):
             raise _LostError
         is_same = made is not None and _bytes_of(self.after, made) == _bytes_of(self.before, old)
-        if made is not None and not is_same and (old.is_control or not _keeps_its_place(old, made)):
+        if made is not None and not is_same and (old.is_control or not _keeps_its_header(old, made)):
             raise _ChangedError
         if old.is_control or (is_same and old.record_count == old.last_offset_delta + 1):
             # Every offset of a batch without gaps is there; those of a control batch are no key's newest.
@@ -245,7 +245,7 @@ def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:
     return view[header.position : header.position + header.size]
 
 
-def _keeps_its_place(old: BatchHeader, made: BatchHeader) -> bool:
+def _keeps_its_header(old: BatchHeader, made: BatchHeader) -> bool:
     """Whether everything that does not depend on the kept records is unchanged."""
     kept = fmt.LOG_APPEND_TIME | fmt.TRANSACTIONAL | fmt.CONTROL | (fmt.COMPRESSION_MASK if made.record_count else 0)
     if old.attributes & kept != made.attributes & kept:

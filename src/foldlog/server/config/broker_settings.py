@@ -106,18 +106,18 @@ def _text_list(default: tuple[str, ...], allowed: str, doc: str) -> BrokerSettin
     return BrokerSetting("LIST", default, allowed, doc, parse)
 
 
-def _view_places(doc: str) -> BrokerSetting:
+def _view_locations(doc: str) -> BrokerSetting:
     plain = _text_list((), "a list of directories and of postgresql://HOST[:PORT] with commas between them", doc)
 
     def parse(value: object) -> tuple[str, ...]:
-        from foldlog.views.peek.places import NamedPlaces  # few set it, and a start imports little
+        from foldlog.views.peek.locations import NamedLocations  # few set it, and a start imports little
 
-        places: tuple[str, ...] = plain.parse(value)
+        locations: tuple[str, ...] = plain.parse(value)
         try:
-            NamedPlaces(places)
+            NamedLocations(locations)
         except InvalidArgument:
             raise ValueNotAllowedError from None
-        return places
+        return locations
 
     return replace(plain, parse=parse)
 
@@ -203,7 +203,7 @@ _SERVER_SETTINGS: Final = {
         "What a browser has to know to see the console; made up where other machines reach it and none is set.",
     ),
     "foldlog.console.read.only": _boolean(False, "Refuse every change that is asked for in the console."),
-    "foldlog.console.views": _view_places(
+    "foldlog.console.views": _view_locations(
         "Where views are that the console opens whoever runs their folds, and hosts that it may send passwords to.",
     ),
     "foldlog.folds.accept.unproven": _boolean(

@@ -60,10 +60,10 @@ def gather(flags: Mapping[str, Given], environment: Mapping[str, str], path: str
     path = path or environment.get(CONFIG_VARIABLE) or None
     from_file = read_file(path) if path is not None else {}
     merged: dict[str, Given] = {}
-    for place in (from_file, from_environment, flags):
-        replaced = {name for property_name in place for name in _same_thing(property_name)}
+    for layer in (from_file, from_environment, flags):
+        replaced = {name for property_name in layer for name in _same_thing(property_name)}
         merged = {name: given for name, given in merged.items() if (setting_name(name) or name) not in replaced}
-        merged.update(place)
+        merged.update(layer)
     return Configuration(merged, warnings)
 
 

@@ -100,13 +100,13 @@ def _check_site(request: HttpRequest) -> None:
     if site is not None and site not in _OWN_SITES and not is_link:
         raise ApiError(HTTPStatus.FORBIDDEN, "the request comes from another site; only the console's own page may ask")
     origin = request.headers.get("origin")
-    if origin is not None and _place(origin) != request.headers.get("host", "").lower():
+    if origin is not None and _host_of(origin) != request.headers.get("host", "").lower():
         raise ApiError(
             HTTPStatus.FORBIDDEN, f"the request comes from {brief_repr(origin)}; only the console's own page may ask"
         )
 
 
-def _place(origin: str) -> str | None:
+def _host_of(origin: str) -> str | None:
     """Host and port of an origin, as in `Host`; None for an invalid one, such as "null"."""
     try:
         return urlsplit(origin).netloc.lower() or None

@@ -116,24 +116,24 @@ class Api:
         return await self._json(look)
 
     async def strip(self, request: HttpRequest) -> HttpResponse:
-        place = path_partition(request)
+        partition = path_partition(request)
         count = query_integer(request, "cells", 100, 1, CONSOLE_CELLS_MAX)
         from_offset = query_integer(request, "from", records.LAST, records.LAST)
         if "at" not in request.query:
-            return await self._of_partition(place, records.strip, from_offset, count)
+            return await self._of_partition(partition, records.strip, from_offset, count)
         if "from" in request.query:
             raise bad_request("from and at both say where the strip begins; give one of them")
         at_ms = query_integer(request, "at", None, 0)
-        return await self._of_partition(place, _strip_at, at_ms, count)
+        return await self._of_partition(partition, _strip_at, at_ms, count)
 
     async def record(self, request: HttpRequest) -> HttpResponse:
-        place = path_partition(request)
+        partition = path_partition(request)
         offset = parse_integer(request.named["offset"], "offset", 0, MAX_INT64)
-        return await self._of_partition(place, records.record_at, offset)
+        return await self._of_partition(partition, records.record_at, offset)
 
     async def at(self, request: HttpRequest) -> HttpResponse:
-        place = path_partition(request)
-        return await self._of_partition(place, records.time_at, query_integer(request, "offset", None, 0))
+        partition = path_partition(request)
+        return await self._of_partition(partition, records.time_at, query_integer(request, "offset", None, 0))
 
     async def produce(self, request: HttpRequest) -> HttpResponse:
         record = records.NewRecord(JsonBody(request))
@@ -149,10 +149,10 @@ class Api:
 
     async def rewind(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)
-        place = (body.text("topic"), body.integer("partition", 0))
+        partition = (body.text("topic"), body.integer("partition", 0))
         offset, evict = body.integer("offset", 0), body.boolean("evict", False)
         body.end()
-        return await self._json(lambda: rewind(self._broker, request.named["group"], place, offset, evict=evict))
+        return await self._json(lambda: rewind(self._broker, request.named["group"], partition, offset, evict=evict))
 
     # --- threads ------------------------------------------------------------------------------------------------------
 
@@ -165,11 +165,11 @@ class Api:
         return response
 
     async def _of_partition(
-        self, place: tuple[str, int], function: Callable[..., Any], *arguments: Any
+        self, partition: tuple[str, int], function: Callable[..., Any], *arguments: Any
     ) -> HttpResponse:
         def look() -> Any:
             with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
-                return function(open_partition(self._broker, *place), *arguments)
+                return function(open_partition(self._broker, *partition), *arguments)
 
         return await self._json(look)
 

@@ -2,7 +2,7 @@
 
 The console runs no fold. It reads their state from the topic `__folds`, and writes commands there, which a runner,
 wherever that is, carries out. A view is opened by its description, if that comes from a runner that has proven itself,
-or if the view is in a place that the operator named; by a few separate processes, because a database may be slow.
+or if the view is in a location that the operator named; by a few separate processes, because a database may be slow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from foldlog.server.console.records import bounds, time_at
 from foldlog.server.console.topics import open_partition
 from foldlog.server.folds_reader import FoldsReader
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
-from foldlog.views.peek.places import NamedPlaces
+from foldlog.views.peek.locations import NamedLocations
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -110,7 +110,7 @@ class FoldPages:
         self._clock = node.clock
         self._workers = workers
         self._topic = FoldTopic(node.broker, node.fold_guard)
-        self._named = NamedPlaces(node.settings.console_views)
+        self._named = NamedLocations(node.settings.console_views)
         self._processes = PeekProcesses()
         path = node.broker.path
         in_memory = path == MEMORY_PATH

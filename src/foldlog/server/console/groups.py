@@ -11,7 +11,7 @@ from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
-from foldlog.client.descriptions import assigned_places, described_members, full_name, not_empty
+from foldlog.client.descriptions import assigned_partitions, described_members, full_name, not_empty
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.client.fold_runs import is_of_a_fold, standing_of
 from foldlog.client.groups import OWN_GROUPS
@@ -67,10 +67,13 @@ def _overview(
     fold_runs: ServedFoldRuns,
 ) -> dict[str, Any]:
     standing = standing_of(description.state.value, len(description.members), fold_runs.of(description.group))
-    assigned = assigned_places(description)
-    bounds = {place: bounds_of(*place) or (None, None) for place in {*commits, *assigned}}
+    assigned = assigned_partitions(description)
+    bounds = {one: bounds_of(*one) or (None, None) for one in {*commits, *assigned}}
     found = partition_lags(
-        {place: one.offset for place, one in commits.items()}, assigned, bounds, broker.members_begin(description.group)
+        {partition: at.offset for partition, at in commits.items()},
+        assigned,
+        bounds,
+        broker.members_begin(description.group),
     )
     cursors = [
         {
@@ -143,25 +146,25 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
     }
 
 
-def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
+def rewind(broker: Broker, group: str, topic_partition: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
     """Move the committed offset of a group in a partition; members rejoin there. Durable on return.
 
     409 with the members named, unless they may be sent away and stay away for long enough.
     """
     _known(broker, group)
     _refuse_fold(group)
-    partition = open_partition(broker, *place)
+    partition = open_partition(broker, *topic_partition)
     start, end = bounds(partition)
     if not start <= offset <= end:
         raise ApiError(
             HTTPStatus.BAD_REQUEST,
-            f"offset {offset} is not in {place[0]}-{place[1]}; it is from {start} to {end}",
+            f"offset {offset} is not in {topic_partition[0]}-{topic_partition[1]}; it is from {start} to {end}",
         )
-    before = broker.commits(group).get(place)
-    evicted = _commit(broker, group, place, OffsetAndMetadata(offset, partition.leader_epoch), evict)
+    before = broker.commits(group).get(topic_partition)
+    evicted = _commit(broker, group, topic_partition, OffsetAndMetadata(offset, partition.leader_epoch), evict)
     before_offset = before.offset if before is not None and before.offset >= 0 else None
     return {
-        "moved": [{"topic": place[0], "partition": place[1], "from": before_offset, "to": offset}],
+        "moved": [{"topic": topic_partition[0], "partition": topic_partition[1], "from": before_offset, "to": offset}],
         "read_again": 0 if before_offset is None else max(0, min(before_offset, end) - offset),
         "evicted": evicted,
     }
@@ -177,13 +180,15 @@ def _refuse_fold(group: str) -> None:
         )
 
 
-def _commit(broker: Broker, group: str, place: tuple[str, int], committed: OffsetAndMetadata, evict: bool) -> list[str]:
+def _commit(
+    broker: Broker, group: str, topic_partition: tuple[str, int], committed: OffsetAndMetadata, evict: bool
+) -> list[str]:
     """Evict the members and commit, with no join in between; the names of those evicted. Durable on return."""
     evicted: list[str] = []
     try:
         broker.move_offsets(
             group,
-            {place: committed},
+            {topic_partition: committed},
             evict=evict,
             on_evicted=lambda members: evicted.extend(
                 full_name(one.group_instance_id, one.client_id, one.member_id) for one in members

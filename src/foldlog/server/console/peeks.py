@@ -1,6 +1,6 @@
 """Looks into views, each in a separate process that can be killed and runs `foldlog.views.peek.child`.
 
-A process is kept for the next question, separately for those with and without secrets: only views in places that the
+A process is kept for the next question, separately for those with and without secrets: only views in locations that the
 operator has named are opened by a process that has this one's passwords.
 """
 
@@ -89,7 +89,7 @@ class PeekProcesses:
         self._busy: set[_Child] = set()
         self._is_closed = False
 
-    def look(self, question: dict[str, Any], place: str, *, with_secrets: bool) -> dict[str, Any]:
+    def look(self, question: dict[str, Any], location: str, *, with_secrets: bool) -> dict[str, Any]:
         """The page that a process answers. Raises InvalidArgument for the question; FoldError for the view, and at the
         deadline."""
         line = json.dumps(question).encode() + b"\n"
@@ -106,7 +106,9 @@ class PeekProcesses:
             self._give_back(child, with_secrets, is_good=answer is not None)
         if answer is None:
             seconds = self._deadline_ms / 1000
-            raise ViewUnavailable(place, f"a look into it took over {seconds:g} s, or too much memory, and was ended")
+            raise ViewUnavailable(
+                location, f"a look into it took over {seconds:g} s, or too much memory, and was ended"
+            )
         return _page(json.loads(answer))
 
     def close(self) -> None:

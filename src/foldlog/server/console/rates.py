@@ -42,7 +42,7 @@ class _Sample(NamedTuple):
     """Every partition at one moment."""
 
     at_ms: float
-    places: dict[tuple[str, int], _End]
+    ends: dict[tuple[str, int], _End]
 
 
 class Rates:
@@ -64,21 +64,21 @@ class Rates:
 
     def _sample(self, broker: Broker, now_ms: float) -> dict[str, Rate]:
         before = self._samples[0] if self._samples else None
-        places: dict[tuple[str, int], _End] = {}
+        ends: dict[tuple[str, int], _End] = {}
         moved: dict[str, list[int]] = {}
         for seen in broker.overview():
             label = (seen.topic, seen.number)
             # A partition that did not exist at the last sample has begun since then.
-            known = _End() if before is None else before.places.get(label, _End())
+            known = _End() if before is None else before.ends.get(label, _End())
             partition = broker.opened_partition(*label)
             try:
-                places[label], grown_bytes = _look(seen, partition, known)
+                ends[label], grown_bytes = _look(seen, partition, known)
             except LogClosed:
                 continue  # deleted a moment ago
             sums = moved.setdefault(seen.topic, [0, 0])
             sums[0] += max(0, seen.high_watermark - known.end)
             sums[1] += grown_bytes
-        self._samples.append(_Sample(now_ms, places))
+        self._samples.append(_Sample(now_ms, ends))
         if before is None:
             self._rates = {}
             return {}

@@ -20,7 +20,7 @@ from foldlog.client.outgoing import emptiest, partition_named_or_by_key
 from foldlog.client.places import parse_points, resolve
 from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
-from foldlog.log.reading import LogView, batch_place
+from foldlog.log.reading import LogView, batch_location
 from foldlog.records.batch import MAX_INT64, Compression, TimestampType
 from foldlog.records.loops import BatchBuilder, Record, decode, walk
 from foldlog.server.console.api_errors import ApiError
@@ -222,11 +222,11 @@ def record_at(partition: Partition, offset: int) -> dict[str, Any]:
         )
 
     def look(view: LogView) -> dict[str, Any] | None:
-        place = batch_place(view, offset)
-        if place is None or place.header.base_offset > offset:
+        location = batch_location(view, offset)
+        if location is None or location.header.base_offset > offset:
             return None
         records, _ = decode(
-            place.data,
+            location.data,
             topic,
             number,
             start_offset=offset,
@@ -235,7 +235,7 @@ def record_at(partition: Partition, offset: int) -> dict[str, Any]:
         )
         if not records:
             return None
-        header = place.header
+        header = location.header
         return {
             **_fields(records[0]),
             "batch": {
@@ -247,8 +247,8 @@ def record_at(partition: Partition, offset: int) -> dict[str, Any]:
                 "producer_id": header.producer_id,
                 "leader_epoch": header.leader_epoch,
             },
-            "segment": place.segment.log_path.rpartition("/")[2],
-            "position": place.position,
+            "segment": location.segment.log_path.rpartition("/")[2],
+            "position": location.position,
         }
 
     found = partition.look(look, offset)

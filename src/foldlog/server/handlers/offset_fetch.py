@@ -1,8 +1,8 @@
 """OffsetFetch, versions 1 to 10: the committed offsets of a group. A partition without a commit is at -1, not an error.
 
-2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client may want stable offsets: where a
-transaction that is not ended has committed others, it is told to ask again. 8: many groups. 9: a member's id and epoch,
-for another protocol. 10: topics by id.
+2: no topics mean all, and an error for the whole group. 5: leader epochs. 7: the client may want stable offsets: it is
+told to ask again where a transaction that is not ended has committed others. 8: many groups. 9: a member's id and
+epoch, for another protocol. 10: topics by id.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from foldlog.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-
 _Codes = Mapping[TopicPartition, ErrorCode]
 
 

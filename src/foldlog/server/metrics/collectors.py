@@ -19,7 +19,7 @@ from foldlog import __version__
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState
-from foldlog.client.descriptions import assigned_places
+from foldlog.client.descriptions import assigned_partitions
 from foldlog.client.fold_runs import standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import StorageError
@@ -84,7 +84,7 @@ def _standing(broker: Broker, group: str, fold_runs: ServedFoldRuns) -> tuple[st
         description = broker.groups.describe(group)
     # The coordinator does not know a group that only ever committed: shown as an empty one.
     state = GroupState.EMPTY if description.state is GroupState.DEAD else description.state
-    return *standing_of(state.value, len(description.members), fold_runs.of(group)), assigned_places(description)
+    return *standing_of(state.value, len(description.members), fold_runs.of(group)), assigned_partitions(description)
 
 
 def _sums(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[Family]:
@@ -132,7 +132,7 @@ def _positions(groups: Sequence[GroupOverview], partitions: Sequence[PartitionOv
     for group in groups:
         if group.name in OWN_GROUPS:
             continue  # notes of a copy: no reader continues from there, and no alert should fire
-        committed = {place: at.offset for place, at in group.committed.items()}
+        committed = {partition: at.offset for partition, at in group.committed.items()}
         found += [
             GroupPosition(group.name, one.topic, one.partition, one.committed, one.lag)
             for one in partition_lags(committed, group.assigned, bounds, group.begins)

@@ -114,20 +114,20 @@ class SchemaRegistry:
             self._schemas = {
                 _schema_id(number): RegisteredSchema(_as_text(schema)) for number, schema in source.items()
             }
-            self.place = "in memory"
+            self.location = "in memory"
         elif isinstance(source, str) and "://" in source:
             self._set_url(source)
-            self.place = self._url
+            self.location = self._url
         elif isinstance(source, str | PathLike):
-            self.place = absolute(source)
+            self.location = absolute(source)
             self._is_directory = True
-            if not is_directory(self.place):
-                raise InvalidArgument(f"there is no directory of schemas at {self.place}")
+            if not is_directory(self.location):
+                raise InvalidArgument(f"there is no directory of schemas at {self.location}")
         else:
             raise InvalidArgument(f"a registry is a URL, a directory or a dict, not {brief_repr(source)}")
 
     def __repr__(self) -> str:
-        return f"SchemaRegistry({self.place})"
+        return f"SchemaRegistry({self.location})"
 
     def _set_url(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -143,25 +143,25 @@ class SchemaRegistry:
         """The schema of an id, or None if the registry does not know it; RegistryUnavailable if it does not answer."""
         if self._schemas is not None:
             return self._schemas.get(schema_id)
-        known = _known.get((self.place, schema_id))
+        known = _known.get((self.location, schema_id))
         if known is not None:
             return known
         found = self._from_directory(schema_id) if self._is_directory else self._from_url(schema_id)
         if found is not None:
             if len(_known) >= REGISTRY_SCHEMAS_MAX:
                 _known.clear()
-            _known[self.place, schema_id] = found
+            _known[self.location, schema_id] = found
         return found
 
     def _from_directory(self, schema_id: int) -> RegisteredSchema | None:
         for suffix in _FILE_SUFFIXES:
             name = f"{schema_id}{suffix}"
             try:
-                return RegisteredSchema(read_text(f"{self.place}/{name}"))
+                return RegisteredSchema(read_text(f"{self.location}/{name}"))
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
-                raise RegistryUnavailable(self.place, f"{name} cannot be read ({error})") from error
+                raise RegistryUnavailable(self.location, f"{name} cannot be read ({error})") from error
         return None
 
     def _from_url(self, schema_id: int) -> RegisteredSchema | None:
@@ -177,15 +177,15 @@ class SchemaRegistry:
             try:
                 subject, version = str(reference["subject"]), int(reference["version"])
             except (KeyError, TypeError, ValueError):
-                raise RegistryUnavailable(self.place, f"it names a reference {brief_repr(reference)}") from None
+                raise RegistryUnavailable(self.location, f"it names a reference {brief_repr(reference)}") from None
             if (subject, version) in found:
                 continue
             if len(found) >= REGISTRY_REFERENCES_MAX:
-                raise RegistryUnavailable(self.place, "a schema refers to too many others")
+                raise RegistryUnavailable(self.location, "a schema refers to too many others")
             inner = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
             if inner is None:
                 raise RegistryUnavailable(
-                    self.place, f"it does not know {subject!r} {version}, which a schema refers to"
+                    self.location, f"it does not know {subject!r} {version}, which a schema refers to"
                 )
             found[subject, version] = ""  # set before its own references, which may lead back here
             self._collect_references(inner, found)
@@ -196,7 +196,7 @@ class SchemaRegistry:
     def _text_of(self, answer: dict[str, Any]) -> str:
         text = answer.get("schema")
         if not isinstance(text, str):
-            raise RegistryUnavailable(self.place, "its answer holds no schema")
+            raise RegistryUnavailable(self.location, "its answer holds no schema")
         return text
 
     def _get(self, path: str) -> dict[str, Any] | None:
@@ -216,18 +216,18 @@ class SchemaRegistry:
             with error:
                 if _error_code(error.read(REGISTRY_ANSWER_BYTES_MAX)) in _NO_SUCH_SCHEMA:
                     return None
-            raise RegistryUnavailable(self.place, f"it answers {error.code} ({error.reason}) to {path}") from error
+            raise RegistryUnavailable(self.location, f"it answers {error.code} ({error.reason}) to {path}") from error
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", error)
-            raise RegistryUnavailable(self.place, f"{why}") from error
+            raise RegistryUnavailable(self.location, f"{why}") from error
         if len(body) > REGISTRY_ANSWER_BYTES_MAX:
-            raise RegistryUnavailable(self.place, f"its answer has more than {REGISTRY_ANSWER_BYTES_MAX} bytes")
+            raise RegistryUnavailable(self.location, f"its answer has more than {REGISTRY_ANSWER_BYTES_MAX} bytes")
         try:
             answer = json.loads(body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise RegistryUnavailable(self.place, "its answer is not a JSON object")
+            raise RegistryUnavailable(self.location, "its answer is not a JSON object")
         return answer
 
 

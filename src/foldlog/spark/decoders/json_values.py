@@ -409,25 +409,25 @@ def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
 
 
 def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Piece:
-    """The rows of both, each at its original place."""
+    """The rows of both, each at its original index."""
     if len(exact) <= _INSERTED_MAX:
-        places = pc.indices_nonzero(is_exact).to_pylist()
-        columns = [_inserted(one, other, places) for one, other in zip(fine.columns, exact.columns, strict=True)]
+        indices = pc.indices_nonzero(is_exact).to_pylist()
+        columns = [_inserted(one, other, indices) for one, other in zip(fine.columns, exact.columns, strict=True)]
         if fine.reasons is None and exact.reasons is None:
             return _Piece(columns, None)
-        return _Piece(columns, _inserted(_reasons_or_nulls(fine), _reasons_or_nulls(exact), places))
+        return _Piece(columns, _inserted(_reasons_or_nulls(fine), _reasons_or_nulls(exact), indices))
     order = pc.if_else(is_exact, pc.add(_positions(is_exact), len(fine)), _positions(pc.invert(is_exact)))
     both = _joined([fine, exact], pa.schema([]))
     columns = [column.take(order) for column in both.columns]
     return _Piece(columns, None if both.reasons is None else both.reasons.take(order))
 
 
-def _inserted(fine: pa.Array, exact: pa.Array, places: list[int]) -> pa.Array:
-    """Both, with the n-th row of `exact` at the n-th of these places."""
+def _inserted(fine: pa.Array, exact: pa.Array, indices: list[int]) -> pa.Array:
+    """Both, with the n-th row of `exact` at the n-th of these indices."""
     parts: list[pa.Array] = []
     taken = 0
-    for number, place in enumerate(places):
-        before = place - number  # the number of rows of `fine` before it
+    for number, index in enumerate(indices):
+        before = index - number  # the number of rows of `fine` before it
         if before > taken:
             parts.append(fine.slice(taken, before - taken))
             taken = before

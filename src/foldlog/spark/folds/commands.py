@@ -209,13 +209,13 @@ def rewind(fold: Fold, source: Source, to: str | int, *, folds_key: str | None =
     with opened(source) as (origin, ledger):
         try:
             rewound = replay.rewind(fold, str(to), origin)
-            _tell_place(fold, origin, ledger, folds_key)
+            _tell_position(fold, origin, ledger, folds_key)
             return rewound
         finally:
             fold.view.close()
 
 
-def _tell_place(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | None) -> None:
+def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | None) -> None:
     """Commit the view's position to its group and, if no runner is live, to its status in `__folds`. A failure is only
     logged: the view has been moved all the same.
     """
@@ -260,7 +260,7 @@ def rebuild(
         _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()
-        _tell_place(fold, origin, ledger, folds_key)
+        _tell_position(fold, origin, ledger, folds_key)
         fold.view.close()
         return feed
 

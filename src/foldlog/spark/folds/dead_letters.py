@@ -1,4 +1,4 @@
-"""Records that do not parse, or that a fold fails at: kept in a dead letter topic, with their place and the reason."""
+"""Records that do not parse, or that a fold fails at: kept in a dead letter topic, with coordinates and the reason."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ raised, as the source topic may allow larger records than the default.
 
 
 def dead_letters(fold: Fold, dead: pa.Table) -> list[LedgerEntry]:
-    """One entry per record: its value, and in the headers its place, its key and the reason.
+    """One entry per record: its value, and in the headers its topic, partition and offset, its key and the reason.
 
     The key is `<topic>/<partition>/<offset>`. A compacted topic takes no null value for a letter (it would be a
     tombstone), so a record without a value keeps an empty one, and the header `value` says "null".
     """
     entries: list[LedgerEntry] = []
     for row in dead.to_pylist():
-        place = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
+        coordinates = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
         headers = [("reason", row["reason"].encode()), ("fold", fold.name.encode())]
-        headers += [(name, text.encode()) for name, text in zip(("topic", "partition", "offset"), place, strict=True)]
+        headers += [
+            (name, text.encode()) for name, text in zip(("topic", "partition", "offset"), coordinates, strict=True)
+        ]
         if row["key"] is not None:
             headers.append(("key", row["key"]))
         if row["value"] is None:
             headers.append(("value", b"null"))
-        entries.append(LedgerEntry("/".join(place).encode(), row["value"] or b"", tuple(headers)))
+        entries.append(LedgerEntry("/".join(coordinates).encode(), row["value"] or b"", tuple(headers)))
     return entries
 
 

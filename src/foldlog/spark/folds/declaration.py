@@ -77,7 +77,7 @@ class Fold:
 
     @property
     def group(self) -> str:
-        """The group whose committed offsets show this fold's place to every Kafka tool."""
+        """The group whose committed offsets show this fold's position to every Kafka tool."""
         return f"{FOLD_GROUP_PREFIX}{self.name}"
 
     @property
@@ -240,12 +240,12 @@ def _is_asserted_by_spark(error: Exception) -> bool:
 def check_distinct(folds: Sequence[Fold]) -> None:
     """InvalidArgument if two folds share a name or a view."""
     names: set[str] = set()
-    places: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for one in folds:
         if one.name in names:
             raise InvalidArgument(f"two folds are named {one.name!r}; give one of them name='...'")
         names.add(one.name)
-        other = places.setdefault(one.view.place, one.name)
+        other = owners.setdefault(one.view.place, one.name)
         if other != one.name:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"

@@ -51,7 +51,7 @@ _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 @dataclass(frozen=True)
 class PlanFacts:
     """What one plan of a fold shows: the topic's columns it needs (None if unknown), whether every row certainly keeps
-    the key and the place of its record, whether it certainly keeps `_deleted`, and what the plan does.
+    the key and the coordinates of its record, whether it certainly keeps `_deleted`, and what the plan does.
     """
 
     used: frozenset[str] | None
@@ -148,10 +148,11 @@ class PlannedFold:
         So a keyed view is always the fold of the newest record of each key: a row that a filter no longer lets through
         is deleted, and a compacted topic gives the same view. If rows are missing, the keys are read once more.
         """
-        places = places_of(table)
-        if 0 < seen.records - seen.dead <= len(places.unique()):  # records is 0 if Spark found that it need not read
+        coordinates = coordinates_of(table)
+        # The number of records is 0 if Spark found that it need not read.
+        if 0 < seen.records - seen.dead <= len(coordinates.unique()):
             return table
-        return _with_missing(table, self.prepared.frames.keys(ranges), places)
+        return _with_missing(table, self.prepared.frames.keys(ranges), coordinates)
 
 
 def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
@@ -176,14 +177,14 @@ def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
 
     said = pc.fill_null(table[DELETED], False)
     if tombstones.num_rows:
-        said = pc.or_(said, pc.is_in(places_of(table), value_set=places_of(tombstones)))
+        said = pc.or_(said, pc.is_in(coordinates_of(table), value_set=coordinates_of(tombstones)))
     return table.set_column(table.column_names.index(DELETED), table.schema.field(DELETED), said)
 
 
 def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
     """Add to each row the key of its record, and a deletion for each record without rows.
 
-    `records` has the key and META of every record of the range that parses. Rows know their record by its place.
+    `records` has the key and META of every record of the range that parses. Rows know their record by its coordinates.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -192,8 +193,8 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
     if key is None:
         raise FoldError(f"topic {fold.topic.name!r} names no key, and its rows cannot be told apart")
     records = records.append_column(RECORD, record_digests(records[key]))
-    places, all_places = places_of(table), places_of(records)
-    numbers = pc.index_in(places, value_set=all_places)
+    coordinates, all_coordinates = coordinates_of(table), coordinates_of(records)
+    numbers = pc.index_in(coordinates, value_set=all_coordinates)
     if numbers.null_count:
         strange = table.filter(pc.is_null(numbers)).slice(0, 1)
         raise FoldError(
@@ -203,7 +204,7 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
     owned = table.append_column(RECORD, records[RECORD].take(numbers))
     wanted = pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)])
     # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
-    return _with_missing(_as(owned, wanted), records.drop_columns([key]), places)
+    return _with_missing(_as(owned, wanted), records.drop_columns([key]), coordinates)
 
 
 def record_digests(keys: pa.ChunkedArray) -> pa.Array:
@@ -234,15 +235,15 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
     key = prepared.fold.topic.key
     if prepared.shape.record_key == RECORD and key is not None:
         records = records.append_column(RECORD, record_digests(records[key])).drop_columns([key])
-    return _with_missing(table, records, places_of(table))
+    return _with_missing(table, records, coordinates_of(table))
 
 
-def _with_missing(table: pa.Table, records: pa.Table, places: pa.Array) -> pa.Table:
-    """Add a deletion for each of the records whose place is not among these."""
+def _with_missing(table: pa.Table, records: pa.Table, coordinates: pa.Array) -> pa.Table:
+    """Add a deletion for each of the records whose coordinates are not among these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    missing = records.filter(pc.invert(pc.is_in(places_of(records), value_set=places)))
+    missing = records.filter(pc.invert(pc.is_in(coordinates_of(records), value_set=coordinates)))
     if not len(missing):
         return table
     deletions = missing.set_column(
@@ -400,7 +401,7 @@ def _carried_fields() -> list[pa.Field]:
     ]
 
 
-def places_of(table: pa.Table) -> pa.Array:
+def coordinates_of(table: pa.Table) -> pa.Array:
     """Partition and offset joined into one text."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog.errors import FoldError
 from foldlog.limits import FAULTY_RECORDS_MAX
-from foldlog.spark.folds.deltas import PreparedFold, places_of, ranges_read, with_tombstones
+from foldlog.spark.folds.deltas import PreparedFold, coordinates_of, ranges_read, with_tombstones
 from foldlog.spark.folds.ranges import beyond
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_records_fault
 from foldlog.spark.folds.unstorable import UnheldValue, unheld_keys, unheld_values
@@ -61,7 +61,7 @@ def letters_of(prepared: PreparedFold, ranges: Sequence[OffsetRange], faults: Se
     if not faults:
         return None
     reasons = {(one.partition, one.offset): one.reason for one in faults}
-    return prepared.frames.letters(places_at(ranges, faults), reasons)
+    return prepared.frames.letters(fault_ranges(ranges, faults), reasons)
 
 
 # --- records that the function fails at -----------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def letters_of(prepared: PreparedFold, ranges: Sequence[OffsetRange], faults: Se
 def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exception) -> Folded:
     """Find the records at fault, and fold the rest."""
     faults = tuple(_find(prepared, ranges, error))
-    rest = list(beyond(ranges, places_at(ranges, faults)))
+    rest = list(beyond(ranges, fault_ranges(ranges, faults)))
     frames = prepared.frames
     seen = frames.count()  # failed tasks were not counted, so start a new count
     given = frames.rows(rest, seen, needs_key=prepared.needs_key)
@@ -80,7 +80,7 @@ def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error:
             delta = planned.delta(rest, seen)
     finally:
         frames.forget(given)
-    rows = with_tombstones(prepared, delta.rows, places_at(ranges, faults))
+    rows = with_tombstones(prepared, delta.rows, fault_ranges(ranges, faults))
     return Folded(Delta(rows, ranges_read(ranges)), faults)
 
 
@@ -157,7 +157,7 @@ def _halves(ranges: list[OffsetRange], first: int) -> tuple[list[OffsetRange], l
     return before, after
 
 
-def places_at(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> list[OffsetRange]:
+def fault_ranges(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> list[OffsetRange]:
     """Each of these records as a range of one offset."""
     topic = ranges[0].topic
     return [OffsetRange(topic, one.partition, one.offset, one.offset + 1) for one in faults]
@@ -190,13 +190,13 @@ def _held(prepared: PreparedFold, ranges: Sequence[OffsetRange], folded: Folded)
     faults: dict[tuple[int, int], RecordFault] = {}
     for reason, flags in reasons:
         bad = delta.rows.select([PARTITION, OFFSET]).filter(pc.and_(flags, pc.invert(delta.rows[DELETED])))
-        for place in zip(bad[PARTITION].to_pylist(), bad[OFFSET].to_pylist(), strict=True):
-            faults.setdefault(place, RecordFault(*place, reason))
+        for coordinates in zip(bad[PARTITION].to_pylist(), bad[OFFSET].to_pylist(), strict=True):
+            faults.setdefault(coordinates, RecordFault(*coordinates, reason))
     # All rows of such a record are removed, even those that could be held: a record is in the view, or it is not.
     texts = pa.array([f"{partition}@{offset}" for partition, offset in faults], pa.string())
-    rows = delta.rows.filter(pc.invert(pc.is_in(places_of(delta.rows), value_set=texts)))
+    rows = delta.rows.filter(pc.invert(pc.is_in(coordinates_of(delta.rows), value_set=texts)))
     found = tuple(sorted(faults.values()))
-    rows = with_tombstones(prepared, rows, places_at(ranges, found))
+    rows = with_tombstones(prepared, rows, fault_ranges(ranges, found))
     return Folded(replace(delta, rows=_holdable_deletions(prepared, rows)), (*folded.faults, *found))
 
 

@@ -76,7 +76,7 @@ class Feed:
     error: str | None = None
     failures: int = 0
     repeated: int = 0
-    """How often in a row Spark failed with the same error at the same place."""
+    """How often in a row Spark failed with the same error at the same bookmark."""
     replanned: int = 0
     """How often in a row the function gave another plan than before, with nothing stored."""
     retry_at_ms: float = 0.0
@@ -89,7 +89,7 @@ class Feed:
     applied_ms: float = 0.0
     looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
-    is_placed: bool = False
+    is_checked: bool = False
     """Whether the log was found to continue from the bookmark; before that, the bookmark may belong to another log."""
     moved_keys: tuple[int, tuple[TopicGrowth, ...]] | None = field(default=None, repr=False)
     """The bookmark epoch, and the growths inferred from moved keys for it: see `moved_keys.py`."""
@@ -154,7 +154,7 @@ def starting_bookmark(facts: TopicFacts, bounds: Mapping[int, Bounds], epoch: in
     )
 
 
-def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> Bookmark:
+def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> Bookmark:
     """The feed's bookmark, with new partitions added, after checking that the log still continues from it.
 
     RecordsMissing if it does not, with the cause and what to do. With `skip_missing`, the feed continues from what the

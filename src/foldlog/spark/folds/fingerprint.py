@@ -84,7 +84,7 @@ class PlanChanged(FoldError):
 
 @dataclass(frozen=True)
 class Doing:
-    """What a plan does: its `text`, the places of its Python functions, and a cache of the digests of their code. The
+    """What a plan does: its `text`, the paths to its Python functions, and a cache of the digests of their code. The
     cache is keyed by the hash code of the command that Spark sends, and by a digest of the unwrapped bytes, since a
     large function is sent under another broadcast each time.
     """

@@ -6,7 +6,7 @@ partition can stand for its end at the growth: once all partitions are read up t
 order.
 
 This takes one pass over the keys of the records to be read, in all partitions at once. After several growths, of a
-key that has moved more than once only the newest place is sure to be read last. If partitions are chosen by another
+key that has moved more than once only the newest partition is sure to be read last. If partitions are chosen by another
 rule, nearly all records count as moved, and almost nothing is held back.
 """
 
@@ -30,7 +30,8 @@ def with_growths(
 ) -> TopicFacts:
     """The facts, with a growth inferred from moved keys if the view is keyed and the brokers remember no growths.
 
-    Computed once per bookmark epoch, so again after a rewind. A growth while the fold runs is an error: see `placed`.
+    Computed once per bookmark epoch, so again after a rewind. A growth while the fold runs is an error: see
+    `checked_bookmark`.
     """
     if facts.growths is not None or not feed.fold.view.is_keyed or len(bounds) < 2:
         return facts

@@ -160,7 +160,7 @@ class Pipeline:
     def _publish(self, *, force: bool, stopped: bool = False) -> None:
         if not force and not self._publisher.is_due:
             return
-        moved = [feed for feed in self._own if feed.is_placed and feed.bookmark not in (None, feed.committed)]
+        moved = [feed for feed in self._own if feed.is_checked and feed.bookmark not in (None, feed.committed)]
         commits = [
             (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})
             for feed in moved

@@ -287,9 +287,9 @@ def python_functions(result: DataFrame) -> list[Path]:
     them takes a few calls into the JVM instead of hundreds.
     """
     return [
-        node.path + place
+        node.path + part_path
         for node in _all_nodes(_tree(result))
-        for part, place in zip(node.parts, node.places, strict=True)
+        for part, part_path in zip(node.parts, node.part_paths, strict=True)
         if _name(part) in (_EXPRESSIONS + "PythonUDF", _PYTHON_UDTF)
     ]
 
@@ -367,7 +367,7 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
     path: Path = ()
     parts: list[Any] = field(default_factory=list)
-    places: list[Path] = field(default_factory=list)
+    part_paths: list[Path] = field(default_factory=list)
     """The path from this node to each of the parts."""
     inner: list[_Node] = field(default_factory=list)
     is_rows: bool = False
@@ -409,12 +409,12 @@ class _Trees:
             children = enumerate(_many(plan, "children"))
             node.children = [self.of(child, (*path, ("children", number))) for number, child in children]
         for number, expression in enumerate(_many(plan, "expressions")):
-            for part, place in _parts(expression, (("expressions", number),)):
+            for part, part_path in _parts(expression, (("expressions", number),)):
                 node.parts.append(part)
-                node.places.append(place)
+                node.part_paths.append(part_path)
         node.inner = [
-            self.of(part.plan(), (*path, *place, ("plan", None)))
-            for part, place in zip(node.parts, node.places, strict=True)
+            self.of(part.plan(), (*path, *part_path, ("plan", None)))
+            for part, part_path in zip(node.parts, node.part_paths, strict=True)
             if _is_a(part, _PLAN_EXPRESSION)
         ]
         node.is_fed = any(one.is_fed for one in (*node.children, *node.inner))
@@ -491,10 +491,10 @@ def _is_a(java: Any, kind: str) -> bool:
     return _kinships[name, kind]
 
 
-def _parts(expression: Any, place: Path) -> Iterator[tuple[Any, Path]]:
-    yield expression, place
+def _parts(expression: Any, path: Path) -> Iterator[tuple[Any, Path]]:
+    yield expression, path
     for number, child in enumerate(_many(expression, "children")):
-        yield from _parts(child, (*place, ("children", number)))
+        yield from _parts(child, (*path, ("children", number)))
 
 
 def _all_nodes(node: _Node) -> Iterator[_Node]:
@@ -519,7 +519,7 @@ _sorts: dict[str, str] = {}
 
 _NO_VALUES: Final = (_EXPRESSIONS + "ExprId", "org.apache.spark.api.python.SimplePythonFunction")
 """Left out: expression ids, and functions, whose code is fingerprinted separately."""
-_PLACES: Final = re.compile(r"@[0-9a-f]+\b|\$\$Lambda\S*|#\d+L?|, splits=\w+(?:\(\d+\))?")
+_UNSTABLE: Final = re.compile(r"@[0-9a-f]+\b|\$\$Lambda\S*|#\d+L?|, splits=\w+(?:\(\d+\))?")
 """Parts of Spark's texts that differ between runs or machines: addresses, ids, and the number of splits."""
 _DEPTH_MAX: Final = 8
 """How deep objects inside a node's argument are followed."""
@@ -582,8 +582,8 @@ class _LogicText:
         if node.children and node.kind != "Project":
             line += "".join(f", {_label(one)!r} {one.dataType().catalogString()}" for one in new)
         number = self._line(f"{line} of {below}")
-        for place, one in enumerate(new):
-            twice = sum(_label(other) == _label(one) for other in new[:place])
+        for index, one in enumerate(new):
+            twice = sum(_label(other) == _label(one) for other in new[:index])
             self._columns[_id(one)] = f"{number}.{_label(one)!r}" + f"/{twice}" * bool(twice)
         return number
 
@@ -596,7 +596,7 @@ class _LogicText:
         if node.kind == "UnionLoopRef":
             return f"{node.kind} {self._loop(node.java.loopId())} {node.java.accumulated()}"
         if not node.children:
-            return _PLACES.sub("", str(node.java.simpleString(_FIELDS_MAX)))
+            return _UNSTABLE.sub("", str(node.java.simpleString(_FIELDS_MAX)))
         if node.kind in ("SubqueryAlias", "View", "WithCTE", "CTERelationRef"):
             return None
         made = [one for one in _many(node.java, "expressions") if not self._is_column(node, one)]
@@ -653,7 +653,7 @@ def _arguments(java: Any, depth: int) -> list[str]:
     try:
         arguments = [java.productElement(number) for number in range(java.productArity())]
     except Py4JError:
-        return [_PLACES.sub("", str(java.toString()))]  # not a case class: use its text
+        return [_UNSTABLE.sub("", str(java.toString()))]  # not a case class: use its text
     return [told for one in arguments if (told := _argument(one, depth)) is not None]
 
 
@@ -672,7 +672,7 @@ def _argument(value: Any, depth: int) -> str | None:
     if sort == "type":
         return str(value.catalogString())
     if sort == "other" or depth == _DEPTH_MAX:
-        return _PLACES.sub("", str(value.toString()))
+        return _UNSTABLE.sub("", str(value.toString()))
     if sort == "some":
         return f"{name.rpartition('.')[2]}({', '.join(_arguments(value, depth + 1))})"
     return _told_many(value, name, depth)
@@ -862,8 +862,8 @@ def _origin(node: _Node, number: int) -> str | None:
         return _projected_origin(node, number)
     if node.kind in ("CTERelationRef", "Union"):
         # Columns correspond by position: each branch has its own ids.
-        place = [_id(one) for one in _output(node)].index(number)
-        origins = {_origin(child, _id(_output(child)[place])) for child in node.children}
+        index = [_id(one) for one in _output(node)].index(number)
+        origins = {_origin(child, _id(_output(child)[index])) for child in node.children}
         return origins.pop() if len(origins) == 1 else None
     if node.kind in _PASSING or node.kind in ("Join", "Generate", "View", "WithCTE"):
         for child in node.children:

@@ -195,8 +195,8 @@ class RangeDecoder:
 
         values = records.column("value")
         if self.look == "tombstones":
-            places = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
-            found = pa.RecordBatch.from_pydict({**places, OFFSET: records.column("offset")}, schema=self.schema)
+            numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
+            found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
             return found.filter(pc.is_null(values))
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
@@ -271,16 +271,16 @@ def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray 
 
 
 def _once(letters: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """Each record of these ranges once, ordered by place: a task may have reported twice, or for an earlier range."""
+    """Each record of these ranges once, in order: a task may have reported twice, or for an earlier range."""
     import pyarrow as pa
 
-    places = zip(letters[PARTITION].to_pylist(), letters[OFFSET].to_pylist(), strict=True)
+    coordinates = zip(letters[PARTITION].to_pylist(), letters[OFFSET].to_pylist(), strict=True)
     numbers = {
-        place: number
-        for number, place in enumerate(places)
-        if any(one.partition == place[0] and one.start <= place[1] < one.stop for one in ranges)
+        (partition, offset): number
+        for number, (partition, offset) in enumerate(coordinates)
+        if any(one.partition == partition and one.start <= offset < one.stop for one in ranges)
     }
-    return letters.take(pa.array([numbers[place] for place in sorted(numbers)], pa.int64()))
+    return letters.take(pa.array([numbers[one] for one in sorted(numbers)], pa.int64()))
 
 
 def _as_times(times_ms: Any) -> Any:
@@ -349,7 +349,7 @@ class TopicFrames:
         return self._table(ranges, schema, "rows", None, needs_key=True)
 
     def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
-        """The places of the records without a value: _partition and _offset. Nothing is decoded."""
+        """The coordinates of the records without a value: _partition and _offset. Nothing is decoded."""
         schema = T.StructType([one for one in self.schema if one.name in (PARTITION, OFFSET)])
         return self._table(ranges, schema, "tombstones", None, needs_key=False)
 
@@ -410,8 +410,8 @@ class TopicFrames:
                 for row in batch.to_pylist():
                     reason = reasons.get((one.partition, row["offset"]))
                     if reason is not None:
-                        place = {PARTITION: one.partition, OFFSET: row["offset"]}
-                        rows.append({**place, "key": row["key"], "value": row["value"], "reason": reason})
+                        coordinates = {PARTITION: one.partition, OFFSET: row["offset"]}
+                        rows.append({**coordinates, "key": row["key"], "value": row["value"], "reason": reason})
         finally:
             origin.close()
         return pa.Table.from_pylist(rows, to_arrow_schema(_DEAD, timezone="UTC"))

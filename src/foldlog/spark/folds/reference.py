@@ -4,8 +4,8 @@ This code uses no plans, used columns, packed batches, shared reads or counts. T
 itself, Spark runs the function over a frame with all columns, and deletions, the records that rows belong to and
 counters are computed independently. So a bug of the short way (`deltas`, `runner`) is detected and not repeated.
 
-`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random places
-for the long one: `try_fold`.
+`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random
+offsets for the long one: `try_fold`.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
     return Delta(rows, spans)
 
 
-Places = set[tuple[int, int]]
+Coordinates = set[tuple[int, int]]
 
 
 def _parts(
-    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Places
-) -> tuple[list[pa.Table], Places]:
-    """All rows that the function returns, in parts, and the places of the records that it fails at, or whose rows the
-    view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
+    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Coordinates
+) -> tuple[list[pa.Table], Coordinates]:
+    """All rows that the function returns, in parts, and the coordinates of the records that it fails at, or whose rows
+    the view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
     """
     error: Exception | None = None
     try:
@@ -93,7 +93,7 @@ def _parts(
     if _count(ranges) == 1:
         return [], {(one.partition, one.start) for one in ranges if one.start < one.stop}
     parts: list[pa.Table] = []
-    faulty: Places = set()
+    faulty: Coordinates = set()
     for some in _smaller(ranges):
         more, where = _parts(fold, frames, shape, some, tombstones)
         parts += more
@@ -105,23 +105,23 @@ def _parts(
     return parts, faulty
 
 
-def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.Table], Places]:
-    """The rows of records whose rows can all be held, and the places of the other records."""
+def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.Table], Coordinates]:
+    """The rows of records whose rows can all be held, and the coordinates of the other records."""
     import pyarrow as pa
 
-    places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
-    unheld: Places = set()
-    parts = [(0, len(places))]
+    coordinates = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
+    unheld: Coordinates = set()
+    parts = [(0, len(coordinates))]
     while parts:
         start, stop = parts.pop()
         if _are_held(fold, shape, rows.slice(start, stop - start)):
             continue
         if stop - start == 1:
-            unheld.add(places[start])
+            unheld.add(coordinates[start])
         else:
             middle = (start + stop) // 2
             parts += [(start, middle), (middle, stop)]
-    return [rows.filter(pa.array([place not in unheld for place in places], pa.bool_()))], unheld
+    return [rows.filter(pa.array([coordinate not in unheld for coordinate in coordinates], pa.bool_()))], unheld
 
 
 def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
@@ -135,7 +135,7 @@ def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
         yield [one._replace(start=start, stop=min(one.stop, start + step))]
 
 
-def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Places) -> pa.Table:
+def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Coordinates) -> pa.Table:
     """The function's result for the ranges. For counters, only the columns that they count."""
     given = frames.rows(ranges, None, needs_key=fold.view.is_keyed)
     aggregation = fold.view.aggregation
@@ -153,12 +153,12 @@ def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Pla
         frames.forget(given)
 
 
-def _tombstones(records: pa.Table) -> Places:
+def _tombstones(records: pa.Table) -> Coordinates:
     columns = (records[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
     return {(partition, offset) for partition, offset, gone in zip(*columns, strict=True) if gone}
 
 
-def _with_deleted(rows: pa.Table, tombstones: Places) -> pa.Table:
+def _with_deleted(rows: pa.Table, tombstones: Coordinates) -> pa.Table:
     """Mark the rows that delete: those of tombstones, and those that the function marks."""
     import pyarrow as pa
 
@@ -231,7 +231,7 @@ def _window_starts(rows: pa.Table, aggregation: Aggregation) -> list[int | None]
     return [None if one is None else one // width_us * width_us for one in micros]
 
 
-def _sound(records: pa.Table, faulty: Places) -> pa.Table:
+def _sound(records: pa.Table, faulty: Coordinates) -> pa.Table:
     """The records that are not at fault; and all tombstones, which delete even if the function fails at them."""
     import pyarrow as pa
 
@@ -254,8 +254,8 @@ def _in_order(rows: pa.Table) -> pa.Table:
     """Sorted by partition and offset; the rows of one record stay in their order."""
     import pyarrow as pa
 
-    places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
-    return rows.take(pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64()))
+    coordinates = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
+    return rows.take(pa.array(sorted(range(len(coordinates)), key=coordinates.__getitem__), pa.int64()))
 
 
 def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
@@ -264,9 +264,12 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
 
     from foldlog.spark.folds.deltas import record_digests
 
-    places = list(zip(records[PARTITION].to_pylist(), records[OFFSET].to_pylist(), strict=True))
-    numbers = {place: number for number, place in enumerate(places)}
-    owners = [numbers.get(place) for place in zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)]
+    coordinates = list(zip(records[PARTITION].to_pylist(), records[OFFSET].to_pylist(), strict=True))
+    numbers = {coordinate: number for number, coordinate in enumerate(coordinates)}
+    owners = [
+        numbers.get(coordinate)
+        for coordinate in zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)
+    ]
     if None in owners:
         raise FoldError(f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset")
     if shape.record_key == RECORD:
@@ -295,8 +298,8 @@ def _counted(rows: pa.Table, aggregation: Aggregation, shape: Shape) -> pa.Table
     found: dict[tuple[Any, ...], list[Any]] = {}
     for number, group in enumerate(zip(*groups, strict=True) if groups else [()] * rows.num_rows):
         kept = found.setdefault(group, [0 if how == "count" else None for _, how, _ in partials])
-        for place, (_, how, _) in enumerate(partials):
-            kept[place] = _merged(how, kept[place], _one(how, values[place][number]))
+        for index, (_, how, _) in enumerate(partials):
+            kept[index] = _merged(how, kept[index], _one(how, values[index][number]))
     lines = [(*group, *kept) for group, kept in found.items()]
     columns = list(zip(*lines, strict=True)) if lines else [()] * len(shape.columns)
     arrays = [pa.array(column, one.type) for column, one in zip(columns, shape.columns, strict=True)]
@@ -386,9 +389,9 @@ def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
         return Counter(_text(row, ()) for row in rows)
     held: dict[Any, tuple[tuple[int, int], list[str]]] = {}
     for row in rows:
-        key, place = row[shape.record_key], (row[PARTITION], row[OFFSET])
-        if held.get(key, (None,))[0] != place:
-            held[key] = (place, [])
+        key, coordinate = row[shape.record_key], (row[PARTITION], row[OFFSET])
+        if held.get(key, (None,))[0] != coordinate:
+            held[key] = (coordinate, [])
         if not row[DELETED]:
             held[key][1].append(_text(row, (*META, RECORD)))
     return Counter(text for _, texts in held.values() for text in texts)

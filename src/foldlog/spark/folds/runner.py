@@ -22,8 +22,8 @@ from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import PlannedFold, PreparedFold, in_offset_order, prepare, ranges_read
-from foldlog.spark.folds.faults import Folded, letters_of, places_at, without_faults
-from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
+from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without_faults
+from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
@@ -138,7 +138,7 @@ def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exceptio
 
 
 def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
-    """The letters of both, ordered by place."""
+    """The letters of both, ordered by partition and offset."""
     import pyarrow as pa
 
     if one is None or other is None:
@@ -260,9 +260,9 @@ class Runner:
         if feed.bookmark is None:
             start = feed.start or starting_bookmark(facts, bounds)
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
-        feed.is_placed = False
-        base = self._with_logic(feed, placed(feed, self.origin, facts, bounds))
-        feed.is_placed = True
+        feed.is_checked = False
+        base = self._with_logic(feed, checked_bookmark(feed, self.origin, facts, bounds))
+        feed.is_checked = True
         return _Standing(feed, feed.bookmark, base)
 
     def _with_logic(self, feed: Feed, base: Bookmark) -> Bookmark:
@@ -422,7 +422,7 @@ class Runner:
         if not reach:
             return None
         budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
-        # A verification splits at random places: a function that depends on the split then gives other rows.
+        # A verification splits at random offsets: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
@@ -505,7 +505,7 @@ class Runner:
         met = met.with_more(seen.value)  # failed tasks may be missing in the first count
         faults = [one.faults if isinstance(one, Folded) else () for one in found]
         # Records that a fold fails at have been parsed, so they are not among the dead.
-        sound = list(beyond(ranges, places_at(ranges, [fault for some in faults for fault in some])))
+        sound = list(beyond(ranges, fault_ranges(ranges, [fault for some in faults for fault in some])))
         dead = frames.met_dead(sound, met, needs_key=needs_key)
         return _Outcome(
             [one.delta if isinstance(one, Folded) else one for one in found],

@@ -41,6 +41,6 @@ def _beside(directory: Path) -> Iterator[ModuleType]:
         path = getattr(module, "__file__", None)
         if path is None:
             continue
-        place = Path(path).resolve()
-        if (place.parent.parent if place.name == "__init__.py" else place.parent) == directory:
+        file = Path(path).resolve()
+        if (file.parent.parent if file.name == "__init__.py" else file.parent) == directory:
             yield module

@@ -252,7 +252,7 @@ def _known_trouble(text: str) -> str | None:
 
 
 def _where(raised: Raised) -> str:
-    """The place in the user's own file; empty if there is none, or the error is foldlog's."""
+    """The line in the user's own file; empty if there is none, or the error is foldlog's."""
     if raised.line.startswith(("foldlog.", _UNFIT_WORKER)):
         return ""
     users = [one for one in raised.frames if not any(part in one[0] for part in _NOT_THE_USERS)]

@@ -44,9 +44,9 @@ _CHARACTERS: Final = "__characters"
 
 _NOT_UTF8: Final = "its text{where} is not UTF-8, and no view can hold it"
 _OUT_OF_YEARS: Final = "its date or time{where} is outside the years 1 to 9999, and no view can hold it"
-_NUL: Final = "its text{where} has a character NUL, which {place} cannot hold"
-_CHARACTER: Final = "its text{where} has the character {which}, which {place} cannot hold in its encoding"
-_LONG_KEY: Final = "its key ({names}) is too long for an index of {place}"
+_NUL: Final = "its text{where} has a character NUL, which {location} cannot hold"
+_CHARACTER: Final = "its text{where} has the character {which}, which {location} cannot hold in its encoding"
+_LONG_KEY: Final = "its key ({names}) is too long for an index of {location}"
 
 _KINDS: Final = {"utf8": _NOT_UTF8, "years": _OUT_OF_YEARS, "nul": _NUL}
 
@@ -66,7 +66,7 @@ def unheld_values(view: View, rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedA
         tests.append((_NUL, is_nul))
     for reason, test in tests:
         for name, flags in columns_where(rows, test):
-            yield reason.format(where=f" in column {name!r}", place=view.place), flags
+            yield reason.format(where=f" in column {name!r}", location=view.place), flags
     if view.holds_unicode():
         return
     for name in rows.column_names:
@@ -89,15 +89,15 @@ def _by_character(
     for at in pc.indices_nonzero(flags).to_pylist():
         by_character.setdefault(min(beyond_ascii(column.slice(at, 1)) & unheld), []).append(at)
     numbers = pa.array(range(len(column)), pa.int64())
-    for one, places in by_character.items():
-        reason = _CHARACTER.format(where=f" in column {name!r}", place=view.place, which=_shown(one))
-        yield reason, pa.chunked_array([pc.is_in(numbers, value_set=pa.array(places, pa.int64()))])
+    for one, rows in by_character.items():
+        reason = _CHARACTER.format(where=f" in column {name!r}", location=view.place, which=_shown(one))
+        yield reason, pa.chunked_array([pc.is_in(numbers, value_set=pa.array(rows, pa.int64()))])
 
 
 def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     """The keys that are too long; `keys` has the columns that make a row unique."""
     flags = view.unheld_keys(keys)
-    return [] if flags is None else [(_LONG_KEY.format(names=", ".join(keys.column_names), place=view.place), flags)]
+    return [] if flags is None else [(_LONG_KEY.format(names=", ".join(keys.column_names), location=view.place), flags)]
 
 
 # --- what is aggregated -----------------------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ def check_aggregated(view: View, aggregation: Aggregation, found: pa.Table) -> N
     if _SIGNS in found.column_names:
         kinds = found[_SIGNS].drop_null()
         if len(kinds):
-            raise UnheldValue(_KINDS[kinds[0].as_py()].format(where="", place=view.place))
+            raise UnheldValue(_KINDS[kinds[0].as_py()].format(where="", location=view.place))
     if _CHARACTERS in found.column_names:
         letters = {one for some in found[_CHARACTERS].to_pylist() for one in some if one and not one.isascii()}
         unheld = view.unheld_characters(frozenset(letters))
         if unheld:
-            raise UnheldValue(_CHARACTER.format(where="", place=view.place, which=_shown(min(unheld))))
+            raise UnheldValue(_CHARACTER.format(where="", location=view.place, which=_shown(min(unheld))))
     if aggregation.by:
         for reason, _ in unheld_keys(view, found.select(list(aggregation.by))):
             raise UnheldValue(reason)

@@ -159,14 +159,14 @@ class PathOrigin:
     def _refuse_missing(self, left: OffsetRange, topic_id: str | None, offset: int) -> None:
         cause = self.missing(left.topic, topic_id, left.partition, offset)
         if cause is not None:
-            raise records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+            raise records_missing(left, cause, self._bounds_if_any(left), self._spec.location)
 
     def _why(self, left: OffsetRange, topic_id: str | None, error: FoldlogError) -> FoldlogError:
         """The reason for a failed read: often the topic's deletion, which removes its files, or retention."""
         cause = self.missing(left.topic, topic_id, left.partition, left.start)
         if cause is None and isinstance(error, OffsetOutOfRange):
             cause = "expired"
-        return error if cause is None else records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+        return error if cause is None else records_missing(left, cause, self._bounds_if_any(left), self._spec.location)
 
     def _bounds_if_any(self, wanted: OffsetRange) -> Bounds | None:
         try:

@@ -158,10 +158,10 @@ class WireOrigin:
         for offset in (left.start, left.stop):
             cause = self.missing(left.topic, topic_id, left.partition, offset)
             if cause is not None:
-                return records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+                return records_missing(left, cause, self._bounds_if_any(left), self._spec.location)
         if isinstance(error, UnknownTopic):
             # The topic exists now, but had another id during the read.
-            return records_missing(left, "recreated", self._bounds_if_any(left), self._spec.place)
+            return records_missing(left, "recreated", self._bounds_if_any(left), self._spec.location)
         return error
 
     def _bounds_of(self, name: str, partition: int) -> Bounds:

@@ -12,10 +12,10 @@ _ADVICE: Final = "begin at {begin}, or set failOnDataLoss=false to go on with wh
 _ADVICE_ANEW: Final = "begin anew with startingOffsets, or set failOnDataLoss=false to go on without it"
 
 
-def records_missing(wanted: OffsetRange, cause: str, bounds: Bounds | None, place: str) -> RecordsMissing:
+def records_missing(wanted: OffsetRange, cause: str, bounds: Bounds | None, location: str) -> RecordsMissing:
     """`wanted` is what was not read of a range; `bounds` is what the log holds now, None if it has no such partition.
 
-    `cause` is one of MISSING_CAUSES; `place` says where the log is.
+    `cause` is one of MISSING_CAUSES; `location` says where the log is.
     """
     start, end = (None, None) if bounds is None else (bounds.start, bounds.end)
     sentences = {
@@ -27,5 +27,10 @@ def records_missing(wanted: OffsetRange, cause: str, bounds: Bounds | None, plac
     }
     advice = _ADVICE.format(begin=start) if cause in ("expired", "deleted") and bounds is not None else _ADVICE_ANEW
     return RecordsMissing(
-        wanted.topic, wanted.partition, (wanted.start, wanted.stop), cause, f"{sentences[cause]} (in {place})", advice
+        wanted.topic,
+        wanted.partition,
+        (wanted.start, wanted.stop),
+        cause,
+        f"{sentences[cause]} (in {location})",
+        advice,
     )

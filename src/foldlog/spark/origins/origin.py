@@ -35,7 +35,7 @@ class OriginSpec:
     has_answered: bool = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path or the addresses, for messages."""
         return self.path if self.path is not None else f"kafka://{self.bootstrap}"
 

@@ -108,7 +108,7 @@ def _kept(batch: pa.RecordBatch, newest: np.ndarray[Any, Any], *, keeps_keyless:
     here = newest[np.searchsorted(newest, offsets[0]) : np.searchsorted(newest, offsets[-1], side="right")]
     rows = np.searchsorted(offsets, here)
     is_kept = np.zeros(len(offsets), dtype=bool)
-    # Compaction may have removed a tombstone since the first pass: then its place has another offset.
+    # Compaction may have removed a tombstone since the first pass: then the row there has another offset.
     is_kept[rows[offsets[rows] == here]] = True
     key = batch.column("key")
     if keeps_keyless and key.null_count:

@@ -79,13 +79,13 @@ def resolve(
     bounds = now.bounds
     match limit:
         case Earliest():
-            return {place: bound.start for place, bound in bounds.items()}
+            return {partition: bound.start for partition, bound in bounds.items()}
         case Latest():
-            return {place: bound.end for place, bound in bounds.items()}
+            return {partition: bound.end for partition, bound in bounds.items()}
         case AtOffsets(offsets):
             _require_all(f"{side}Offsets", offsets, bounds, "; -2 is the start of a partition, -1 its end")
-            words = {place: {EARLIEST: bound.start, LATEST: bound.end} for place, bound in bounds.items()}
-            return {place: words[place].get(offsets[place], offsets[place]) for place in bounds}
+            words = {partition: {EARLIEST: bound.start, LATEST: bound.end} for partition, bound in bounds.items()}
+            return {partition: words[partition].get(offsets[partition], offsets[partition]) for partition in bounds}
         case AtTime(time_ms):
             return _at_times(origin, now, dict.fromkeys(bounds, time_ms), side, on_no_match)
         case AtTimes(times_ms):
@@ -110,7 +110,7 @@ def _at_times(
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for topic in now.topics:
-        of_topic = {place[1]: times_ms[place] for place in now.bounds if place[0] == topic}
+        of_topic = {partition[1]: times_ms[partition] for partition in now.bounds if partition[0] == topic}
         for partition, offset in origin.offsets_at(topic, of_topic).items():
             if offset is None and side == "starting" and on_no_match == "error":
                 raise InvalidArgument(
@@ -118,7 +118,7 @@ def _at_times(
                     " earlier time, or set startingOffsetsByTimestampStrategy to 'latest'"
                 )
             found[topic, partition] = now.bounds[topic, partition].end if offset is None else offset
-    return {place: found[place] for place in now.bounds}
+    return {partition: found[partition] for partition in now.bounds}
 
 
 def plan_batch(origin: Origin, options: ReadOptions) -> list[PlannedRange]:
@@ -155,7 +155,7 @@ def _within(origin: Origin, wanted: OffsetRange, bound: Bounds, topic_id: str, *
     if fails:
         lost = wanted.stop if held.start == wanted.start <= bound.end else wanted.start
         cause = origin.missing(wanted.topic, topic_id, wanted.partition, lost) or "expired"
-        raise records_missing(wanted, cause, bound, origin.spec.place)
+        raise records_missing(wanted, cause, bound, origin.spec.location)
     skipped = max(0, wanted.stop - wanted.start) - max(0, held.stop - held.start)
     warn_skipped(wanted, skipped, f"the log holds {bound.start} to {bound.end}")
     return held

@@ -155,7 +155,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def origin_spec(given: Mapping[str, str]) -> OriginSpec:
-    """The log's place: exactly one of `path` and `kafka.bootstrap.servers`. For readers and writers.
+    """Where the log is: exactly one of `path` and `kafka.bootstrap.servers`. For readers and writers.
 
     >>> origin_spec({"kafka.bootstrap.servers": "h:9092", "kafka.client.id": "a", "kafka.group.id": "b"}).properties
     {'client.id': 'a'}

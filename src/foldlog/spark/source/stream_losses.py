@@ -69,22 +69,22 @@ def resume(start: StreamOffset, now: Assigned, missing: Missing, topics: Callabl
     """Where a stream at `start` continues. `topics` returns all topics of the log, not only the query's."""
     positions: dict[TopicPartition, Position] = {}
     losses: list[Loss] = []
-    for place, at in sorted(start.positions.items()):
-        topic, bounds = place[0], now.bounds.get(place)
+    for topic_partition, at in sorted(start.positions.items()):
+        topic, bounds = topic_partition[0], now.bounds.get(topic_partition)
         if bounds is None:
-            losses.append(_gone(place, at.offset, topic in now.topics, topics))
+            losses.append(_gone(topic_partition, at.offset, topic in now.topics, topics))
             continue
-        loss = _lost(place, at, start.topic_ids.get(topic), now.topics[topic].topic_id, bounds, missing)
+        loss = _lost(topic_partition, at, start.topic_ids.get(topic), now.topics[topic].topic_id, bounds, missing)
         if loss is None or loss.resume is None:
-            positions[place] = at
+            positions[topic_partition] = at
         else:
-            positions[place] = Position(loss.resume, bounds.leader_epoch)
+            positions[topic_partition] = Position(loss.resume, bounds.leader_epoch)
             losses.append(loss)
-    for place, bounds in sorted(now.bounds.items()):
-        if place not in start.positions:
-            positions[place] = Position(bounds.start, bounds.leader_epoch)
+    for topic_partition, bounds in sorted(now.bounds.items()):
+        if topic_partition not in start.positions:
+            positions[topic_partition] = Position(bounds.start, bounds.leader_epoch)
             if bounds.start > 0:
-                losses.append(_missed(place, bounds.start))
+                losses.append(_missed(topic_partition, bounds.start))
     return Resumed(positions, losses)
 
 
@@ -93,9 +93,9 @@ def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[
 
     `resume` is where its partition ends now.
     """
-    for place, stop in sorted(end.positions.items()):
-        topic, partition = place
-        bounds, at = now.bounds.get(place), begin.positions.get(place)
+    for topic_partition, stop in sorted(end.positions.items()):
+        topic, partition = topic_partition
+        bounds, at = now.bounds.get(topic_partition), begin.positions.get(topic_partition)
         if bounds is None or at is None or stop.offset <= at.offset:
             continue  # nothing to read, or already reported as gone
         planned_id = end.topic_ids.get(topic)
@@ -108,26 +108,26 @@ def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[
             yield Loss(topic, partition, kept, kept, "truncated", why, skipped=stop.offset - kept)
 
 
-def _gone(place: TopicPartition, offset: int, is_read: bool, topics: Callable[[], list[str]]) -> Loss:
+def _gone(topic_partition: TopicPartition, offset: int, is_read: bool, topics: Callable[[], list[str]]) -> Loss:
     if is_read:
         why = "the topic no longer has this partition, or the query no longer reads it"
-    elif place[0] in topics():
+    elif topic_partition[0] in topics():
         why = "the query read this topic before, and does not any more"
     else:
         why = "the topic was deleted"
-    return Loss(*place, offset, None, "deleted", why)
+    return Loss(*topic_partition, offset, None, "deleted", why)
 
 
-def _missed(place: TopicPartition, first: int) -> Loss:
+def _missed(topic_partition: TopicPartition, first: int) -> Loss:
     """The loss of a new partition whose first records are gone: it would have been read from its first record."""
     why = f"the partition is new to this query, and begins at offset {first}: what was before was removed unread"
-    return Loss(*place, 0, first, "expired", why, skipped=first)
+    return Loss(*topic_partition, 0, first, "expired", why, skipped=first)
 
 
 def _lost(
-    place: TopicPartition, at: Position, old_id: str | None, new_id: str, bounds: Bounds, missing: Missing
+    topic_partition: TopicPartition, at: Position, old_id: str | None, new_id: str, bounds: Bounds, missing: Missing
 ) -> Loss | None:
-    topic, partition = place
+    topic, partition = topic_partition
     if old_id is not None and old_id != new_id:
         why = f"the topic was deleted and made again: its id was {old_id} and is {new_id}"
         return Loss(topic, partition, at.offset, bounds.start, "recreated", why)
@@ -145,14 +145,14 @@ def _lost(
     if cause is None and is_within:
         return None
     # The stream was at this offset before, so "unwritten" means that the log has become shorter.
-    kept = _kept(place, old_id, at, bounds, missing)
+    kept = _kept(topic_partition, old_id, at, bounds, missing)
     why = f"the log was cut back to offset {kept}, and what the stream has read from there on is no longer in it"
     return Loss(topic, partition, at.offset, kept, "truncated", why)
 
 
-def _kept(place: TopicPartition, topic_id: str | None, at: Position, bounds: Bounds, missing: Missing) -> int:
+def _kept(topic_partition: TopicPartition, topic_id: str | None, at: Position, bounds: Bounds, missing: Missing) -> int:
     """Where the history that the stream has read ends in the log: the first offset with another record now."""
-    topic, partition = place
+    topic, partition = topic_partition
     low, high = bounds.start, min(at.offset, bounds.end)
     while at.leader_epoch >= 0 and low < high:
         middle = (low + high + 1) // 2

@@ -40,9 +40,11 @@ class StreamOffset:
         """The names, sorted."""
         return sorted({topic for topic, _ in self.positions})
 
-    def only(self, places: Container[TopicPartition]) -> StreamOffset:
-        """Only the partitions among `places`."""
-        return replace(self, positions={place: at for place, at in self.positions.items() if place in places})
+    def only(self, partitions: Container[TopicPartition]) -> StreamOffset:
+        """Only the partitions among `partitions`."""
+        return replace(
+            self, positions={partition: at for partition, at in self.positions.items() if partition in partitions}
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The JSON that Spark stores; in a fixed order.

@@ -48,9 +48,9 @@ def shares(limit: int, waiting: Mapping[TopicPartition, int]) -> dict[TopicParti
     >>> shares(10, {("t", 0): 60, ("t", 1): 39, ("t", 2): 1, ("t", 3): 0})
     {('t', 0): 6, ('t', 1): 3, ('t', 2): 1}
     """
-    backlog = {place: count for place, count in waiting.items() if count > 0}
+    backlog = {partition: count for partition, count in waiting.items() if count > 0}
     total = sum(backlog.values())
-    return {place: min(count, max(1, limit * count // total)) for place, count in backlog.items()}
+    return {partition: min(count, max(1, limit * count // total)) for partition, count in backlog.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,15 @@ class StreamPlanner:
         now = assigned(self._origin, self._options.topics)
         offsets = resolve(self._origin, now, self._options.starting, "starting", self._options.on_no_match)
         skipped = 0
-        for place, bounds in now.bounds.items():
-            if not bounds.start <= offsets[place] <= bounds.end:
-                wanted = OffsetRange(*place, offsets[place], max(offsets[place], bounds.start))
-                self._refuse(wanted, bounds, now.topics[place[0]].topic_id)
-                offsets[place] = min(max(offsets[place], bounds.start), bounds.end)
+        for partition, bounds in now.bounds.items():
+            if not bounds.start <= offsets[partition] <= bounds.end:
+                wanted = OffsetRange(*partition, offsets[partition], max(offsets[partition], bounds.start))
+                self._refuse(wanted, bounds, now.topics[partition[0]].topic_id)
+                offsets[partition] = min(max(offsets[partition], bounds.start), bounds.end)
                 skipped += wanted.stop - wanted.start
-        positions = {place: Position(offsets[place], bounds.leader_epoch) for place, bounds in now.bounds.items()}
+        positions = {
+            partition: Position(offsets[partition], bounds.leader_epoch) for partition, bounds in now.bounds.items()
+        }
         return StreamOffset(positions, _ids(now, positions), skipped).to_json()
 
     def fix_end(self) -> None:
@@ -154,7 +156,7 @@ class StreamPlanner:
             now = _only(now, {*begin.positions, *self._fixed.bounds})
         resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics)
         self._refuse_or_tell(resumed.losses)
-        waiting = {place: self._end(place, at, now) - at.offset for place, at in resumed.positions.items()}
+        waiting = {partition: self._end(partition, at, now) - at.offset for partition, at in resumed.positions.items()}
         if not unlimited:
             # A run with a fixed end must not wait for `min_offsets`: nothing more would come.
             can_wait = self._limits.min_offsets is not None and self._fixed is None
@@ -212,11 +214,11 @@ class StreamPlanner:
                     raise
                 choice = _without(choice, error)
 
-    def _end(self, place: TopicPartition, at: Position, now: Assigned) -> int:
+    def _end(self, partition: TopicPartition, at: Position, now: Assigned) -> int:
         """How far a partition may be read: to its end, or to its end when the run's end was fixed."""
-        end = now.bounds[place].end
+        end = now.bounds[partition].end
         if self._fixed is not None:
-            fixed, topic = self._fixed.bounds.get(place), place[0]
+            fixed, topic = self._fixed.bounds.get(partition), partition[0]
             is_same = fixed is not None and self._fixed.topics[topic].topic_id == now.topics[topic].topic_id
             end = min(end, fixed.end) if fixed is not None and is_same else at.offset
         return max(at.offset, end)
@@ -225,7 +227,7 @@ class StreamPlanner:
         """RecordsMissing, or a warning, for a starting offset that is not in the log."""
         if self._options.fail_on_data_loss:
             cause = self._origin.missing(wanted.topic, topic_id, wanted.partition, wanted.start) or "expired"
-            raise records_missing(wanted, cause, bounds, self._origin.spec.place)
+            raise records_missing(wanted, cause, bounds, self._origin.spec.location)
         warn_skipped(wanted, wanted.stop - wanted.start, f"the log holds {bounds.start} to {bounds.end}")
 
     def _refuse_or_tell(self, losses: Sequence[Loss]) -> None:
@@ -260,18 +262,24 @@ def _without(choice: TopicChoice, gone: UnknownTopic | UnknownPartition) -> Topi
             return Subscribe(tuple(name for name in names if name != gone.topic))
         case Assign(partitions):
             number = gone.partition if isinstance(gone, UnknownPartition) else None
-            kept = (place for place in partitions if place[0] != gone.topic or number not in (None, place[1]))
+            kept = (
+                partition
+                for partition in partitions
+                if partition[0] != gone.topic or number not in (None, partition[1])
+            )
             return Assign(tuple(kept))
         case SubscribePattern():
             return choice  # deleted after it was matched, and will not match again
 
 
-def _only(now: Assigned, places: Container[TopicPartition]) -> Assigned:
-    return replace(now, bounds={place: bounds for place, bounds in now.bounds.items() if place in places})
+def _only(now: Assigned, partitions: Container[TopicPartition]) -> Assigned:
+    return replace(
+        now, bounds={partition: bounds for partition, bounds in now.bounds.items() if partition in partitions}
+    )
 
 
-def _ids(now: Assigned, places: Iterable[TopicPartition]) -> dict[str, str]:
-    return {topic: now.topics[topic].topic_id for topic, _ in places}
+def _ids(now: Assigned, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+    return {topic: now.topics[topic].topic_id for topic, _ in partitions}
 
 
 def _advanced(
@@ -280,10 +288,12 @@ def _advanced(
     """The end of a batch. A partition that does not move keeps its entry of `begin`, so that the texts are equal."""
     ids = _ids(now, resumed.positions)
     positions: dict[TopicPartition, Position] = {}
-    for place, at in resumed.positions.items():
-        offset, old = at.offset + taken.get(place, 0), begin.positions.get(place)
-        is_still = old is not None and old.offset == offset and begin.topic_ids.get(place[0]) == ids[place[0]]
-        positions[place] = old if old is not None and is_still else Position(offset, now.bounds[place].leader_epoch)
+    for partition, at in resumed.positions.items():
+        offset, old = at.offset + taken.get(partition, 0), begin.positions.get(partition)
+        is_still = old is not None and old.offset == offset and begin.topic_ids.get(partition[0]) == ids[partition[0]]
+        positions[partition] = (
+            old if old is not None and is_still else Position(offset, now.bounds[partition].leader_epoch)
+        )
     return StreamOffset(positions, ids, begin.skipped + sum(loss.skipped for loss in resumed.losses))
 
 

@@ -1,7 +1,7 @@
 """`counters(place, by=[...], window=..., measures={...})`: live numbers by group and window of event time.
 
 A range is aggregated in Spark and merged into the view, so a late event counts in its own window and there is no other
-state. The engine follows from the place: `postgresql://...`, a path that ends in .duckdb, else SQLite.
+state. The engine follows from the location: `postgresql://...`, a path that ends in .duckdb, else SQLite.
 
 In each engine `SELECT * FROM counters` (or another `name`) shows the groups and the measures. That is an SQL view over
 the table with the partial results, `counters__1`; a rebuild makes `counters__2` and points the view at it. You may
@@ -36,7 +36,7 @@ def counters(
     measures: Mapping[str, Measure] | None = None,
     name: str = "counters",
 ) -> CountersView[Any]:
-    """Counters at a place, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is created yet.
+    """Counters at a URL or path, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is created yet.
 
     Without `by` and `window` there is a single row.
     """

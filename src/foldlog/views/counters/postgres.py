@@ -200,10 +200,10 @@ class PostgresCounters(CountersView[Any]):
         return PostgresCounters(self._url, self.aggregation, str(self._table), label)
 
 
-def _refuse_nul(rows: pa.Table, place: str) -> None:
+def _refuse_nul(rows: pa.Table, location: str) -> None:
     for name, _ in columns_where(rows, is_nul):
         raise FoldError(
-            f"{place} cannot hold a text of column {name!r}: it has a character NUL, which PostgreSQL cannot store;"
+            f"{location} cannot hold a text of column {name!r}: it has a character NUL, which PostgreSQL cannot store;"
             " replace it in the fold, or fold into another engine"
         )
 

@@ -80,25 +80,25 @@ class CounterSettings:
         sums = {name for name, how, _ in self.aggregation.partials() if how == "sum"}
         return pa.schema([_widened(field) if field.name in sums else field for field in self.columns])
 
-    def fitted(self, rows: pa.Table, place: str) -> pa.Table:
+    def fitted(self, rows: pa.Table, location: str) -> pa.Table:
         """A range's rows in the types of the view's table."""
         if rows.column_names != self.columns.names:
             shown = ", ".join(rows.column_names)
-            raise SchemaChanged(place, f"a range has the columns {shown} and not {', '.join(self.columns.names)}")
+            raise SchemaChanged(location, f"a range has the columns {shown} and not {', '.join(self.columns.names)}")
         return rows.cast(self.stored())
 
-    def refuse_change(self, wanted: CounterSettings, place: str) -> None:
+    def refuse_change(self, wanted: CounterSettings, location: str) -> None:
         """SchemaChanged if `wanted` differs: what was counted before cannot be counted again from here."""
         mine, other = self.aggregation, wanted.aggregation
         if mine.by != other.by:
-            raise SchemaChanged(place, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
+            raise SchemaChanged(location, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
         if mine.window != other.window:
-            raise SchemaChanged(place, f"its window was {_window(mine.window)} and is now {_window(other.window)}")
+            raise SchemaChanged(location, f"its window was {_window(mine.window)} and is now {_window(other.window)}")
         if dict(mine.measures) != dict(other.measures) or list(mine.measures) != list(other.measures):
-            raise SchemaChanged(place, f"its measures were {_measures(mine)} and are now {_measures(other)}")
+            raise SchemaChanged(location, f"its measures were {_measures(mine)} and are now {_measures(other)}")
         for was, now in zip(self.columns, wanted.columns, strict=True):
             if was.type != now.type:
-                raise SchemaChanged(place, f"column {was.name!r} was {was.type} and is now {now.type}")
+                raise SchemaChanged(location, f"column {was.name!r} was {was.type} and is now {now.type}")
 
     def shown(self) -> pa.Schema:
         """The columns that a reader sees: groups, then measures."""

@@ -35,22 +35,22 @@ def lake(
         raise InvalidArgument(f"a lake's format is one of {', '.join(get_args(Format))}, not {brief_repr(format)}")
     if mode not in get_args(Mode):
         raise InvalidArgument(f"a lake's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
-    place: object = as_text(path)
-    if not isinstance(place, str) or not place or "://" in place:
-        raise InvalidArgument(f"a lake is a directory, such as 'views/payments', not {brief_repr(place)}")
+    location: object = as_text(path)
+    if not isinstance(location, str) or not location or "://" in location:
+        raise InvalidArgument(f"a lake is a directory, such as 'views/payments', not {brief_repr(location)}")
     if key is not None and mode == "append":
         raise InvalidArgument("a lake that appends has no key=: every row is kept; use mode='merge'")
     if format == "delta":
         from foldlog.views.lake.delta_modes import DeltaHistory, DeltaMirror
 
-        return DeltaHistory(place) if mode == "append" else DeltaMirror(place, key_columns(key))
+        return DeltaHistory(location) if mode == "append" else DeltaMirror(location, key_columns(key))
     if mode == "merge":
         why = "upserts through pyiceberg are very slow" if format == "iceberg" else "Parquet files cannot be changed"
         raise InvalidArgument(f"a lake of format {format!r} only appends ({why}); use format='delta' to merge")
     if format == "iceberg":
         from foldlog.views.lake.iceberg import IcebergHistory
 
-        return IcebergHistory(place)
+        return IcebergHistory(location)
     from foldlog.views.lake.parquet import ParquetHistory
 
-    return ParquetHistory(place)
+    return ParquetHistory(location)

@@ -29,7 +29,7 @@ class LakeFiles(NamedTuple):
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:
-    """The columns of a fold in a lake's types; a history has the places of the records after them.
+    """The columns of a fold in a lake's types; a history has the coordinates of the records after them.
 
     `int_bits_min` is for formats without smaller integers.
     """
@@ -87,7 +87,7 @@ def _nested_type(kind: Any, column: str, int_bits_min: int) -> Any:
     return None
 
 
-def missing_fields(stored: pa.Schema, wanted: pa.Schema, place: str) -> list[pa.Field]:
+def missing_fields(stored: pa.Schema, wanted: pa.Schema, location: str) -> list[pa.Field]:
     """The columns that `stored` lacks; SchemaChanged if a column has another type now."""
     missing = []
     for field in wanted:
@@ -97,17 +97,17 @@ def missing_fields(stored: pa.Schema, wanted: pa.Schema, place: str) -> list[pa.
             continue
         found = lake_type(stored.field(number).type, field.name)
         if found != field.type:
-            raise SchemaChanged(place, f"column {field.name!r} is {found} there and {field.type} here")
+            raise SchemaChanged(location, f"column {field.name!r} is {found} there and {field.type} here")
     return missing
 
 
-def fitted(rows: pa.Table, stored: pa.Schema, place: str) -> pa.Table:
+def fitted(rows: pa.Table, stored: pa.Schema, location: str) -> pa.Table:
     """The rows with the columns of `stored`, in its order; null if the rows have no such column."""
     import pyarrow as pa
 
     unknown = [name for name in rows.column_names if stored.get_field_index(name) < 0]
     if unknown:
-        raise SchemaChanged(place, f"it has no column {unknown[0]!r}")
+        raise SchemaChanged(location, f"it has no column {unknown[0]!r}")
     columns = []
     for field in stored:
         if rows.schema.get_field_index(field.name) < 0:

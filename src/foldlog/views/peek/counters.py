@@ -53,7 +53,7 @@ class CountersPeek(Peek):
             names = settings.aggregation.by
             any_of = " OR ".join(f"{self._source.text(name)} {like}" for name in names)
             if not names:
-                raise InvalidArgument(f"{self._source.place} are counted by nothing, so there is no text to find")
+                raise InvalidArgument(f"{self._source.location} are counted by nothing, so there is no text to find")
             values: list[object] = [pattern_of(text)] * len(names)
             found = self._select(run, table, settings, f"WHERE {any_of}", values, count, 0)
         return _page(settings, found, None, None)
@@ -88,7 +88,7 @@ class CountersPeek(Peek):
             number, settings = int(fields["number"]), CounterSettings.from_json(fields["counters"])
         except (ValueError, KeyError, TypeError) as error:
             raise ViewUnavailable(
-                self._source.place, f"what is stored of its columns cannot be understood ({error})"
+                self._source.location, f"what is stored of its columns cannot be understood ({error})"
             ) from error
         return table.beside(f"__{number}"), settings
 

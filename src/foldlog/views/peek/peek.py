@@ -3,7 +3,7 @@
 `open_peek(view.description())` returns a `Peek`: a few rows, rows that contain some text, numbers over time. It only
 reads, takes bounded time and memory, never delays a writer for longer than that, and works across a rebuild: it shows
 the view before or after. The description comes from a topic that others may write, so nothing in it is trusted: it
-names a place, the place has to hold a view that a fold made, and its names are quoted in every statement. PostgreSQL is
+names a location, that has to hold a view that a fold made, and its names are quoted in every statement. PostgreSQL is
 accessed with the rights of the user that runs this process (libpq's defaults, ~/.pgpass).
 """
 
@@ -77,7 +77,7 @@ def open_peek(description: Mapping[str, object]) -> Peek:
     if kind in ("table", "counters") and engine in ("sqlite", "postgresql", "duckdb"):
         from foldlog.views.peek.sources import source_of
 
-        source = source_of(engine, _place(description, engine), _text(description, "name"), kind)
+        source = source_of(engine, _location(description, engine), _text(description, "name"), kind)
         if kind == "counters":
             from foldlog.views.peek.counters import CountersPeek
 
@@ -88,12 +88,12 @@ def open_peek(description: Mapping[str, object]) -> Peek:
     if kind == "search" and engine in ("tantivy", "fts5"):
         from foldlog.views.peek.search import FtsPeek, TantivyPeek
 
-        path = _place(description, engine)
+        path = _location(description, engine)
         return TantivyPeek(path) if engine == "tantivy" else FtsPeek(path)
     if kind == "lake" and engine in ("delta", "iceberg", "parquet"):
         from foldlog.views.peek.lake import LakePeek
 
-        return LakePeek(engine, _place(description, engine), str(description.get("mode", "append")))
+        return LakePeek(engine, _location(description, engine), str(description.get("mode", "append")))
     raise InvalidArgument(f"a {brief_repr(kind)} in {brief_repr(engine)} cannot be looked into by this foldlog")
 
 
@@ -104,11 +104,11 @@ def checked_limit(limit: object) -> int:
     return limit
 
 
-def _place(description: Mapping[str, object], engine: str) -> str:
-    place = _text(description, "url" if engine == "postgresql" else "path")
-    if engine != "postgresql" and not place.startswith("/"):
-        raise InvalidArgument(f"{brief_repr(place)} is no absolute path, and means another place in every process")
-    return place
+def _location(description: Mapping[str, object], engine: str) -> str:
+    location = _text(description, "url" if engine == "postgresql" else "path")
+    if engine != "postgresql" and not location.startswith("/"):
+        raise InvalidArgument(f"{brief_repr(location)} is no absolute path, and means another place in every process")
+    return location
 
 
 def _text(description: Mapping[str, object], name: str) -> str:

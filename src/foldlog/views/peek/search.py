@@ -33,7 +33,7 @@ class _SearchPeek(Peek):
     def __init__(self, path: str) -> None:
         load_pyarrow()  # now: importing is slow, and a look has a time limit
         self._path = path
-        self._place = f"search {path}"
+        self._location = f"search {path}"
 
 
 class TantivyPeek(_SearchPeek):
@@ -62,17 +62,17 @@ class TantivyPeek(_SearchPeek):
         return Page(tuple(settings.columns.names), [[shown(value) for value in row.values()] for row in found])
 
     def _index(self) -> SearchIndex:
-        generations = Generations(self._path, self._place)
+        generations = Generations(self._path, self._location)
         for _ in range(2):
             path = generations.find(CURRENT)
             if path is None:
-                raise ViewUnavailable(self._place, "there is no such view; run the fold to make it")
+                raise ViewUnavailable(self._location, "there is no such view; run the fold to make it")
             try:
-                return SearchIndex(path, self._place)
+                return SearchIndex(path, self._location)
             except ViewUnavailable:
                 if exists(path):
                     raise  # otherwise a rebuild has just replaced it
-        raise ViewUnavailable(self._place, "it is being replaced just now; look again")
+        raise ViewUnavailable(self._location, "it is being replaced just now; look again")
 
 
 class FtsPeek(_SearchPeek):
@@ -81,7 +81,7 @@ class FtsPeek(_SearchPeek):
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
         count = checked_limit(limit)
         before = _ORDER_MAX if after is None else _number(after)
-        with sqlite_reading(self._path, self._place) as run:
+        with sqlite_reading(self._path, self._location) as run:
             stored = self._stored(run)
             table = quoted(stored.rows)
             found = run(f"SELECT id, row FROM {table} WHERE id < ? ORDER BY id DESC LIMIT ?", before, count + 1)
@@ -92,7 +92,7 @@ class FtsPeek(_SearchPeek):
 
     def search(self, text: str, limit: int = 50) -> Page:
         count = checked_limit(limit)
-        with sqlite_reading(self._path, self._place) as run:
+        with sqlite_reading(self._path, self._location) as run:
             stored = self._stored(run)
             try:
                 found = self._matching(run, stored, text, count)
@@ -117,11 +117,11 @@ class FtsPeek(_SearchPeek):
         has_bookmarks = run("SELECT 1 FROM sqlite_master WHERE name = ?", BOOKMARKS)
         entry = BookmarkTable(TableName(BOOKMARKS)).read(run, NAME) if has_bookmarks else None
         if entry is None:
-            raise ViewUnavailable(self._place, "there is no such view; run the fold to make it")
+            raise ViewUnavailable(self._location, "there is no such view; run the fold to make it")
         try:
-            return StoredIndex.of(entry, self._place)
+            return StoredIndex.of(entry, self._location)
         except (ValueError, KeyError, TypeError, MalformedBytes, json.JSONDecodeError) as error:
-            raise ViewUnavailable(self._place, f"what is stored of it cannot be understood ({error})") from error
+            raise ViewUnavailable(self._location, f"what is stored of it cannot be understood ({error})") from error
 
 
 def plain_words(text: str) -> str:

@@ -50,8 +50,8 @@ class Source(ABC):
     mark: str = "?"
     like: str = "LIKE"
 
-    def __init__(self, place: str, table: TableName, kind: str) -> None:
-        self.place = place
+    def __init__(self, location: str, table: TableName, kind: str) -> None:
+        self.location = location
         self.table = table
         self.kind = kind
 
@@ -83,7 +83,7 @@ class Source(ABC):
         bookmarks = self._bookmarks(table)
         entry = bookmarks.read(run, table.name) if self._has_table(run, bookmarks.table) else None
         if entry is None or entry.kind != self.kind:
-            raise ViewUnavailable(self.place, f"there are no such {self.kind} of a fold; run the fold to make them")
+            raise ViewUnavailable(self.location, f"there are no such {self.kind} of a fold; run the fold to make them")
         return table, entry
 
     def count(self, run: Run, table: TableName, rows_max: int) -> int | None:
@@ -113,13 +113,13 @@ class SqliteSource(Source):
 
     @contextmanager
     def reading(self) -> Iterator[Run]:
-        with sqlite_reading(self._path, self.place) as run:
+        with sqlite_reading(self._path, self.location) as run:
             yield run
 
     def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
         from foldlog.views.table.sqlite_values import from_values
 
-        return from_values(rows, columns, self.place)
+        return from_values(rows, columns, self.location)
 
     def moment(self, at: Any) -> Any:
         import pyarrow as pa
@@ -146,7 +146,7 @@ class PostgresSource(Source):
             )
         super().__init__(f"{kind} {table} in {public_url(url)}", table, kind)
         bookmarks = TableName(BOOKMARKS, table.schema)
-        self._database = PostgresDatabase(_safe_url(url), self.place, (table, bookmarks), wait_ms=PEEK_MS)
+        self._database = PostgresDatabase(_safe_url(url), self.location, (table, bookmarks), wait_ms=PEEK_MS)
 
     @contextmanager
     def reading(self) -> Iterator[Run]:
@@ -173,7 +173,7 @@ class PostgresSource(Source):
         return table_exists(run, table)
 
     def _resolved(self, run: Run) -> TableName:
-        return resolved(run, self.table, self.place)
+        return resolved(run, self.table, self.location)
 
     def _bookmarks(self, table: TableName) -> BookmarkTable:
         return bookmark_table(table.schema)
@@ -205,26 +205,26 @@ class DuckdbSource(Source):
 
                 yield run
         except duckdb.InterruptException as error:
-            raise ViewUnavailable(self.place, _TOO_LONG) from error
+            raise ViewUnavailable(self.location, _TOO_LONG) from error
         except duckdb.Error as error:
-            raise ViewUnavailable(self.place, f"DuckDB says: {_first_line(error)}") from error
+            raise ViewUnavailable(self.location, f"DuckDB says: {_first_line(error)}") from error
 
     def _opened(self, duckdb: Any) -> Any:
-        refuse_special(self._path, self.place)
+        refuse_special(self._path, self.location)
         deadline = time.monotonic() + PEEK_MS / 1000
         while True:
             try:
                 return duckdb.connect(self._path, read_only=True, config=_DUCKDB)
             except duckdb.IOException as error:
                 if "does not exist" in str(error):
-                    raise ViewUnavailable(self.place, f"there is no file {self._path}; run the fold") from error
+                    raise ViewUnavailable(self.location, f"there is no file {self._path}; run the fold") from error
                 if "lock" not in str(error):
                     raise
                 if time.monotonic() > deadline:
                     holder = re.search(r"PID (\d+)", str(error))
                     who = "another process" if holder is None else f"process {holder[1]}"
                     raise ViewUnavailable(
-                        self.place, f"{who} has the file open, and DuckDB lets nobody read it meanwhile; look again"
+                        self.location, f"{who} has the file open, and DuckDB lets nobody read it meanwhile; look again"
                     ) from error
                 time.sleep(_POLL_S)
 
@@ -238,14 +238,14 @@ class DuckdbSource(Source):
         return bool(run("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", table.name))
 
 
-def source_of(engine: str, place: str, name: str, kind: str) -> Source:
+def source_of(engine: str, location: str, name: str, kind: str) -> Source:
     """The database of a description."""
     if engine == "postgresql":
-        return PostgresSource(place, table_name(name, with_schema=True), kind)
+        return PostgresSource(location, table_name(name, with_schema=True), kind)
     if engine == "duckdb" and kind != "counters":
         raise InvalidArgument("DuckDB holds counters, and no other view of a fold")
     made = DuckdbSource if engine == "duckdb" else SqliteSource
-    return made(place, table_name(name, with_schema=False), kind)
+    return made(location, table_name(name, with_schema=False), kind)
 
 
 @contextmanager
@@ -261,16 +261,16 @@ def _ended(end: Callable[[], object]) -> Iterator[None]:
         timer.join()
 
 
-def refuse_special(path: str, place: str) -> None:
+def refuse_special(path: str, location: str) -> None:
     """ViewUnavailable for a pipe, a socket or a device: opening one may never end. A missing file is reported later."""
     if is_special(path):
-        raise ViewUnavailable(place, f"{path} is no file of a view, but a pipe, a socket or a device")
+        raise ViewUnavailable(location, f"{path} is no file of a view, but a pipe, a socket or a device")
 
 
 @contextmanager
-def sqlite_reading(path: str, place: str) -> Iterator[Run]:
+def sqlite_reading(path: str, location: str) -> Iterator[Run]:
     """A read-only transaction on a SQLite file."""
-    refuse_special(path, place)
+    refuse_special(path, location)
     deadline = time.monotonic() + PEEK_MS / 1000
     try:
         uri = f"file:{quote(path)}?mode=ro"
@@ -286,7 +286,7 @@ def sqlite_reading(path: str, place: str) -> Iterator[Run]:
 
             yield run
     except sqlite3.Error as error:
-        raise ViewUnavailable(place, _sqlite_reason(error, path)) from error
+        raise ViewUnavailable(location, _sqlite_reason(error, path)) from error
 
 
 def _sqlite_reason(error: sqlite3.Error, path: str) -> str:

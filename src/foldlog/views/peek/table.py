@@ -1,7 +1,7 @@
 """A peek into an SQL table: its newest rows, a row by its key, rows that contain some text.
 
-SQLite numbers rows as they are inserted, so the newest ones come first; a replaced row keeps its place. PostgreSQL does
-not, so the greatest keys come first, which its index finds at once.
+SQLite numbers rows as they are inserted, so the newest ones come first; a replaced row keeps its number. PostgreSQL
+does not, so the greatest keys come first, which its index finds at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class TablePeek(Peek):
             where, values = order.beyond(after)
             rows = self._select(run, table, shape, f"{where} ORDER BY {order.descending}", values, count + 1, order)
             total = self._source.count(run, table, PEEK_COUNT_ROWS_MAX)
-        place = order.cursor(rows[count - 1]) if len(rows) > count else None
-        return self._page(shape, rows[:count], total, place, len(order.columns))
+        cursor = order.cursor(rows[count - 1]) if len(rows) > count else None
+        return self._page(shape, rows[:count], total, cursor, len(order.columns))
 
     def search(self, text: str, limit: int = 50) -> Page:
         count = checked_limit(limit)
@@ -64,7 +64,7 @@ class TablePeek(Peek):
 
     def _found(self, run: Run) -> tuple[TableName, TableShape]:
         table, entry = self._source.entry(run)
-        return table, TableShape.from_json(entry.settings, self._source.place)
+        return table, TableShape.from_json(entry.settings, self._source.location)
 
     def _by_key(
         self, run: Run, table: TableName, shape: TableShape, text: str, count: int, order: _Order
@@ -94,7 +94,7 @@ class TablePeek(Peek):
         return run(statement, *values, count)
 
     def _page(
-        self, shape: TableShape, rows: list[tuple[Any, ...]], total: int | None, place: str | None, skipped: int
+        self, shape: TableShape, rows: list[tuple[Any, ...]], total: int | None, cursor: str | None, skipped: int
     ) -> Page:
         columns: pa.Schema = shape.columns
         if self._source.engine == "sqlite":
@@ -102,7 +102,7 @@ class TablePeek(Peek):
             found = [list(row.values()) for row in batch.to_pylist()]
         else:
             found = [list(row[skipped:]) for row in rows]
-        return Page(tuple(columns.names), [[shown(value) for value in row] for row in found], total, place)
+        return Page(tuple(columns.names), [[shown(value) for value in row] for row in found], total, cursor)
 
 
 class _Order:

@@ -59,9 +59,9 @@ class StoredIndex:
         return StoredBookmark(FtsSearch.kind, self.bookmark, settings)
 
     @classmethod
-    def of(cls, entry: StoredBookmark, place: str) -> StoredIndex:
+    def of(cls, entry: StoredBookmark, location: str) -> StoredIndex:
         if entry.kind != FtsSearch.kind:
-            raise ViewUnavailable(place, f"the file has a {entry.kind} of the name {NAME!r}; choose another file")
+            raise ViewUnavailable(location, f"the file has a {entry.kind} of the name {NAME!r}; choose another file")
         fields = json.loads(entry.settings)
         return cls(entry.bookmark, fields["number"], SearchSettings.from_json(fields["search"]))
 

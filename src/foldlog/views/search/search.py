@@ -25,12 +25,12 @@ def search(
 
     `engine` is "tantivy" or "fts5"; by default tantivy if it is installed.
     """
-    place = _checked_path(path)
+    location = _checked_path(path)
     if engine is None:
         engine = "tantivy" if find_spec("tantivy") is not None else "fts5"
     if engine not in ENGINES:
         raise InvalidArgument(f"engine={brief_repr(engine)} is unknown; there are {' and '.join(ENGINES)}")
-    return TantivySearch(place, text) if engine == "tantivy" else FtsSearch(place, text)
+    return TantivySearch(location, text) if engine == "tantivy" else FtsSearch(location, text)
 
 
 def _checked_path(path: object) -> str:

@@ -51,16 +51,16 @@ class SearchSettings:
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise MalformedBytes("search view's settings", f"they cannot be understood ({error!r})", 0) from error
 
-    def grown_to(self, wanted: SearchSettings, place: str) -> SearchSettings:
+    def grown_to(self, wanted: SearchSettings, location: str) -> SearchSettings:
         """With the additional columns of `wanted`; SchemaChanged if the two cannot be reconciled."""
         if wanted.record_key == RECORD and self.record_key != RECORD:
-            raise SchemaChanged(place, WHOSE_ROWS_UNKNOWN)
+            raise SchemaChanged(location, WHOSE_ROWS_UNKNOWN)
         for what, mine, other in (
             ("the searched columns were", self.text, wanted.text),
             ("the key was", (self.record_key, *self.key), (wanted.record_key, *wanted.key)),
         ):
             if mine != other:
-                raise SchemaChanged(place, f"{what} {', '.join(mine)} and are now {', '.join(other)}")
+                raise SchemaChanged(location, f"{what} {', '.join(mine)} and are now {', '.join(other)}")
         new = []
         for field in wanted.columns:
             number = self.columns.get_field_index(field.name)
@@ -68,26 +68,26 @@ class SearchSettings:
                 new.append(field)
             elif self.columns.field(number).type != field.type:
                 was = self.columns.field(number).type
-                raise SchemaChanged(place, f"column {field.name!r} was {was} and is now {field.type}")
+                raise SchemaChanged(location, f"column {field.name!r} was {was} and is now {field.type}")
         columns = self.columns
         for field in new:
             columns = columns.append(field)
         return replace(self, columns=columns)
 
-    def fitted(self, rows: pa.Table, place: str) -> pa.Table:
+    def fitted(self, rows: pa.Table, location: str) -> pa.Table:
         """The rows in the view's columns, null for a column that the fold has dropped."""
         import pyarrow as pa
 
         strange = [name for name in rows.column_names if name not in self.columns.names]
         if strange:
-            raise SchemaChanged(place, f"it has no column {', '.join(map(repr, strange))}")
+            raise SchemaChanged(location, f"it has no column {', '.join(map(repr, strange))}")
         arrays = []
         for field in self.columns:
             if field.name not in rows.column_names:
                 arrays.append(pa.nulls(rows.num_rows, field.type))
             elif rows.schema.field(field.name).type != field.type:
                 is_now = rows.schema.field(field.name).type
-                raise SchemaChanged(place, f"column {field.name!r} was {field.type} and is now {is_now}")
+                raise SchemaChanged(location, f"column {field.name!r} was {field.type} and is now {is_now}")
             else:
                 arrays.append(rows[field.name])
         return pa.Table.from_arrays(arrays, schema=self.columns)

@@ -86,32 +86,32 @@ def load_tantivy() -> Any:
 
 
 @contextmanager
-def explained(place: str) -> Iterator[None]:
+def explained(location: str) -> Iterator[None]:
     """tantivy's errors, mostly ValueErrors and OSErrors, as ViewUnavailable."""
     try:
         yield
     except (InvalidArgument, MalformedBytes):
         raise
     except (ValueError, OSError, RuntimeError) as error:
-        raise ViewUnavailable(place, f"tantivy says: {error}") from error
+        raise ViewUnavailable(location, f"tantivy says: {error}") from error
 
 
 class SearchIndex:
     """The index in one directory. Its `Searcher`s are snapshots: later commits do not change what they read."""
 
-    def __init__(self, path: str, place: str, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
+    def __init__(self, path: str, location: str, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
         self.path = path
-        self._place = place
+        self._location = location
         self._wait_ms = wait_ms
         self._tantivy = load_tantivy()
-        with explained(place):
+        with explained(location):
             self._index = self._tantivy.Index.open(path)
             # Reload on demand: the other policy keeps a thread that watches the directory.
             self._index.config_reader("manual")
         self._schema = self._index.schema
 
     @staticmethod
-    def create(path: str, start: Bookmark, settings: SearchSettings, place: str) -> None:
+    def create(path: str, start: Bookmark, settings: SearchSettings, location: str) -> None:
         """Create an index without rows, in an empty directory."""
         reserved = [name for name in settings.text if name.startswith(RESERVED_PREFIX)]
         if reserved:
@@ -123,25 +123,27 @@ class SearchIndex:
         builder.add_bytes_field(ROW, stored=True)
         for name in settings.text:
             builder.add_text_field(name)
-        with explained(place):
+        with explained(location):
             tantivy.Index(builder.build(), path=path, reuse=False)
-        index = SearchIndex(path, place)
+        index = SearchIndex(path, location)
         with index.writing(0) as writer:
             writer.commit(Committed(start, settings, 0))
 
     def searcher(self) -> Any:
         """A snapshot of the last commit."""
-        with explained(self._place):
+        with explained(self._location):
             self._index.reload()
             return self._index.searcher()
 
     def committed(self, searcher: Any) -> Committed:
         """The contents of a snapshot's bookmark document."""
-        with explained(self._place):
+        with explained(self._location):
             hits = searcher.search(self._bookmark_query(), 1, count=False).hits
             data = searcher.doc(hits[0][1]).get_first(ROW) if hits else None
         if data is None:
-            raise ViewUnavailable(self._place, "its index holds no bookmark, so nothing wrote it but another program")
+            raise ViewUnavailable(
+                self._location, "its index holds no bookmark, so nothing wrote it but another program"
+            )
         return Committed.from_bytes(bytes(data))
 
     @contextmanager
@@ -150,11 +152,11 @@ class SearchIndex:
         threads = 2 if row_count >= TWO_THREADS_ROWS and CORES > 1 else 1
         writer = self._writer(threads)
         try:
-            yield IndexWriting(self._tantivy, self._schema, writer, self.path, self._place)
+            yield IndexWriting(self._tantivy, self._schema, writer, self.path, self._location)
         finally:
             # Without this, running merges would be lost, and segments would pile up. It also releases the lock, which a
             # reference in a traceback would keep. Uncommitted changes stay uncommitted.
-            with explained(self._place):
+            with explained(self._location):
                 writer.wait_merging_threads()
 
     def search(self, searcher: Any, query: str, settings: SearchSettings, limit: int) -> list[dict[str, object]]:
@@ -166,7 +168,7 @@ class SearchIndex:
                 f"the query {query!r} cannot be understood ({error}): put text with punctuation into double quotes;"
                 f" the searched columns are {', '.join(settings.text)}"
             ) from error
-        with explained(self._place):
+        with explained(self._location):
             rows = self._rows(searcher, self._of_rows(parsed), limit)
         return decode_rows(rows, settings.columns).to_pylist() if rows else []
 
@@ -178,7 +180,7 @@ class SearchIndex:
         ranges = [(0, committed.next_order)]
         while ranges:
             start, stop = ranges.pop()
-            with explained(self._place):
+            with explained(self._location):
                 query = self._tantivy.Query.range_query(
                     self._schema, ORDER, self._tantivy.FieldType.Unsigned, start, stop, include_upper=False
                 )
@@ -195,7 +197,7 @@ class SearchIndex:
         """The last rows with an order number below `before`: their numbers and texts."""
         if before < 1:
             return []
-        with explained(self._place):
+        with explained(self._location):
             query = self._tantivy.Query.range_query(
                 self._schema, ORDER, self._tantivy.FieldType.Unsigned, 0, before, include_upper=False
             )
@@ -220,10 +222,11 @@ class SearchIndex:
                 return self._index.writer(HEAP_BYTES, threads)
             except ValueError as error:
                 if _LOCK_BUSY not in str(error):
-                    raise ViewUnavailable(self._place, f"tantivy says: {error}") from error
+                    raise ViewUnavailable(self._location, f"tantivy says: {error}") from error
                 if time.monotonic() > deadline:
                     raise ViewUnavailable(
-                        self._place, f"another process has been writing to it for {self._wait_ms} ms; try again later"
+                        self._location,
+                        f"another process has been writing to it for {self._wait_ms} ms; try again later",
                     ) from error
                 time.sleep(_LOCK_POLL_S)
 
@@ -231,18 +234,18 @@ class SearchIndex:
 class IndexWriting:
     """The writer of one transaction: deletions and rows, then one `commit` with the bookmark."""
 
-    def __init__(self, tantivy: Any, schema: Any, writer: Any, path: str, place: str) -> None:
+    def __init__(self, tantivy: Any, schema: Any, writer: Any, path: str, location: str) -> None:
         self._tantivy = tantivy
         self._schema = schema
         self._writer = writer
         self._path = path
-        self._place = place
+        self._location = location
 
     def delete(self, keys: Sequence[object]) -> None:
         """Delete all earlier rows of these keys."""
         if not keys:
             return
-        with explained(self._place):
+        with explained(self._location):
             query = self._tantivy.Query.term_set_query(self._schema, KEY, key_terms(keys))
             # One query is three times as fast as one term at a time.
             self._writer.delete_documents_by_query(query)
@@ -253,7 +256,7 @@ class IndexWriting:
             keys = key_terms(batch.column(settings.record_key).to_pylist())
             contents = map(str.encode, encode_rows(batch))
             texts = [batch.column(name).to_pylist() for name in settings.text]
-            with explained(self._place):
+            with explained(self._location):
                 self._add_all(zip(keys, contents, *texts, strict=True), settings.text, next_order)
             next_order += batch.num_rows
         return next_order
@@ -274,7 +277,7 @@ class IndexWriting:
 
     def commit(self, committed: Committed) -> None:
         """Commit with the bookmark, durably."""
-        with explained(self._place):
+        with explained(self._location):
             self._writer.delete_documents_by_term(KEY, BOOKMARK_KEY)
             document = self._tantivy.Document()
             document.add_text(KEY, BOOKMARK_KEY)

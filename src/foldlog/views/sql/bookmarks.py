@@ -62,13 +62,13 @@ class BookmarkTable:
             entry.settings,
         )
 
-    def expect(self, run: Run, view: str, place: str, expected: Bookmark) -> StoredBookmark:
+    def expect(self, run: Run, view: str, location: str, expected: Bookmark) -> StoredBookmark:
         """The entry, locked until the transaction ends; StaleBookmark if its bookmark is not `expected`."""
         entry = self.read(run, view, for_change=True)
         if entry is None:
-            raise StaleBookmark(place, "no bookmark, as if it had been dropped,", expected.to_json())
+            raise StaleBookmark(location, "no bookmark, as if it had been dropped,", expected.to_json())
         if entry.bookmark != expected:
-            raise StaleBookmark(place, entry.bookmark.to_json(), expected.to_json())
+            raise StaleBookmark(location, entry.bookmark.to_json(), expected.to_json())
         return entry
 
     def set_bookmark(self, run: Run, view: str, new: Bookmark) -> None:

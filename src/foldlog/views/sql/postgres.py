@@ -87,16 +87,16 @@ def load_psycopg() -> Any:
 class PostgresDatabase:
     """One connection to a database, made on first use and again after it was lost; one thread at a time.
 
-    `place` is its name in errors. `tables` are those whose lock holders are named after a lock timeout.
+    `location` is its name in errors. `tables` are those whose lock holders are named after a lock timeout.
     """
 
     def __init__(
-        self, url: str, place: str, tables: tuple[TableName, ...], *, wait_ms: int = VIEW_LOCK_WAIT_MS
+        self, url: str, location: str, tables: tuple[TableName, ...], *, wait_ms: int = VIEW_LOCK_WAIT_MS
     ) -> None:
         if not is_postgres_url(url):
             raise InvalidArgument(f"{brief_repr(url)} is not a URL such as postgresql://user@host/database")
         self.url = url
-        self.place = place
+        self.location = location
         self._tables = tables
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
@@ -122,11 +122,11 @@ class PostgresDatabase:
                 connection.execute(_SETTINGS, (str(lock_wait_ms), "on" if only_visible else "off"))
                 yield connection
         except psycopg.errors.LockNotAvailable as error:
-            raise ViewUnavailable(self.place, self._who_holds_it(psycopg, lock_wait_ms)) from error
+            raise ViewUnavailable(self.location, self._who_holds_it(psycopg, lock_wait_ms)) from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise ViewUnavailable(self.place, self._what_hides_rows(psycopg, error) or _one_line(error)) from error
+            raise ViewUnavailable(self.location, self._what_hides_rows(psycopg, error) or _one_line(error)) from error
         except psycopg.Error as error:
-            raise ViewUnavailable(self.place, _one_line(error)) from error
+            raise ViewUnavailable(self.location, _one_line(error)) from error
         finally:
             if self._connection is not None and self._connection.broken:
                 self.close()
@@ -137,11 +137,11 @@ class PostgresDatabase:
         try:
             self._connected(psycopg).execute(statement.encode())
         except psycopg.Error as error:
-            raise ViewUnavailable(self.place, _one_line(error)) from error
+            raise ViewUnavailable(self.location, _one_line(error)) from error
 
     def another(self) -> PostgresDatabase:
         """This database through a separate connection."""
-        return PostgresDatabase(self.url, self.place, self._tables, wait_ms=self._wait_ms)
+        return PostgresDatabase(self.url, self.location, self._tables, wait_ms=self._wait_ms)
 
     def close(self) -> None:
         """Close the connection; the next transaction makes a new one."""
@@ -220,13 +220,13 @@ def runner(connection: Connection) -> Run:
     return run
 
 
-def resolved(run: Run, table: TableName, place: str) -> TableName:
+def resolved(run: Run, table: TableName, location: str) -> TableName:
     """The table with its schema; by default the first existing one of the search path."""
     schema = table.schema
     if schema is None:
         schema = run("SELECT current_schema()")[0][0]
         if schema is None:
-            raise ViewUnavailable(place, "no schema of the search path exists; name one, as in 'public.payments'")
+            raise ViewUnavailable(location, "no schema of the search path exists; name one, as in 'public.payments'")
     return TableName(table.name, schema)
 
 

@@ -85,8 +85,8 @@ class PostgresLimits:
                 found.append(not _is_taken(connection, (refused,), statement, *row.values()))
         if not any(found):
             return None
-        places = pc.indices_nonzero(suspects).filter(pa.array(found, pa.bool_()))
-        return pa.chunked_array([pc.is_in(pa.array(range(keys.num_rows), places.type), value_set=places)])
+        numbers = pc.indices_nonzero(suspects).filter(pa.array(found, pa.bool_()))
+        return pa.chunked_array([pc.is_in(pa.array(range(keys.num_rows), numbers.type), value_set=numbers)])
 
 
 def _is_taken(connection: Connection, refusals: tuple[type[Exception], ...], statement: str, *values: object) -> bool:

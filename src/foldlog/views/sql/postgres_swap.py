@@ -126,47 +126,50 @@ _RIGHTS: Final = """
 """
 
 
-def check_swap(run: Run, place: str, live: TableName, old: TableName, own: Iterable[str]) -> None:
+def check_swap(run: Run, location: str, live: TableName, old: TableName, own: Iterable[str]) -> None:
     """Raises what `swap_tables` would, as far as it can be known before there is a shadow."""
     if not table_exists(run, live):
         return
     ((owns, owner, may_create, user),) = run(_RIGHTS, live.sql)
     if not owns:
         raise ViewUnavailable(
-            place, f"it belongs to {owner}, and only its owner can replace it; {user} is another role"
+            location, f"it belongs to {owner}, and only its owner can replace it; {user} is another role"
         )
     if not may_create:
         raise ViewUnavailable(
-            place, f"{user} may not make tables in its schema; run GRANT CREATE ON SCHEMA {quoted(live.schema or '')}"
+            location,
+            f"{user} may not make tables in its schema; run GRANT CREATE ON SCHEMA {quoted(live.schema or '')}",
         )
-    _check_dependents(run, place, live, own)
+    _check_dependents(run, location, live, own)
     if table_exists(run, old):
-        _check_others(run, place, old)
+        _check_others(run, location, old)
 
 
-def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
+def swap_tables(
+    run: Run, location: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]
+) -> None:
     """`shadow` becomes `live`, and the previous `live` becomes `old`, whose predecessor is dropped.
 
     `own` are the columns that a fold made; the caller is in a transaction.
     """
     if not table_exists(run, live):
-        drop_table(run, place, old)
+        drop_table(run, location, old)
         run(f"ALTER TABLE {shadow.sql} RENAME TO {quoted(live.name)}")
         return
     # From here on the table's definition and indexes cannot be changed; it can still be read and written.
     run(f"LOCK TABLE {live.sql} IN SHARE UPDATE EXCLUSIVE MODE")
-    _check_dependents(run, place, live, own)
-    renames = _build_indexes(run, place, live, shadow)
+    _check_dependents(run, location, live, own)
+    renames = _build_indexes(run, location, live, shadow)
     _carry_over(run, live, shadow)
     _carry_columns(run, live, shadow)
     _carry_security(run, live, shadow)
     _carry_identity(run, live, shadow, {name: built for _, name, built in renames})
-    drop_table(run, place, old)
+    drop_table(run, location, old)
     # Readers are only blocked from here to the commit: all slow work, above all the indexes, was done under the weaker
     # lock. That lock does not prevent new views of the table, so dependents are checked again, now that none can be
     # added.
     run(f"LOCK TABLE {live.sql} IN ACCESS EXCLUSIVE MODE")
-    _check_dependents(run, place, live, own)
+    _check_dependents(run, location, live, own)
     for oid, name, _ in renames:
         run(f"ALTER INDEX {TableName(name, live.schema).sql} RENAME TO {quoted(f'_foldlog_old_{oid}')}")
     run(f"ALTER TABLE {live.sql} RENAME TO {quoted(old.name)}")
@@ -175,27 +178,27 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
         run(f"ALTER INDEX {TableName(built, live.schema).sql} RENAME TO {quoted(name)}")
 
 
-def drop_table(run: Run, place: str, table: TableName) -> None:
+def drop_table(run: Run, location: str, table: TableName) -> None:
     """Drop the table if it exists; ViewInUse if something depends on it."""
     if not table_exists(run, table):
         return
-    _check_others(run, place, table)
+    _check_others(run, location, table)
     run(f"DROP TABLE {table.sql}")
 
 
-def _check_others(run: Run, place: str, table: TableName) -> None:
+def _check_others(run: Run, location: str, table: TableName) -> None:
     dependents = [f"{name} (of {table})" for (name,) in run(_OTHERS, table.sql)]
     if dependents:
-        raise ViewInUse(place, dependents)
+        raise ViewInUse(location, dependents)
 
 
-def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
+def _check_dependents(run: Run, location: str, live: TableName, own: Iterable[str]) -> None:
     dependents = [name for (name,) in run(_OTHERS, live.sql) + run(_ATTACHED, live.sql, list(own))]
     if dependents:
-        raise ViewInUse(place, dependents)
+        raise ViewInUse(location, dependents)
 
 
-def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
+def _build_indexes(run: Run, location: str, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
     """Build the indexes of `live` on `shadow`, under temporary names: (oid of the old one, its name, the new one's)."""
     renames = []
     primary = [name for _, name, _, _, is_primary, _ in run(_INDEXES, shadow.sql) if is_primary]
@@ -203,7 +206,7 @@ def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> 
     for oid, name, definition, comment, is_primary, columns in run(_INDEXES, live.sql):
         gone = sorted(set(columns) - there)
         if gone and not is_primary:
-            raise ViewInUse(place, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
+            raise ViewInUse(location, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
         if columns == [RECORD]:
             continue  # the fold's own; the shadow has it already
         if is_primary:
@@ -212,7 +215,7 @@ def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> 
             built = f"_foldlog_new_{oid}"
             parts = _INDEX_DEFINITION.fullmatch(definition)
             if parts is None:
-                raise ViewUnavailable(place, f"its index {name} cannot be carried over; drop it first")
+                raise ViewUnavailable(location, f"its index {name} cannot be carried over; drop it first")
             run(f"CREATE {parts['unique'] or ''}INDEX {quoted(built)} ON {shadow.sql} USING {parts['rest']}")
         if comment is not None:
             run(f"COMMENT ON INDEX {TableName(built, live.schema).sql} IS {_literal(run, comment)}")

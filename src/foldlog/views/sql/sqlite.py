@@ -46,13 +46,13 @@ def sqlite_path(url_or_path: object) -> str:
 
 
 class SqliteDatabase:
-    """One file, opened on first use, by one thread at a time. `place` is its name in errors."""
+    """One file, opened on first use, by one thread at a time. `location` is its name in errors."""
 
     bookmarks: Final = BookmarkTable(TableName(BOOKMARKS))
 
-    def __init__(self, path: str, place: str, *, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
+    def __init__(self, path: str, location: str, *, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
         self.path = path
-        self.place = place
+        self.location = location
         self._wait_ms = wait_ms
         self._connection: sqlite3.Connection | None = None
         self._file_id: tuple[int, int] | None = None
@@ -92,7 +92,7 @@ class SqliteDatabase:
 
     def another(self) -> SqliteDatabase:
         """This file through a separate connection."""
-        return SqliteDatabase(self.path, self.place, wait_ms=self._wait_ms)
+        return SqliteDatabase(self.path, self.location, wait_ms=self._wait_ms)
 
     def close(self) -> None:
         """Close the file; the next transaction opens it again."""
@@ -108,7 +108,7 @@ class SqliteDatabase:
         if create:
             make_parents(self.path)
         elif self._current_file() is None:
-            raise ViewUnavailable(self.place, f"there is no file {self.path}; run the fold to make it")
+            raise ViewUnavailable(self.location, f"there is no file {self.path}; run the fold to make it")
         connection = sqlite3.connect(
             self.path, timeout=self._wait_ms / 1000, isolation_level=None, check_same_thread=False
         )
@@ -140,16 +140,16 @@ class SqliteDatabase:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ViewUnavailable(self.place, f"its file cannot be looked at ({error.strerror})") from error
+            raise ViewUnavailable(self.location, f"its file cannot be looked at ({error.strerror})") from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise ViewUnavailable(self.place, self._reason(error)) from error
+            raise ViewUnavailable(self.location, self._reason(error)) from error
         except OSError as error:
-            raise ViewUnavailable(self.place, f"its directory cannot be made ({error.strerror})") from error
+            raise ViewUnavailable(self.location, f"its directory cannot be made ({error.strerror})") from error
 
     def _reason(self, error: sqlite3.Error) -> str:
         code = primary_code(error)

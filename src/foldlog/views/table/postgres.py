@@ -67,15 +67,15 @@ class PostgresTable(View):
         self._named = table
         self._key = key
         self._wait_ms = wait_ms
-        self._place = f"table {table} in {public_url(url)}"
+        self._location = f"table {table} in {public_url(url)}"
         locked = (table, TableName(BOOKMARKS, table.schema))
-        self._database = PostgresDatabase(url, self._place, locked, wait_ms=wait_ms)
+        self._database = PostgresDatabase(url, self._location, locked, wait_ms=wait_ms)
         self._limits = PostgresLimits(self._database)
         self._resolved: TableName | None = None
 
     @property
     def place(self) -> str:
-        return self._place
+        return self._location
 
     def description(self) -> dict[str, object]:
         # With its schema, once known: another user may have another search path.
@@ -88,7 +88,7 @@ class PostgresTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._key, self._place, loading=loading)
+        wanted = decide_shape(shape, self._key, self._location, loading=loading)
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -100,8 +100,8 @@ class PostgresTable(View):
                 self._create(run, table, wanted)
                 bookmarks.add(run, table.name, StoredBookmark(self.kind, start, wanted.to_json()))
                 return start
-            stored = TableShape.from_json(entry.settings, self._place)
-            merged = reconcile(stored, wanted, self._place)
+            stored = TableShape.from_json(entry.settings, self._location)
+            merged = reconcile(stored, wanted, self._location)
             self._grow(run, table, stored, merged)
             if merged is not stored:
                 bookmarks.set_settings(run, table.name, merged.to_json())
@@ -124,9 +124,9 @@ class PostgresTable(View):
             run = runner(connection)
             table, bookmarks = self._resolve(run)
             entry = self._expect(run, expected)
-            shape = TableShape.from_json(entry.settings, self._place)
-            change = decide_change(delta, shape, self._place)
-            change = replace(change, rows=storable(delta, change.rows, self._place))
+            shape = TableShape.from_json(entry.settings, self._location)
+            change = decide_change(delta, shape, self._location)
+            change = replace(change, rows=storable(delta, change.rows, self._location))
             if shape.is_loading:
                 self._load(connection, table, shape, change)
             elif not change.is_empty:
@@ -147,8 +147,8 @@ class PostgresTable(View):
             run = runner(connection)
             entry = self._entry(run, for_change=True)
             if entry is None:
-                raise ViewUnavailable(self._place, "it does not exist, so loading it cannot be finished")
-            shape = TableShape.from_json(entry.settings, self._place)
+                raise ViewUnavailable(self._location, "it does not exist, so loading it cannot be finished")
+            shape = TableShape.from_json(entry.settings, self._location)
             if not shape.is_loading:
                 return
             table, _ = self._resolve(run)
@@ -158,7 +158,7 @@ class PostgresTable(View):
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
-            with written_once(self._place):
+            with written_once(self._location):
                 make_primary_key(run, table, shape)
             bookmarks.set_settings(run, table.name, shape.loaded().to_json())
 
@@ -171,15 +171,17 @@ class PostgresTable(View):
             table, _ = self._resolve(run)
             entry = self._entry(run)
             if entry is not None:
-                own = TableShape.from_json(entry.settings, self._place).columns.names
-                check_swap(run, self._place, table, table.beside(OLD), own)
+                own = TableShape.from_json(entry.settings, self._location).columns.names
+                check_swap(run, self._location, table, table.beside(OLD), own)
 
     def swap(self, shadow: View) -> None:
         if not isinstance(shadow, PostgresTable) or (shadow._url, shadow._named.schema) != (
             self._url,
             self._named.schema,
         ):
-            raise InvalidArgument(f"{shadow.place} is not a shadow of {self._place}: they are not in the same schema")
+            raise InvalidArgument(
+                f"{shadow.place} is not a shadow of {self._location}: they are not in the same schema"
+            )
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -188,9 +190,9 @@ class PostgresTable(View):
             if replacing is None or TableShape.from_json(replacing.settings, shadow.place).is_loading:
                 raise ViewUnavailable(shadow.place, "it is not there, or not loaded yet, so it cannot take a place")
             entry = self._entry(run, for_change=True)
-            own = [] if entry is None else TableShape.from_json(entry.settings, self._place).columns.names
+            own = [] if entry is None else TableShape.from_json(entry.settings, self._location).columns.names
             old, beside = table.beside(OLD), TableName(shadow._named.name, table.schema)
-            swap_tables(run, self._place, table, beside, old, own)
+            swap_tables(run, self._location, table, beside, old, own)
             bookmarks.rename(run, table.name, old.name)
             bookmarks.rename(run, beside.name, table.name)
 
@@ -209,7 +211,7 @@ class PostgresTable(View):
         parts = self._scan(self._database.another())
         first = next(parts)
         if not isinstance(first, Bookmark):
-            raise ViewUnavailable(self._place, "it has no bookmark; run the fold to make it")
+            raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
 
     def close(self) -> None:
@@ -217,7 +219,7 @@ class PostgresTable(View):
 
     def _resolve(self, run: Run) -> tuple[TableName, BookmarkTable]:
         """The table and its bookmarks, with their schema: resolved once, whatever becomes of the search path."""
-        table = self._resolved = self._resolved or resolved(run, self._named, self._place)
+        table = self._resolved = self._resolved or resolved(run, self._named, self._location)
         return table, bookmark_table(table.schema)
 
     def _entry(self, run: Run, *, for_change: bool = False) -> StoredBookmark | None:
@@ -226,19 +228,19 @@ class PostgresTable(View):
             return None
         entry = bookmarks.read(run, table.name, for_change=for_change)
         if entry is not None and entry.kind != self.kind:
-            raise ViewUnavailable(self._place, f"it belongs to a view of another kind ({entry.kind})")
+            raise ViewUnavailable(self._location, f"it belongs to a view of another kind ({entry.kind})")
         return entry
 
     def _expect(self, run: Run, expected: Bookmark) -> StoredBookmark:
         table, bookmarks = self._resolve(run)
         if not table_exists(run, bookmarks.table):
-            raise ViewUnavailable(self._place, "it does not exist; prepare it first")
-        return bookmarks.expect(run, table.name, self._place, expected)
+            raise ViewUnavailable(self._location, "it does not exist; prepare it first")
+        return bookmarks.expect(run, table.name, self._location, expected)
 
     def _create(self, run: Run, table: TableName, shape: TableShape) -> None:
         if table_exists(run, table):
             raise ViewUnavailable(
-                self._place, "something of that name is there already, and no fold made it; choose another name"
+                self._location, "something of that name is there already, and no fold made it; choose another name"
             )
         parts = [
             f"{quoted(field.name)} {postgres_type(field.type, in_key=field.name in shape.key)}"
@@ -263,14 +265,14 @@ class PostgresTable(View):
         }
         if not there:
             raise ViewUnavailable(
-                self._place, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
+                self._location, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
             )
         for name in stored.columns.names:
             if name not in there:
-                raise SchemaChanged(self._place, f"its column {name!r} was removed by hand")
+                raise SchemaChanged(self._location, f"its column {name!r} was removed by hand")
         for field in added_columns(stored, merged):
             if field.name in there:
-                raise SchemaChanged(self._place, f"a column {field.name!r} was added to it by hand")
+                raise SchemaChanged(self._location, f"a column {field.name!r} was added to it by hand")
             run(f"ALTER TABLE {table.sql} ADD COLUMN {quoted(field.name)} {postgres_type(field.type)}")
 
     def _merge(self, connection: Connection, table: TableName, shape: TableShape, change: Change) -> None:
@@ -292,7 +294,7 @@ class PostgresTable(View):
             run(f"CREATE TEMPORARY TABLE {_DELTA.sql} ({', '.join(types)}) ON COMMIT DROP")
             _copy(connection, _DELTA, change.rows)
             # In key order, neighbours go to the same pages of the index.
-            with written_once(self._place):
+            with written_once(self._location):
                 run(
                     f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {_DELTA.sql}"
                     f" ORDER BY {quoted_list(shape.key)}{_on_conflict(shape)}"
@@ -325,8 +327,8 @@ class PostgresTable(View):
             lock_schema(run, table.schema)
             if self._entry(run, for_change=True) is None:
                 return False
-            drop_table(run, self._place, table)
-            drop_table(run, self._place, table.beside(LOADING))
+            drop_table(run, self._location, table)
+            drop_table(run, self._location, table.beside(LOADING))
             bookmarks.remove(run, table.name)
             return True
 
@@ -339,7 +341,7 @@ class PostgresTable(View):
                     yield None
                     return
                 table, _ = self._resolve(run)
-                shape = TableShape.from_json(entry.settings, self._place)
+                shape = TableShape.from_json(entry.settings, self._location)
                 yield entry.bookmark
                 yield from self._batches(connection, table, shape.columns)
         finally:
@@ -354,10 +356,10 @@ class PostgresTable(View):
                 lines.append(line)
                 size_bytes += len(line)
                 if len(lines) >= VIEW_SCAN_ROWS or size_bytes >= _SCAN_BYTES:
-                    yield batch_of(b"".join(lines), columns, self._place)
+                    yield batch_of(b"".join(lines), columns, self._location)
                     lines, size_bytes = [], 0
         if lines:
-            yield batch_of(b"".join(lines), columns, self._place)
+            yield batch_of(b"".join(lines), columns, self._location)
 
 
 def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:

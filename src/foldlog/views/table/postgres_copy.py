@@ -41,14 +41,14 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
         yield whole[start : start + _SENT_BYTES]
 
 
-def storable(delta: Delta, rows: pa.Table, place: str) -> pa.Table:
+def storable(delta: Delta, rows: pa.Table, location: str) -> pa.Table:
     """The rows of a change with nested values as JSON; FoldError, with the offset, for text that cannot be stored."""
     from pyarrow import types
 
     for name, _ in columns_where(rows, is_nul):
         where = where_first(delta, name, lambda column: rows_where(column, is_nul))
         raise FoldError(
-            f"{place} cannot hold the text in column {name!r} at {where}: it has a character NUL,"
+            f"{location} cannot hold the text in column {name!r} at {where}: it has a character NUL,"
             " which PostgreSQL cannot store; replace it in the fold, or fold into another engine"
         )
     for number, name in enumerate(rows.column_names):
@@ -69,7 +69,7 @@ def select_list(columns: pa.Schema) -> str:
     )
 
 
-def batch_of(data: bytes, columns: pa.Schema, place: str) -> pa.RecordBatch:
+def batch_of(data: bytes, columns: pa.Schema, location: str) -> pa.RecordBatch:
     """Complete lines of CSV as a batch."""
     import pyarrow as pa
     from pyarrow import csv
@@ -88,7 +88,7 @@ def batch_of(data: bytes, columns: pa.Schema, place: str) -> pa.RecordBatch:
         found = csv.read_csv(pa.BufferReader(data), read, parse, convert).combine_chunks()
         arrays = [_from_text(found[field.name].combine_chunks(), field.type) for field in columns]
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's errors derive from these
-        raise ViewUnavailable(place, f"it holds what no fold wrote ({error}); rebuild it") from error
+        raise ViewUnavailable(location, f"it holds what no fold wrote ({error}); rebuild it") from error
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 

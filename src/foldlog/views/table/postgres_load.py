@@ -67,13 +67,13 @@ def index_records(run: Run, table: TableName, shape: TableShape) -> None:
 
 
 @contextmanager
-def written_once(place: str) -> Iterator[None]:
+def written_once(location: str) -> Iterator[None]:
     """FoldError if two records have written the same key."""
     errors = load_psycopg().errors
     try:
         yield
     except errors.UniqueViolation as error:
-        raise written_twice(place, str(error.diag.message_detail)) from error
+        raise written_twice(location, str(error.diag.message_detail)) from error
 
 
 def make_primary_key(run: Run, table: TableName, shape: TableShape) -> None:

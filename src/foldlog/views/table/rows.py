@@ -32,7 +32,7 @@ class Change:
         return self.rows.num_rows == 0 and self.tombstones is None
 
 
-def decide_change(delta: Delta, shape: TableShape, place: str) -> Change:
+def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
     """Later rows of a delta are newer. If a record has a tombstone and a row, the row counts, for the fold made it.
 
     FoldError if a row has no key, or two rows of one record have the same.
@@ -41,26 +41,26 @@ def decide_change(delta: Delta, shape: TableShape, place: str) -> Change:
     if has_tombstones and shape.record_key is None:
         first = _position_of_first(delta.rows[DELETED])
         raise FoldError(
-            f"{place} cannot tell what the tombstone at {_where(delta.rows, first)} deletes: the topic names no key"
+            f"{location} cannot tell what the tombstone at {_where(delta.rows, first)} deletes: the topic names no key"
             " column; name it, as in fl.topic(..., key='id'), or filter out what is _deleted in the fold"
         )
-    rows, are_single = _newest_records(delta.rows, shape, place)
+    rows, are_single = _newest_records(delta.rows, shape, location)
     tombstones = None
     if has_tombstones and shape.record_key is not None:
         rows, tombstones = _without_tombstones(rows, shape.record_key)
     if shape.replaces_records or not are_single:
-        _check_unique(rows, shape, place)
+        _check_unique(rows, shape, location)
     replaced = rows[shape.record_columns[0]].unique() if shape.replaces_records and rows.num_rows else None
-    return Change(_conformed(rows, shape, place), tombstones, None if replaced is None else _chunked(replaced))
+    return Change(_conformed(rows, shape, location), tombstones, None if replaced is None else _chunked(replaced))
 
 
-def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> tuple[pa.Table, bool]:
+def _newest_records(rows: pa.Table, shape: TableShape, location: str) -> tuple[pa.Table, bool]:
     """All rows, tombstones included, of the newest record of each record key; and whether that is one row each."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for name in shape.record_columns:
-        _check_not_null(rows, name, place)
+        _check_not_null(rows, name, location)
     codes = _codes([rows[name] for name in shape.record_columns], rows.num_rows)
     numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
     grouped = pa.table({"code": codes, "number": numbers}).group_by("code", use_threads=False)
@@ -87,11 +87,11 @@ def _without_tombstones(rows: pa.Table, record_key: str) -> tuple[pa.Table, pa.C
     return live, _chunked(keys) if len(keys) else None
 
 
-def _check_unique(rows: pa.Table, shape: TableShape, place: str) -> None:
+def _check_unique(rows: pa.Table, shape: TableShape, location: str) -> None:
     import pyarrow.compute as pc
 
     for name in shape.key:
-        _check_not_null(rows, name, place)
+        _check_not_null(rows, name, location)
     codes = _codes([rows[name] for name in shape.key], rows.num_rows)
     if rows.num_rows == 0 or pc.max(codes).as_py() == rows.num_rows - 1:
         return
@@ -101,41 +101,41 @@ def _check_unique(rows: pa.Table, shape: TableShape, place: str) -> None:
             key = ", ".join(f"{name}={brief_repr(rows[name][number].as_py())}" for name in shape.key)
             twin = codes.to_pylist().index(code)
             if shape.record_key == RECORD and rows[RECORD][number] != rows[RECORD][twin]:
-                raise written_twice(place, f"{key}, at {_where(rows, twin)} and at {_where(rows, number)}")
+                raise written_twice(location, f"{key}, at {_where(rows, twin)} and at {_where(rows, number)}")
             raise FoldError(
-                f"{place} cannot hold two rows with the same key ({key}) of one record, at {_where(rows, number)};"
+                f"{location} cannot hold two rows with the same key ({key}) of one record, at {_where(rows, number)};"
                 " name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
             )
         seen.add(code)
 
 
-def written_twice(place: str, which: str) -> FoldError:
+def written_twice(location: str, which: str) -> FoldError:
     """The error for two records with rows of the same key: which one wins would depend on the order of partitions."""
     return FoldError(
-        f"{place} cannot hold rows of two records under the same key ({which}): the fold made one key of several;"
+        f"{location} cannot hold rows of two records under the same key ({which}): the fold made one key of several;"
         " let it write keys that differ, or name more columns that tell the rows apart, as in"
         " fl.table(..., key=['id', 'line'])"
     )
 
 
-def _check_not_null(rows: pa.Table, name: str, place: str) -> None:
+def _check_not_null(rows: pa.Table, name: str, location: str) -> None:
     column = rows[name]
     if column.null_count:
         first = _position_of_first(column.is_null())
         raise FoldError(
-            f"{place} has no place for the row at {_where(rows, first)}: its key column {name!r} is null;"
+            f"{location} has no place for the row at {_where(rows, first)}: its key column {name!r} is null;"
             " filter out such rows in the fold, or name another key"
         )
 
 
-def _conformed(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
+def _conformed(rows: pa.Table, shape: TableShape, location: str) -> pa.Table:
     """The table's columns in their order and types; a column that the rows lack is null."""
     import pyarrow as pa
 
     fields = [field for field in rows.schema if field.name not in META]
     unknown = [field.name for field in fields if field.name not in shape.columns.names]
     if unknown:
-        raise SchemaChanged(place, f"it has no column {unknown[0]!r}, which the fold's rows have")
+        raise SchemaChanged(location, f"it has no column {unknown[0]!r}, which the fold's rows have")
     given = kept_schema(pa.schema(fields))
     columns = []
     for field in shape.columns:
@@ -144,7 +144,7 @@ def _conformed(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
             columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
         elif given.field(position).type != field.type:
             found = given.field(position).type
-            raise SchemaChanged(place, f"its column {field.name!r} is {field.type}, and the fold's is {found}")
+            raise SchemaChanged(location, f"its column {field.name!r} is {field.type}, and the fold's is {found}")
         else:
             # Nested values are written as JSON by their own type, which may name its parts differently.
             column = rows[field.name]
@@ -194,5 +194,5 @@ def _position_of_first(flags: Any) -> int:
 
 
 def where_first(delta: Delta, name: str, matches: Callable[[Any], Any]) -> str:
-    """The place of the first row for whose column `matches` is true, for a message."""
+    """The coordinates of the first row for whose column `matches` is true, for a message."""
     return _where(delta.rows, _position_of_first(matches(delta.rows[name])))

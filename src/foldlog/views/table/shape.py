@@ -56,7 +56,7 @@ class TableShape:
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str, place: str) -> TableShape:
+    def from_json(cls, text: str, location: str) -> TableShape:
         """The inverse of `to_json`."""
         pa = load_pyarrow()
         try:
@@ -68,7 +68,7 @@ class TableShape:
                 is_loading=bool(fields["is_loading"]),
             )
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            raise ViewUnavailable(place, f"what is stored of its columns cannot be understood ({error})") from error
+            raise ViewUnavailable(location, f"what is stored of its columns cannot be understood ({error})") from error
 
     def loaded(self) -> TableShape:
         """The shape after a bulk load."""
@@ -85,15 +85,15 @@ def load_pyarrow() -> Any:
     return pa
 
 
-def decide_shape(shape: Shape, key: tuple[str, ...], place: str, *, loading: bool) -> TableShape:
+def decide_shape(shape: Shape, key: tuple[str, ...], location: str, *, loading: bool) -> TableShape:
     """The table for a fold's rows. `key` is the view's argument; without it, the fold's or the record's key."""
     load_pyarrow()
     check_columns(shape.columns.names)
     chosen = key or shape.key or ((shape.record_key,) if shape.record_key is not None else ())
     if not chosen:
         raise InvalidArgument(
-            f"{place} needs a key: name the column of the record's key, as in fl.topic(..., key='id'), or the columns"
-            " that make a row unique, as in fl.table(..., key=['id'])"
+            f"{location} needs a key: name the column of the record's key, as in fl.topic(..., key='id'), or the"
+            " columns that make a row unique, as in fl.table(..., key=['id'])"
         )
     columns = kept_schema(shape.columns)
     for name in META:
@@ -102,42 +102,46 @@ def decide_shape(shape: Shape, key: tuple[str, ...], place: str, *, loading: boo
     for name in (*chosen, *((shape.record_key,) if shape.record_key is not None else ())):
         if name not in columns.names:
             raise InvalidArgument(
-                f"{place} has the key column {name!r}, which the fold's rows do not have"
+                f"{location} has the key column {name!r}, which the fold's rows do not have"
                 f" (they have {', '.join(columns.names) or 'none'}); keep it in the fold"
             )
         if not is_key_type(columns.field(name).type):
-            raise InvalidArgument(f"{place} cannot have {name!r} in its key: {columns.field(name).type} is not exact")
+            raise InvalidArgument(
+                f"{location} cannot have {name!r} in its key: {columns.field(name).type} is not exact"
+            )
     if len(set(chosen)) != len(chosen):
-        raise InvalidArgument(f"the key of {place} names a column twice: {', '.join(chosen)}")
+        raise InvalidArgument(f"the key of {location} names a column twice: {', '.join(chosen)}")
     if shape.record_key not in (None, RECORD, *chosen):
         raise InvalidArgument(
-            f"the key of {place} ({', '.join(chosen)}) has to include {shape.record_key!r}, the record's own key:"
+            f"the key of {location} ({', '.join(chosen)}) has to include {shape.record_key!r}, the record's own key:"
             " a newer record or a tombstone could not find the rows it replaces"
         )
     return TableShape(columns, tuple(chosen), shape.record_key, is_loading=loading)
 
 
-def reconcile(stored: TableShape, wanted: TableShape, place: str) -> TableShape:
+def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableShape:
     """The stored table with the fold's new columns; SchemaChanged if it cannot become the wanted one."""
     import pyarrow as pa
 
     if stored.is_loading and not wanted.is_loading:
-        raise ViewUnavailable(place, "loading it was never finished; drop it and load it again")
+        raise ViewUnavailable(location, "loading it was never finished; drop it and load it again")
     if wanted.record_key == RECORD and stored.record_key != RECORD:
-        raise SchemaChanged(place, WHOSE_ROWS_UNKNOWN)
+        raise SchemaChanged(location, WHOSE_ROWS_UNKNOWN)
     if (stored.key, stored.record_key) != (wanted.key, wanted.record_key):
-        raise SchemaChanged(place, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
+        raise SchemaChanged(location, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
     added = []
     for field in wanted.columns:
         position = stored.columns.get_field_index(field.name)
         if position < 0:
             twins = [name for name in stored.columns.names if name.lower() == field.name.lower()]
             if twins:
-                raise SchemaChanged(place, f"it has a column {twins[0]!r}, and the fold now writes it {field.name!r}")
+                raise SchemaChanged(
+                    location, f"it has a column {twins[0]!r}, and the fold now writes it {field.name!r}"
+                )
             added.append(field)
         elif stored.columns.field(position).type != field.type:
             there = stored.columns.field(position).type
-            raise SchemaChanged(place, f"its column {field.name!r} is {there}, and the fold's is {field.type}")
+            raise SchemaChanged(location, f"its column {field.name!r} is {there}, and the fold's is {field.type}")
     return replace(stored, columns=pa.schema([*stored.columns, *added])) if added else stored
 
 

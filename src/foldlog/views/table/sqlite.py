@@ -43,13 +43,13 @@ class SqliteTable(View):
         self._table = table
         self._key = key
         self._wait_ms = wait_ms
-        self._place = f"table {table} in sqlite:///{path}"
-        self._database = SqliteDatabase(path, self._place, wait_ms=wait_ms)
+        self._location = f"table {table} in sqlite:///{path}"
+        self._database = SqliteDatabase(path, self._location, wait_ms=wait_ms)
         self._settings: str | None = None
 
     @property
     def place(self) -> str:
-        return self._place
+        return self._location
 
     def description(self) -> dict[str, object]:
         return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
@@ -66,7 +66,7 @@ class SqliteTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._key, self._place, loading=False)
+        wanted = decide_shape(shape, self._key, self._location, loading=False)
         with self._database.write(create=True) as connection:
             run = runner(connection)
             self._bookmarks.create(run)
@@ -74,8 +74,8 @@ class SqliteTable(View):
             if entry is None:
                 self._create(run, wanted, start)
                 return start
-            stored = TableShape.from_json(entry.settings, self._place)
-            merged = reconcile(stored, wanted, self._place)
+            stored = TableShape.from_json(entry.settings, self._location)
+            merged = reconcile(stored, wanted, self._location)
             self._check_columns(run, stored)
             if merged is not stored:
                 for field in added_columns(stored, merged):
@@ -114,20 +114,20 @@ class SqliteTable(View):
             run = runner(connection)
             entry = self._entry(run)
             if entry is not None:
-                own = TableShape.from_json(entry.settings, self._place).columns.names
-                check_swap(run, self._place, self._table, own)
+                own = TableShape.from_json(entry.settings, self._location).columns.names
+                check_swap(run, self._location, self._table, own)
 
     def swap(self, shadow: View) -> None:
         if not isinstance(shadow, SqliteTable) or shadow._path != self._path:
-            raise InvalidArgument(f"{shadow.place} is not a shadow of {self._place}: they are not in the same file")
+            raise InvalidArgument(f"{shadow.place} is not a shadow of {self._location}: they are not in the same file")
         old = self._table.beside(OLD)
         with self._database.write() as connection:
             run = runner(connection)
             if shadow._entry(run) is None:
                 raise ViewUnavailable(shadow.place, "it does not exist, so it cannot take a place")
             entry = self._entry(run)
-            own = [] if entry is None else TableShape.from_json(entry.settings, self._place).columns.names
-            swap_tables(run, self._place, self._table, shadow._table, old, own)
+            own = [] if entry is None else TableShape.from_json(entry.settings, self._location).columns.names
+            swap_tables(run, self._location, self._table, shadow._table, old, own)
             self._bookmarks.rename(run, self._table.name, old.name)
             self._bookmarks.rename(run, shadow._table.name, self._table.name)
         self._settings = None
@@ -148,7 +148,7 @@ class SqliteTable(View):
         parts = self._scan(database)
         first = next(parts)
         if not isinstance(first, Bookmark):
-            raise ViewUnavailable(self._place, "it has no bookmark; run the fold to make it")
+            raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
 
     def close(self) -> None:
@@ -159,17 +159,17 @@ class SqliteTable(View):
             return None
         entry = self._bookmarks.read(run, self._table.name)
         if entry is not None and entry.kind != self.kind:
-            raise ViewUnavailable(self._place, f"it belongs to a view of another kind ({entry.kind})")
+            raise ViewUnavailable(self._location, f"it belongs to a view of another kind ({entry.kind})")
         return entry
 
     def _expect(self, run: Run, expected: Bookmark) -> StoredBookmark:
         self._bookmarks.create(run)
-        return self._bookmarks.expect(run, self._table.name, self._place, expected)
+        return self._bookmarks.expect(run, self._table.name, self._location, expected)
 
     def _create(self, run: Run, shape: TableShape, start: Bookmark) -> None:
         if table_exists(run, self._table):
             raise ViewUnavailable(
-                self._place, "something of that name is there already, and no fold made it; choose another name"
+                self._location, "something of that name is there already, and no fold made it; choose another name"
             )
         columns = [
             f"{quoted(field.name)} {sqlite_type(field.type)}{' NOT NULL' if field.name in shape.key else ''}"
@@ -187,16 +187,16 @@ class SqliteTable(View):
         there = {name for (name,) in run("SELECT name FROM pragma_table_xinfo(?)", self._table.name)}
         if not there:
             raise ViewUnavailable(
-                self._place, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
+                self._location, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
             )
         for name in stored.columns.names:
             if name not in there:
-                raise SchemaChanged(self._place, f"its column {name!r} was removed by hand")
+                raise SchemaChanged(self._location, f"its column {name!r} was removed by hand")
 
     def _decide(self, delta: Delta, settings: str) -> tuple[TableShape, Change, list[tuple[object, ...]]]:
         """The change, down to the values to bind: everything that can be done without the file."""
-        shape = TableShape.from_json(settings, self._place)
-        change = decide_change(delta, shape, self._place)
+        shape = TableShape.from_json(settings, self._location)
+        change = decide_change(delta, shape, self._location)
         # In key order, neighbours go to the same pages: twice as fast as in order of arrival.
         rows = change.rows.sort_by([(name, "ascending") for name in shape.key])
         return shape, change, list(zip(*(to_values(column) for column in rows.columns), strict=True))
@@ -218,7 +218,7 @@ class SqliteTable(View):
             except sqlite3.IntegrityError as error:
                 if shape.record_key != RECORD:
                     raise
-                raise written_twice(self._place, str(error)) from error
+                raise written_twice(self._location, str(error)) from error
 
     def _drop(self, run: Run) -> bool:
         if self._entry(run) is None:
@@ -243,11 +243,11 @@ class SqliteTable(View):
                 if entry is None:
                     yield None
                     return
-                shape = TableShape.from_json(entry.settings, self._place)
+                shape = TableShape.from_json(entry.settings, self._location)
                 cursor = connection.execute(f"SELECT {quoted_list(shape.columns.names)} FROM {self._table.sql}")
                 yield entry.bookmark
                 while rows := cursor.fetchmany(VIEW_SCAN_ROWS):
-                    yield from_values(rows, shape.columns, self._place)
+                    yield from_values(rows, shape.columns, self._location)
         finally:
             database.close()
 
@@ -270,19 +270,21 @@ _LITERALS_AND_COMMENTS = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOT
 # refused with their names.
 
 
-def check_swap(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
+def check_swap(run: Run, location: str, live: TableName, own: Iterable[str]) -> None:
     """ViewInUse if something depends on the table that a swap would leave behind."""
     dependents = list(_dependents(run, live.name, own))
     if dependents:
-        raise ViewInUse(place, dependents)
+        raise ViewInUse(location, dependents)
 
 
-def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
+def swap_tables(
+    run: Run, location: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]
+) -> None:
     """`shadow` becomes `live`, and the previous `live` becomes `old`, whose predecessor is dropped.
 
     `own` are the columns that a fold made; the caller is in a writing transaction.
     """
-    check_swap(run, place, live, own)
+    check_swap(run, location, live, own)
     indexes = run(
         "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND lower(tbl_name) = lower(?)",
         live.name,
@@ -291,7 +293,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
     for name, _ in indexes:
         for (column,) in run("SELECT name FROM pragma_index_info(?) WHERE name IS NOT NULL", name):
             if column.lower() not in there:
-                raise ViewInUse(place, [f"index {name} on column {column}, which the fold no longer has"])
+                raise ViewInUse(location, [f"index {name} on column {column}, which the fold no longer has"])
     run(f"DROP TABLE IF EXISTS {old.sql}")
     if table_exists(run, live):
         # Index names are unique in a file: the old table loses its indexes. It is only kept, not read.

@@ -40,7 +40,7 @@ def to_values(column: Any) -> list[Any]:
     return bound
 
 
-def from_values(rows: Sequence[tuple[Any, ...]], columns: pa.Schema, place: str) -> pa.RecordBatch:
+def from_values(rows: Sequence[tuple[Any, ...]], columns: pa.Schema, location: str) -> pa.RecordBatch:
     """A batch of rows that were read."""
     import pyarrow as pa
 
@@ -51,7 +51,7 @@ def from_values(rows: Sequence[tuple[Any, ...]], columns: pa.Schema, place: str)
             arrays.append(_array(values, field.type))
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's errors derive from these
             why = f"its column {field.name!r} holds what no fold wrote ({error}); rebuild it"
-            raise ViewUnavailable(place, why) from error
+            raise ViewUnavailable(location, why) from error
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 

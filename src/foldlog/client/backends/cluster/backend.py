@@ -371,11 +371,11 @@ class ClusterBackend(Backend):
         told: list[str] = []
         for topic in sorted(found.topics, key=lambda one: one.name or ""):
             for one in sorted(topic.partitions, key=lambda one: one.partition_index):
-                place = f"{topic.name}-{one.partition_index}"
+                partition = f"{topic.name}-{one.partition_index}"
                 if one.leader_id < 0:
-                    told.append(f"{place} has no leader: it can be neither read nor written")
+                    told.append(f"{partition} has no leader: it can be neither read nor written")
                 elif len(one.isr_nodes) < len(one.replica_nodes):
-                    told.append(f"{place} has {len(one.isr_nodes)} of {len(one.replica_nodes)} replicas in sync")
+                    told.append(f"{partition} has {len(one.isr_nodes)} of {len(one.replica_nodes)} replicas in sync")
         return told
 
     # --- groups ---------------------------------------------------------------------------------------------------
@@ -392,9 +392,9 @@ class ClusterBackend(Backend):
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         check_group_name(group)
         with self._handles.wire() as links:
-            places = links.ask(questions.committed(group))
+            committed = links.ask(questions.committed(group))
         # confluent-kafka 2.16 commits the byte that ends a string in C as part of the note.
-        return {one: replace(at, metadata=at.metadata.removesuffix("\0")) for one, at in sorted(places.items())}
+        return {one: replace(at, metadata=at.metadata.removesuffix("\0")) for one, at in sorted(committed.items())}
 
     def move_group(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, evict: bool) -> None:
         if not offsets:

@@ -20,7 +20,7 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.backends.cluster.cursors import ClusterCursor, CursorTurns, Ending, reads_nothing
 from foldlog.client.backends.cluster.faults import Where, unreachable
 from foldlog.client.backends.cluster.handles import Handles, Trouble
-from foldlog.client.backends.cluster.records import committed_in, place_of, record_of
+from foldlog.client.backends.cluster.records import committed_in, offset_to_commit, record_of
 from foldlog.client.consumer.assignments import not_assigned
 from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer.settings import ConsumerSettings
@@ -96,7 +96,7 @@ class LibraryConsumption:
         self._counts: dict[str, int] = {}
         self._problem: FoldlogError | None = None
         self._has_share = False
-        self._unplaced: list[TopicPartition] = []  # ours, but where to begin could not be asked
+        self._unpositioned: list[TopicPartition] = []  # ours, but where to begin could not be asked
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
@@ -159,8 +159,8 @@ class LibraryConsumption:
     def _assign_all(self) -> None:
         from confluent_kafka import TopicPartition as Assigned
 
-        places = [Assigned(*one.partition, one.fetched_to) for one in self._cursors.values()]
-        self._library().assign(places)
+        positions = [Assigned(*one.partition, one.fetched_to) for one in self._cursors.values()]
+        self._library().assign(positions)
 
     def let_go(self) -> None:
         """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
@@ -175,7 +175,7 @@ class LibraryConsumption:
             self._turns.clear()
             self._set_aside.clear()
             self._problem, self._has_share = None, False
-            self._unplaced = []
+            self._unpositioned = []
             self._topics, self._counts = (), {}
             self._lost.clear()
 
@@ -198,10 +198,10 @@ class LibraryConsumption:
         missing = [one for one in partitions if one not in committed]
         bounds = self._cluster.bounds(missing)
         for partition in partitions:
-            place = committed.get(partition)
-            if place is not None:
-                cursor = self._turns.add(partition, place.offset)
-                cursor.committed = place.offset
+            at = committed.get(partition)
+            if at is not None:
+                cursor = self._turns.add(partition, at.offset)
+                cursor.committed = at.offset
                 continue
             start, end = bounds[partition].log_start_offset, bounds[partition].high_watermark
             # Partitions that a topic gained since the subscription are read from their start.
@@ -220,13 +220,13 @@ class LibraryConsumption:
 
     def moved(self, cursor: ClusterCursor) -> None:
         """Have librdkafka fetch from the cursor's position on."""
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as LibraryPartition
 
         with self._lock:
             deadline_s = time.monotonic() + _SEEK_WAIT_S
             while True:
                 try:
-                    self._library().seek(Place(*cursor.partition, cursor.position))
+                    self._library().seek(LibraryPartition(*cursor.partition, cursor.position))
                 except self._handles.kafka_exception as error:
                     if error.args[0].name() not in ("_STATE", "_PREV_IN_PROGRESS") or time.monotonic() > deadline_s:
                         raise self._handles.fault(error, Where(*cursor.partition), self._trouble) from error
@@ -235,11 +235,11 @@ class LibraryConsumption:
                     return
 
     def paused(self, cursor: ClusterCursor) -> None:
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as LibraryPartition
 
         with self._lock:
             change = self._library().pause if cursor.is_paused else self._library().resume
-            change([Place(*cursor.partition)])
+            change([LibraryPartition(*cursor.partition)])
 
     def refill(self, cursor: ClusterCursor) -> None:
         """All that librdkafka gave was handed on already."""
@@ -254,7 +254,7 @@ class LibraryConsumption:
         """The group has given these to this member, in addition with cooperative-sticky. Inside a poll."""
         from confluent_kafka import TopicPartition as Assigned
 
-        self._unplaced = []
+        self._unpositioned = []
         try:
             committed = self._committed(partitions)
             kept = {one: self._set_aside[one] for one in partitions if one in self._set_aside}
@@ -269,13 +269,13 @@ class LibraryConsumption:
             self._add_cursors([one for one in partitions if one not in kept])
         except FoldlogError as error:
             self._problem = error  # raised by the poll that this runs in: librdkafka would lose it
-            self._unplaced = [one for one in partitions if one not in self._cursors]
+            self._unpositioned = [one for one in partitions if one not in self._cursors]
         self._set_aside.clear()
-        places = [Assigned(*one, self._cursors[one].fetched_to) for one in partitions if one in self._cursors]
+        positions = [Assigned(*one, self._cursors[one].fetched_to) for one in partitions if one in self._cursors]
         if self._is_cooperative:
-            consumer.incremental_assign(places)
+            consumer.incremental_assign(positions)
         else:
-            consumer.assign(places)
+            consumer.assign(positions)
         for cursor in self._cursors.values():
             if cursor.is_paused:
                 self.paused(cursor)
@@ -292,7 +292,7 @@ class LibraryConsumption:
         self._drop(partitions, set_aside=False)
 
     def _drop(self, partitions: list[TopicPartition], *, set_aside: bool) -> None:
-        self._unplaced = [one for one in self._unplaced if one not in partitions]
+        self._unpositioned = [one for one in self._unpositioned if one not in partitions]
         for partition in partitions:
             cursor = self._turns.pop(partition)
             if cursor is None:
@@ -387,21 +387,21 @@ class LibraryConsumption:
             self._problem = self._handles.fault(self._handles.kafka_exception(error), where, self._trouble)
 
     def _look_around(self) -> None:
-        """What every poll looks after: what could not be placed, and commits that are due."""
-        if self._unplaced:
-            self._place_again()
+        """What every poll looks after: what has no position yet, and commits that are due."""
+        if self._unpositioned:
+            self._position_again()
         if self._auto_commits and time.monotonic() >= self._next_commit_s and self._consumer is not None:
             self.commit_handled()
 
-    def _place_again(self) -> None:
+    def _position_again(self) -> None:
         """Ask once more where to begin in what the group gave us; raises what keeps it from being known."""
         from confluent_kafka import TopicPartition as Assigned
 
-        placed = self._unplaced
-        self._add_cursors(placed)
-        self._unplaced = []
+        partitions = self._unpositioned
+        self._add_cursors(partitions)
+        self._unpositioned = []
         if self._is_cooperative:
-            self._library().incremental_assign([Assigned(*one, self._cursors[one].fetched_to) for one in placed])
+            self._library().incremental_assign([Assigned(*one, self._cursors[one].fetched_to) for one in partitions])
         else:
             self._assign_all()
 
@@ -436,7 +436,7 @@ class LibraryConsumption:
             return
         if in_callback:
             try:
-                self._library().commit(offsets=[place_of(*one) for one in moved.items()], asynchronous=True)
+                self._library().commit(offsets=[offset_to_commit(*one) for one in moved.items()], asynchronous=True)
             except self._handles.kafka_exception as error:  # not even sent; it must not end the poll that calls back
                 _tell_if_failed(self._group, error.args[0], None)
             else:
@@ -451,13 +451,13 @@ class LibraryConsumption:
     def commit_all(self, metadata: str) -> None:
         """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
         with self._lock:
-            places = {
+            positions = {
                 one.partition: OffsetAndMetadata(one.position, one.leader_epoch, metadata)
                 for one in self._cursors.values()
                 if one.problem is None
             }
-            if places:
-                self._commit(places)
+            if positions:
+                self._commit(positions)
             lost, self._lost = self._lost, set()
         if lost:
             raise not_assigned(lost, self._group)
@@ -473,10 +473,10 @@ class LibraryConsumption:
             self._commit(offsets)
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for (topic, number), place in offsets.items():
-            if place.offset < 0:
-                raise InvalidArgument(f"cannot commit offset {place.offset} of {topic}-{number}: offsets start at 0")
-        wanted = [place_of(one, place) for one, place in offsets.items()]
+        for (topic, number), at in offsets.items():
+            if at.offset < 0:
+                raise InvalidArgument(f"cannot commit offset {at.offset} of {topic}-{number}: offsets start at 0")
+        wanted = [offset_to_commit(one, at) for one, at in offsets.items()]
 
         def attempt(left_s: float) -> None:
             deadline_s = time.monotonic() + left_s
@@ -497,24 +497,24 @@ class LibraryConsumption:
         self._note_committed(offsets)
 
     def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for partition, place in offsets.items():
+        for partition, at in offsets.items():
             cursor = self._cursors.get(partition)
             if cursor is not None:
-                cursor.committed = place.offset
+                cursor.committed = at.offset
                 # Or the next commit that happens by itself would take the group back.
-                cursor.handled = max(cursor.handled, place.offset)
+                cursor.handled = max(cursor.handled, at.offset)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         return self._committed([partition]).get(partition)
 
     def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as LibraryPartition
 
         if not partitions:
             return {}
 
-        def attempt(left_s: float) -> list[Place]:
-            found = self._library(left_s).committed([Place(*one) for one in partitions], timeout=left_s)
+        def attempt(left_s: float) -> list[LibraryPartition]:
+            found = self._library(left_s).committed([LibraryPartition(*one) for one in partitions], timeout=left_s)
             for one in found:
                 if one.error is not None:  # to take it for "nothing committed" would be to read from elsewhere
                     raise self._handles.kafka_exception(one.error)
@@ -575,7 +575,7 @@ def _if_alive(
         getattr(alive, what)(consumer, [TopicPartition(one.topic, one.partition) for one in partitions])
 
 
-def _tell_if_failed(group: str, error: KafkaError | None, _places: object) -> None:
+def _tell_if_failed(group: str, error: KafkaError | None, _offsets: object) -> None:
     """What librdkafka calls back with once a commit that nobody waits for was answered."""
     if error is not None:
         # Nothing is lost by it: whoever reads on from the older commit sees these records again.

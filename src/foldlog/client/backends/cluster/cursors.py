@@ -1,4 +1,4 @@
-"""A consumer's places in the partitions of a cluster, and whose turn it is, wherever the records come from."""
+"""A consumer's positions in the partitions of a cluster, and whose turn it is, wherever the records come from."""
 
 from __future__ import annotations
 
@@ -209,24 +209,24 @@ class CursorTurns:
         turns = list(self.cursors.values())
         taken: list[Record] = []
         for step in range(len(turns)):
-            place = (self._turn + step) % len(turns)
-            cursor = turns[place]
+            index = (self._turn + step) % len(turns)
+            cursor = turns[index]
             if cursor.is_paused:
                 continue
             try:
                 found = cursor.take(limit)
             except FoldlogError:
                 if taken:
-                    self._turn = place  # raised next time
+                    self._turn = index  # raised next time
                     break
-                self._turn = place + 1  # the others are read on
+                self._turn = index + 1  # the others are read on
                 raise
             if found:
                 self._served = cursor
                 taken = taken + found if taken else found
                 limit -= len(found)
             if limit <= 0:
-                self._turn = place + 1
+                self._turn = index + 1
                 break
         return taken
 

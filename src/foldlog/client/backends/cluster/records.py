@@ -32,19 +32,19 @@ def record_of(message: Message[Any, Any]) -> Record:
     )
 
 
-def place_of(partition: tuple[str, int], place: OffsetAndMetadata) -> TopicPartition:
+def offset_to_commit(partition: tuple[str, int], committed: OffsetAndMetadata) -> TopicPartition:
     """What a group commits, as librdkafka takes it."""
     from confluent_kafka import TopicPartition
 
-    if place.leader_epoch < 0:
-        return TopicPartition(*partition, place.offset, place.metadata)
-    return TopicPartition(*partition, place.offset, place.metadata, place.leader_epoch)
+    if committed.leader_epoch < 0:
+        return TopicPartition(*partition, committed.offset, committed.metadata)
+    return TopicPartition(*partition, committed.offset, committed.metadata, committed.leader_epoch)
 
 
-def committed_in(place: TopicPartition) -> OffsetAndMetadata:
+def committed_in(committed: TopicPartition) -> OffsetAndMetadata:
     """What a group has committed, as librdkafka gives it."""
-    epoch: Any = place.leader_epoch  # None where the broker has none, whatever its type says
-    return OffsetAndMetadata(place.offset, -1 if epoch is None else epoch, place.metadata or "")
+    epoch: Any = committed.leader_epoch  # None where the broker has none, whatever its type says
+    return OffsetAndMetadata(committed.offset, -1 if epoch is None else epoch, committed.metadata or "")
 
 
 def append_time_of(message: Message[Any, Any]) -> int:

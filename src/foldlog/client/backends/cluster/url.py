@@ -81,10 +81,10 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
             f"{brief_repr(shown)} is not the URL of a cluster, which is like kafka://host:9092,host2:9092; a directory"
             " is opened with foldlog.open()"
         )
-    place, _, query = url.removeprefix(SCHEME).partition("?")
-    place = place.removesuffix("/")
-    if "/" in place or "@" in place:
-        shown = SCHEME + place.rpartition("@")[2]
+    addresses, _, query = url.removeprefix(SCHEME).partition("?")
+    addresses = addresses.removesuffix("/")
+    if "/" in addresses or "@" in addresses:
+        shown = SCHEME + addresses.rpartition("@")[2]
         raise InvalidArgument(
             f"{brief_repr(shown)} has more than brokers in front of its '?'; topics are named in calls, and users as"
             " properties: ?security.protocol=SASL_SSL&sasl.username=..."
@@ -100,7 +100,7 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
     refuse_unknown(given)
     given = with_one_name(given)
     _check_mechanism(given)
-    return KafkaUrl(parse_addresses(place), with_jaas_read(_with_acks_read(given)))
+    return KafkaUrl(parse_addresses(addresses), with_jaas_read(_with_acks_read(given)))
 
 
 def _check_mechanism(given: Mapping[str, str]) -> None:

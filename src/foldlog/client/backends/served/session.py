@@ -230,7 +230,7 @@ class Session:
             self.member.max_poll_interval_ms,
         )
         leaving = self._group.leaving()
-        self._group.lose_place()  # first: whoever is given the share must not find it held here
+        self._group.lose_membership()  # first: whoever is given the share must not find it held here
         self._is_out = True
         self._leave(leaving)
 
@@ -329,7 +329,7 @@ class RemoteMemberships:
     def leave(self, member: Member) -> None:
         """Give everything back; the other members of this process hold it on return, unless others are awaited.
 
-        A member with a group.instance.id only steps out: its place is kept for the next.
+        A member with a group.instance.id only steps out: its membership is kept for the next.
         """
         session = self._forget(member)
         if session is None:

@@ -1,4 +1,4 @@
-"""The log's place: -d DIR for a directory, -b HOST:PORT for a broker, and how either is opened.
+"""Which log a command opens: -d DIR for a directory, -b HOST:PORT for a broker, and how either is opened.
 
 A directory that a broker serves is accessed through that broker, and one without a writer is opened here: the user need
 not know which it is. Reading takes no lock, so it also works beside a writer that accepts no connections. A directory
@@ -30,7 +30,7 @@ UNSERVED: Final = "that no broker serves"
 _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
 
 
-def place_options(*, is_for_brokers: bool = True) -> list[Option]:
+def log_options(*, is_for_brokers: bool = True) -> list[Option]:
     """-d, -b, -X and --command-config, in their own section of the help.
 
     A command that works only on files hides the options for brokers: it refuses them with its own message.
@@ -59,7 +59,7 @@ def init_option() -> Option:
 
 
 @contextmanager
-def open_place(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[Log]:
+def open_log(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[Log]:
     """The log that the options name, closed at the end of the block.
 
     With `write`, this process becomes the writer of a directory that is not served. A directory without a log is
@@ -83,7 +83,7 @@ def open_named(
     make: bool = False,
     init: bool = False,
 ) -> Iterator[Log]:
-    """The log at a place from other options: a directory or a broker, not both."""
+    """The log that other options name: a directory or a broker, not both."""
     if directory:
         log: Log = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:

@@ -1,4 +1,4 @@
-"""The places of views that an operator allows: directories, and hosts of PostgreSQL."""
+"""The locations of views that an operator allows: directories, and hosts of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class Host(NamedTuple):
     port: str
 
 
-class NamedPlaces:
-    """Places whose views may be opened even if a description is not trusted. Databases there may get a password."""
+class NamedLocations:
+    """Locations whose views may be opened even if a description is not trusted. Databases there may get a password."""
 
-    def __init__(self, places: Iterable[str]) -> None:
-        """InvalidArgument for a place that is neither a directory's path nor a URL of PostgreSQL."""
+    def __init__(self, locations: Iterable[str]) -> None:
+        """InvalidArgument for a location that is neither a directory's path nor a URL of PostgreSQL."""
         self._directories: list[str] = []
         self._hosts: set[Host] = set()
-        for place in places:
-            if not is_postgres_url(place):
-                if "://" in place:
-                    raise InvalidArgument(f"{brief_repr(place)} is neither a directory nor postgresql://HOST[:PORT]")
-                self._directories.append(resolved(place))
+        for location in locations:
+            if not is_postgres_url(location):
+                if "://" in location:
+                    raise InvalidArgument(f"{brief_repr(location)} is neither a directory nor postgresql://HOST[:PORT]")
+                self._directories.append(resolved(location))
                 continue
-            hosts = hosts_of(place)
+            hosts = hosts_of(location)
             if hosts is None:
-                raise InvalidArgument(f"{brief_repr(place)} is not a URL such as postgresql://HOST[:PORT]")
+                raise InvalidArgument(f"{brief_repr(location)} is not a URL such as postgresql://HOST[:PORT]")
             self._hosts.update(hosts)
 
     def names(self, description: Mapping[str, object]) -> bool:
-        """Whether the view of this description is in one of the places."""
+        """Whether the view of this description is in one of the locations."""
         url, path = description.get("url"), description.get("path")
         if description.get("engine") == "postgresql":
             hosts = hosts_of(url) if isinstance(url, str) else None
