@@ -31,6 +31,7 @@ from bench import (
     spark_sink,
     spark_source,
     texts,
+    transactions,
 )
 from bench.measuring import FULL, QUICK, Place, Scale
 from bench.table import Table
@@ -48,6 +49,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "texts": texts.run,
     "broker": broker.run,
     "broker-matrix": broker.run_matrix,
+    "transactions": transactions.run,
     "console": console.run,
     "spark-source": spark_source.run,
     "spark-sink": spark_sink.run,

@@ -23,10 +23,13 @@ def _status_kib(pid: int, name: str) -> int:
 class ServedDirectory:
     """One directory and one port; the process that serves them may come and go. One thread's."""
 
-    def __init__(self, path: Path, *arguments: str) -> None:
+    def __init__(self, path: Path, *arguments: str, planted: str = "") -> None:
+        """`planted`: a program that breaks something in each process before it serves."""
         self.path = path / "data"
         self.port = free_port()
         self.starts = 0
+        python, option, program = COMMAND
+        self._command = [python, option, f"{planted}\n{program}"]
         self._arguments = arguments
         self._log = path / "serve.log"
         self._process: subprocess.Popen[str] | None = None
@@ -66,7 +69,7 @@ class ServedDirectory:
         """Returns when it has said that it is ready."""
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "serve", str(self.path), "--listen", self.bootstrap, *self._arguments],
+                [*self._command, "serve", str(self.path), "--listen", self.bootstrap, *self._arguments],
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

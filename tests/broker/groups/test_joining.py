@@ -584,6 +584,22 @@ def test_a_member_of_the_closing_generation_may_still_commit_until_it_joins_the_
     assert bench.coordinator.validate_commit(GROUP, first, None, 2) is GroupErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_of_a_commit_in_a_transaction_only_what_it_tells_is_checked(bench: GroupBench) -> None:
+    """As in Kafka: who sends it may be of a version that tells no member, and a rebalance does not matter."""
+    (first,) = bench.stable(1)
+    bench.join()
+    bench.join(first)
+
+    def answer(member: str, generation: int) -> GroupErrorCode:
+        return bench.coordinator.validate_commit(GROUP, member, None, generation, transactional=True)
+
+    assert bench.coordinator.validate_commit(GROUP, first, None, 2) is GroupErrorCode.REBALANCE_IN_PROGRESS
+    assert answer(first, 2) is OK
+    assert answer("", -1) is OK
+    assert answer(first, 1) is GroupErrorCode.ILLEGAL_GENERATION
+    assert answer("zombie", 2) is GroupErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_commit_counts_as_a_sign_of_life(bench: GroupBench) -> None:
     (member,) = bench.stable(1)
     for _ in range(4):

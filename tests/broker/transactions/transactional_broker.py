@@ -16,7 +16,7 @@ TIMEOUT_MS = 60_000
 def batch(producer: tuple[int, int], sequence: int, values: Iterable[bytes], now_ms: int) -> bytearray:
     builder = BatchBuilder(1 << 20)
     for value in values:
-        builder.append(now_ms, None, value)
+        builder.append(now_ms, value, value)
     return builder.build(
         producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, transactional=True
     )
