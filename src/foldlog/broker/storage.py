@@ -59,7 +59,7 @@ Key = tuple[str, int]
 READ_UNCOMMITTED: Final = "read_uncommitted"
 READ_COMMITTED: Final = "read_committed"
 ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
-"""Whether uncommitted records are read: matters in a directory that Kafka wrote, as only there are transactions."""
+"""Whether records of open and aborted transactions are read."""
 
 OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
     "cleanup.policy": "compact",

@@ -208,10 +208,15 @@ class WireConnection:
         """The next answer; TimeoutError if it takes longer, which leaves the connection as it is."""
         return self._answers.next(timeout_s, memory)
 
-    def call(self, request: Request, answer: type[Answer], timeout_s: float | None = None) -> Answer:
-        """Ask and wait. For a connection on which nothing else is under way."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        return self._exchange(request, answer, self.version_of(type(request)), timeout_s)
+    def call(
+        self,
+        request: Request,
+        answer: type[Answer],
+        timeout_s: float | None = None,
+        at_most: int | None = None,
+    ) -> Answer:
+        """Ask, in no version after `at_most`, and wait. For a connection on which nothing else is under way."""
+        return self.call_in(request, answer, self.version_of(type(request), at_most), timeout_s)
 
     def call_in(self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None) -> Answer:
         """`call` in a version that the caller has chosen with `version_of`."""

@@ -45,7 +45,7 @@ class Calls:
             while True:
                 connection = self._connected()
                 try:
-                    return connection.call(question.request, question.answer, WRITER_ANSWER_MS / 1000)
+                    return connection.call(question.request, question.answer, WRITER_ANSWER_MS / 1000, question.at_most)
                 except (OSError, MalformedBytes) as error:
                     self._drop()
                     why = str(error) or type(error).__name__

@@ -256,7 +256,8 @@ class Session:
 
     def _ask(self, question: Question[Answer, Done], timeout_ms: int) -> Done:
         """Once: what is to be done about a lost connection is another matter for each step."""
-        return question.read(self._connected().call(question.request, question.answer, timeout_ms / 1000))
+        answer = self._connected().call(question.request, question.answer, timeout_ms / 1000, question.at_most)
+        return question.read(answer)
 
     def _wait_for(self, question: Question[Answer, Done]) -> Done:
         """The coordinator answers when everybody has joined, or the rebalance timeout is over."""
