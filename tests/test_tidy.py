@@ -39,7 +39,6 @@ FOLDER_MODULES_MAX = 20
 SMALL_MODULE_LINES = 150
 
 SMALL_MODULES: dict[str, str] = {
-    "broker/groups/timers.py": "a heap of deadlines, tested without a coordinator",
     "broker/kafka_files/settings.py": "reads the KRaft metadata log, a format of its own",
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
@@ -47,6 +46,7 @@ SMALL_MODULES: dict[str, str] = {
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
     "client/backends/cluster/wire.py": "lends our own connections beside those of librdkafka",
     "client/backends/served/backend.py": "one of the three backends, and whole",
+    "client/backends/served/transactions.py": "one of the two homes that a directory's transactions can have",
     "client/copy/directory.py": "one of the two sides that a copy can have",
     "client/copy/growths.py": "when a topic has grown, decided without any I/O",
     "client/copy/parallel.py": "the threads of a copy, whatever they do with a partition",
