@@ -80,3 +80,12 @@ def test_a_missing_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallPartition()
     with pytest.raises(CorruptLog, match="directory is missing"):
         FollowedPartition.open(small.files, "data/nowhere-0", small.checkpoint.slot(9), label=("nowhere", 0))
+
+
+def test_what_a_crash_left_behind_a_clean_slot_is_read_once_the_writer_is_open_again() -> None:
+    small = SmallPartition()
+    small.close()
+    small.reopen()
+    small.partition.append(pack([(small.clock.now_ms(), None, b"unsynced", ())]))
+    small.reopen()
+    assert small.reader().high_watermark == small.partition.high_watermark == 1

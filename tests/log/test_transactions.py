@@ -560,3 +560,15 @@ def test_reads_of_committed_records_do_not_wait() -> None:
     assert partition.last_stable_offset == 2
     partition.read(0, committed=True)  # opens the file
     assert partition.read(0, committed=True, nowait=True).data
+
+
+def test_an_abort_that_a_power_cut_took_does_not_stay_in_the_index() -> None:
+    small = SmallPartition()
+    producer = Producer(small)
+    producer.begin(b"kept")
+    stale = format_transaction_index([AbortedTransaction(7, 0, 1, 2)])
+    small.files.open(f"{PATH}/{0:020d}.txnindex", write=True, create=True).write(0, [stale])
+    small.reopen()
+    producer.end(commit=True)
+    small.close()  # writes a snapshot, which vouches for the index
+    assert committed(small.reopen()) == [b"kept"]

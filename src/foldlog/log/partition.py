@@ -313,7 +313,8 @@ class Partition:
             known is None
             or not known.clean
             or known.generation & 1
-            or known.log_start_offset != state.log_start_offset  # reading processes need it, too
+            # Reading processes need these, too.
+            or (known.log_start_offset, known.high_watermark) != (state.log_start_offset, state.high_watermark)
         ):
             slot.store(state)
         state = state._replace(clean=known is not None and known.clean)  # as the slot on disk still says
@@ -518,13 +519,7 @@ class Partition:
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
 
     def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-        transaction_version: int,
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool, transaction_version: int
     ) -> Appended:
         """Write the marker that ends the producer's transaction, if one is open here. Not durable yet.
 

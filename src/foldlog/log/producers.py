@@ -331,7 +331,16 @@ class ProducerState:
         if marker is not None and marker.coordinator_epoch is not None:
             known.coordinator_epoch = marker.coordinator_epoch
         elif header.base_sequence >= 0:
-            self._remember(known, header)
+            del known.batches[: -(REMEMBERED_BATCHES - 1)]
+            known.batches.append(
+                SentBatch(
+                    header.base_sequence,
+                    _last_sequence(header),
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                )
+            )
         return self.transactions.note(header, marker) if header.is_transactional else None
 
     def _forget_oldest(self) -> None:
@@ -339,19 +348,6 @@ class ProducerState:
             if self.transactions.start_of(producer_id) is None:
                 del self._producers[producer_id]
                 return
-
-    @staticmethod
-    def _remember(known: _RememberedProducer, header: BatchHeader) -> None:
-        del known.batches[: -(REMEMBERED_BATCHES - 1)]
-        known.batches.append(
-            SentBatch(
-                header.base_sequence,
-                _last_sequence(header),
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
-            )
-        )
 
     def needed(self) -> ProducersNeed:
         """What compaction has to keep for this state to be found again in the log."""
@@ -451,6 +447,8 @@ def replay(
 
 
 def _any_transactional(headers: Sequence[BatchHeader]) -> bool:
+    if len(headers) == 1:  # as a client sends them
+        return headers[0].is_transactional
     return any(header.is_transactional for header in headers)
 
 
@@ -537,7 +535,7 @@ class Producers:
 
     def check_transactions(self, headers: Sequence[BatchHeader], begins: bool) -> None:
         """See ProducerState."""
-        if self._state is not None:
+        if self._state is not None and (self._core.state.has_transactions or _any_transactional(headers)):
             self._state.check_transactions(headers, begins)
 
     @staticmethod
@@ -569,20 +567,22 @@ class Producers:
     def must_wait(self, headers: Sequence[BatchHeader]) -> bool:
         """Whether batches with a producer id have to wait for the disk: to read the state, or, for the first one ever,
         and the first of a transaction, to store firmly that there is one."""
-        return self._state is None or self._is_first(headers)
+        state = self._core.state
+        return (
+            self._state is None
+            or not state.has_producers
+            or (not state.has_transactions and _any_transactional(headers))
+        )
 
     def expect(self, headers: Sequence[BatchHeader]) -> None:
         """Before the first batch with a producer id, and the first of a transaction: note in the slot that the next
         open has to look for such."""
         # Durable before the batch: an open that finds the batch but no flag would take a repetition of it for new, and
         # an open transaction for committed records.
-        if self._is_first(headers):
-            with_transactions = self._core.state.has_transactions or _any_transactional(headers)
-            self._core.change(firmly=True, has_producers=True, has_transactions=with_transactions)
-
-    def _is_first(self, headers: Sequence[BatchHeader]) -> bool:
         state = self._core.state
-        return not state.has_producers or (not state.has_transactions and _any_transactional(headers))
+        if not state.has_producers or (not state.has_transactions and _any_transactional(headers)):
+            with_transactions = state.has_transactions or _any_transactional(headers)
+            self._core.change(firmly=True, has_producers=True, has_transactions=with_transactions)
 
     def stable_below(self, high_watermark: int) -> int:
         """The last stable offset with that high watermark, once the state is loaded."""
