@@ -246,6 +246,4 @@ def committed(log: Partition | FollowedPartition, stable: int, max_bytes: int, *
 
 
 TestTransactions = TransactionsMachine.TestCase
-TestTransactions.settings = settings(
-    max_examples=int(__import__("os").environ.get("TXN_EX", "30")), stateful_step_count=30, deadline=None
-)
+TestTransactions.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

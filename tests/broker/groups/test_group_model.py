@@ -150,7 +150,7 @@ def all_stories(cooperative: bool) -> None:
     ("owner", "name", "bug"),
     [
         (GroupStore, "_append_group_writes", lambda self: None),
-        (GroupCoordinator, "validate_commit", lambda self, *who: GroupErrorCode.NONE),
+        (GroupCoordinator, "validate_commit", lambda self, *who, transactional: GroupErrorCode.NONE),
         (Group, "all_joined", lambda self: True),
         (Rebalancer, "answer_sync", lambda self, group, member, result: None),
     ],

@@ -3,7 +3,7 @@
 On every disk a cut could leave: it opens; what is decided is decided everywhere, so that each transaction's records and
 offsets all count or none does; one whose commit was acknowledged counts, one whose abort was acknowledged, or which was
 never ended, does not; no reader of committed records waits for a transaction that is decided; and the producer goes on.
-Every 400th image is recovered on a disk that is cut in turn. Planted bugs show that the cuts find what they are there
+Every 800th image is recovered on a disk that is cut in turn. Planted bugs show that the cuts find what they are there
 to find.
 """
 
@@ -29,7 +29,6 @@ from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
 
 PARTITIONS = (("orders", 0), ("refunds", 0))
-VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 def one_after_the_other(written: Mapping[object, store._Written]) -> dict[object, FoldlogError]:
@@ -173,8 +172,10 @@ def is_compacted(run: Workload) -> None:
     run.begin()
 
 
-@VERSIONS
-@pytest.mark.parametrize("workload", [ends_both_ways, is_taken_over, takes_too_long, is_compacted])
+@pytest.mark.parametrize(
+    ("workload", "version"),
+    [(ends_both_ways, 1), (ends_both_ways, 2), (is_taken_over, 1), (takes_too_long, 2), (is_compacted, 2)],
+)
 def test_a_cut_leaves_all_of_a_transaction_or_nothing(workload: Callable[[Workload], None], version: int) -> None:
     promises = Promises()
     cuts = PowerCuts(
@@ -183,7 +184,7 @@ def test_a_cut_leaves_all_of_a_transaction_or_nothing(workload: Callable[[Worklo
         mixes=1,
         promises=lambda: promises.version,
         recover=lambda files: open_broker(files).close(),
-        recover_every=400,
+        recover_every=800,
     )
     files = cuts.attach(PowerLossFiles())
     run = Workload(files, promises, version)
@@ -222,24 +223,28 @@ original_append_markers = TransactionStore._append_markers
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "bug"),
+    ("owner", "name", "bug", "is_in_the_next_open"),
     [
-        (store._Written, "wait", without_waiting),
-        (TransactionStore, "_sync_relaxed", no_sync_of_relaxed_topics),
-        (TransactionStore, "_complete", complete_before_the_markers),
-        (TransactionStore, "recover", no_recovery),
-        (TransactionStore, "_append_markers", one_marker_less),
+        (store._Written, "wait", without_waiting, False),
+        (TransactionStore, "_sync_relaxed", no_sync_of_relaxed_topics, False),
+        (TransactionStore, "_complete", complete_before_the_markers, False),
+        (TransactionStore, "recover", no_recovery, True),
+        (TransactionStore, "_append_markers", one_marker_less, False),
     ],
 )
-def test_the_cuts_find_a_planted_bug(owner: object, name: str, bug: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    promises = Promises()
-    cuts = PowerCuts(promises.check, seed=1, mixes=2, promises=lambda: promises.version)
+def test_the_cuts_find_a_planted_bug(
+    owner: object, name: str, bug: object, is_in_the_next_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promises, right = Promises(), getattr(owner, name)
+
+    def check(image: DiskImage) -> None:
+        with pytest.MonkeyPatch.context() as other:
+            other.setattr(owner, name, bug if is_in_the_next_open else right)
+            promises.check(image)
+
+    cuts = PowerCuts(check, seed=1, mixes=2, promises=lambda: promises.version)
     files = cuts.attach(PowerLossFiles())
     monkeypatch.setattr(owner, name, bug)
-
-    def run() -> None:
-        ends_both_ways(Workload(files, promises, 2))
+    ends_both_ways(Workload(files, promises, 2))
+    with pytest.raises(Violation):
         cuts.finish()
-
-    with pytest.raises((Violation, FoldlogError)):
-        run()
