@@ -43,7 +43,6 @@ from foldlog.records.loops import (
     key_at,
     walk,
 )
-from foldlog.records.pure.compaction import with_delete_horizon
 
 _LOOK_UP_BYTES: Final = 4096
 """Bytes that the look-up of one record reads, beside the batch that holds it."""
@@ -410,6 +409,9 @@ class Pass:
         if not is_idle or is_last_of_producer:
             return batch
         if not header.has_delete_horizon:
+            # Not at the top: a server with compiled loops does without those in Python, and markers are few.
+            from foldlog.records.pure.compaction import with_delete_horizon
+
             horizon_ms = min(self._time.now_ms + self._time.delete_retention_ms, MAX_INT64)
             return bytes(with_delete_horizon(batch, horizon_ms))
         if self._time.now_ms < header.base_timestamp:

@@ -533,10 +533,10 @@ class Partition:
             headers = walk(data, check_crc=False).headers
             state = self._producers.load(self._durability.tail.end_offset)
             state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-            new = (headers, len(data), now_ms)
-            if self._has_to_prepare(*new):
-                self._ready_tail(*new)
-            appended = self._assign_and_write(self._durability.tail, [Admitted(data, headers)], *new, self._producers)
+            if self._has_to_prepare(headers, len(data), now_ms):
+                self._ready_tail(headers, len(data), now_ms)
+            admitted, tail = [Admitted(data, headers)], self._durability.tail
+            appended = self._assign_and_write(tail, admitted, headers, len(data), now_ms, self._producers)
             if not commit:
                 self._producers.note_aborted(appended.next_offset)
             return appended

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from foldlog.records.batch import producer_of
+from foldlog.server.handlers.fetch import FetchRead
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from foldlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -130,6 +131,29 @@ def test_a_waiting_reader_counts_only_committed_bytes(small: SmallNode, client: 
     assert not later.done()
     assert client.end(commit=True) == 0
     assert values_of(small.answer(later, 12).responses[0].partitions[0]) == [b"few", b"x" * 2000]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 1000])
+def test_a_waiting_reader_of_committed_records_does_not_read_again_and_again(
+    small: SmallNode, client: TransactionClient, min_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written in an open transaction is none of its business, until the last stable offset moves."""
+    reads: list[object] = []
+    read = FetchRead.read
+
+    def counted(self: FetchRead, wanted: Any) -> None:
+        reads.append(wanted)
+        read(self, wanted)
+
+    client.write(EVENTS, b"open")
+    monkeypatch.setattr(FetchRead, "read", counted)
+    later = small.begin(fetch_request(EVENTS, committed=True, max_wait_ms=LONG_MS, min_bytes=min_bytes), 12)
+    for _ in range(20):
+        client.write(EVENTS, b"x" * 200)
+        small.turn()
+    assert len(reads) <= 2, "once, and once more if something came meanwhile"
+    assert client.end(commit=True) == 0
+    assert len(values_of(small.answer(later, 12).responses[0].partitions[0])) == 21
 
 
 def test_a_reader_that_waits_in_vain_is_answered_when_its_time_is_up(

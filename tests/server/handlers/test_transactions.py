@@ -342,6 +342,16 @@ def test_a_transactional_batch_needs_a_transactional_id(connect: Connect) -> Non
     assert [topic.partition_responses[0].error_code for topic in answer.responses] == [code, code]
 
 
+def test_a_batch_of_an_open_transaction_needs_the_transactional_id_too(connect: Connect) -> None:
+    """The partition would take it: the request looks like the fast path's."""
+    raw = connect()
+    client = TransactionClient(raw, JAVA_4)
+    assert client.init() == 0
+    client.write(("orders", 0), b"a")
+    records = client.batch(("orders", 0), [b"b"])
+    assert produced(raw.ask(produce_request(records), 9))[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 def test_a_plain_batch_in_a_request_with_a_transactional_id_is_written(small: SmallNode) -> None:
     client = begun(small, JAVA_4)
     assert client.produce(EVENTS, records=plain_batch(b"plain")) == 0

@@ -166,7 +166,7 @@ def test_with_a_login_that_only_librdkafka_has_producers_and_groups_work_and_the
     """librdkafka alone fills and reads a topic, and a group reads on; all else needs our own connections."""
     refusal = errors.InvalidConfig("sasl.mechanism='GSSAPI' is not spoken here")
 
-    def refused(_handles: Handles) -> object:
+    def refused(_handles: Handles, _committed: bool | None = None) -> object:
         raise refusal
 
     with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as log:
