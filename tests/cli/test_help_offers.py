@@ -98,13 +98,14 @@ CASES = (
     Case("group describe", ("app",)),
     Case("group seek", ("app", "--to", "100")),
     Case("group delete", ("app",), uses_up=True),
+    Case("transaction list", ()),
     Case("check", ("{directory}",)),
     Case("dump", ("{directory}",)),
     Case("copy", ("--all", "--from", "{directory}", "--to", "fresh-directory")),
     Case("version", ()),
 )
-PLACED = tuple(case for case in CASES if case.name.startswith(("topic", "group")))
-NOT_RUN = ("foldlog", "foldlog topic", "foldlog group", "foldlog fold")
+PLACED = tuple(case for case in CASES if case.name.startswith(("topic", "group", "transaction")))
+NOT_RUN = ("foldlog", "foldlog topic", "foldlog group", "foldlog fold", "foldlog transaction")
 """Nouns, which have no options of their own."""
 TRIED_ELSEWHERE = {
     "bench": "tests/cli/bench/test_bench_command.py",
@@ -113,8 +114,9 @@ TRIED_ELSEWHERE = {
     "fold": "tests/spark/folds/test_cli.py",
     "node": "tests/cli/node/test_node.py",
     "serve": "tests/cli/test_serve.py",
+    "transaction": "tests/cli/transaction/test_transaction.py",
 }
-"""What runs until it is ended, or needs Spark."""
+"""What runs until it is ended, needs Spark, or needs what is open for a while."""
 
 
 def commands() -> dict[str, click.Context]:

@@ -35,7 +35,13 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> Non
         producer = log.producer(linger_ms=60_000)
         waiting = producer.send("orders", b"parent")
         consumer = log.consumer(["orders"], group="fraud", auto_offset_reset="earliest")
+        tx = log.transaction("etl")
         refused = (
+            lambda: tx.send("orders", b"child"),
+            tx.commit,
+            tx.abort,
+            lambda: tx.commit_offsets("fraud", {("orders", 0): 1}),
+            lambda: log.transaction("other"),
             lambda: producer.send("orders", b"child"),
             lambda: producer.send_batch("orders", [{"value": b"child"}]),
             producer.flush,

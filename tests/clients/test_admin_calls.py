@@ -19,7 +19,12 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer, 
 from confluent_kafka import admin as confluent
 from kafka import TopicPartition as PythonPartition
 from kafka import admin as python
-from kafka.errors import InvalidReplicationAssignmentError, NoError, UnsupportedVersionError
+from kafka.errors import (
+    InvalidReplicationAssignmentError,
+    InvalidUpdateVersionError,
+    NoError,
+    UnsupportedVersionError,
+)
 
 from clients.any_client import BOUND_S
 from clients.confluent_client import QUICK
@@ -143,6 +148,8 @@ def test_kafka_python_tells_what_the_broker_serves(kafka_python: python.KafkaAdm
     assert kafka_python.get_broker_version_data(1).api_versions == versions
     finalized = {name: feature["finalized"] for name, feature in kafka_python.describe_features().items()}
     assert finalized == {"transaction.version": (2, 2), "group.version": (1, 1)}
+    with pytest.raises(InvalidUpdateVersionError, match="there is no such feature here"):
+        kafka_python.update_features({"metadata.version": 1})
     kafka_python.wait_for_topics([topic], timeout_ms=BOUND_S * 1000)
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 SCHEME: Final = "kafka://"
 ISOLATION_LEVEL: Final = "isolation.level"
 READ_UNCOMMITTED: Final = "read_uncommitted"
+"""Kafka's default, for clusters and directories alike."""
+
 ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, "read_committed")
-"""Kafka's default, for a cluster and for a directory that Kafka wrote alike."""
 
 UNSERVED: Final = "that no broker serves"
 

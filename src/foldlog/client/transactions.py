@@ -30,6 +30,7 @@ from foldlog.errors import (
     InvalidTransactionState,
     RebalanceInProgress,
     UnknownMember,
+    WrongProcess,
     brief_repr,
 )
 
@@ -274,6 +275,8 @@ class TransactionSessions:
             try:
                 if holder.opened is not None and not holder.opened.is_over:
                     holder.opened.abort()
+            except WrongProcess:
+                continue  # it is the parent's
             except FoldlogError as error:
                 faults.append(error)
             holder.session.close()

@@ -12,6 +12,14 @@ import { counted, moment, number, sentence, size, span } from "./words.js";
 
 const ASK_PAUSE_MS = 140;
 
+/** Up to where committed records are read, and what is waited for there. */
+function heldText({ offset, by }) {
+  const oldest = by[0];
+  const who = oldest?.transactional_id ?? "a transaction that no transactional id has open";
+  const since = oldest ? `, last written ${span(Math.max(0, now() - oldest.last_ms))} ago` : "";
+  return `committed up to ${number(offset)}: waits for ${who}${since}`;
+}
+
 const awake = new Set();
 function frame(at) {
   for (const strip of [...awake]) if (!strip.draw(at)) awake.delete(strip);
@@ -148,6 +156,7 @@ export class Strip {
     const parts = [counted(model.end - model.start, "offset")];
     if (this.sizeBytes) parts.push(size(this.sizeBytes));
     if (expires) parts.push(expires > now() ? `oldest leaves in ${span(expires - now())}` : "oldest is due to leave");
+    if (model.held) parts.push(heldText(model.held));
     put(this.note, parts.join(" · "));
   }
 

@@ -49,6 +49,7 @@ export class StripModel {
 
   merge(answer) {
     this.edge = answer.edge;
+    this.held = answer.held;
     this.start = Math.max(this.start, answer.start);
     this.end = Math.max(this.end, answer.end);
     for (const [first, next] of answer.gaps) {

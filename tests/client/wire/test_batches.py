@@ -307,3 +307,17 @@ def test_out_of_order_after_two_tries_is_told() -> None:
     batch.stamp()
     tell(outbox.refused(batch, OutOfOrderSequence("a batch is missing")))
     assert isinstance(told.errors[b"00000001"], OutOfOrderSequence)
+
+
+def test_a_request_carries_batches_of_one_transactional_id_and_the_others_follow() -> None:
+    outbox = Outbox(PASSING)
+    ids = [None, "a", "b", "a", None, "b"]
+    for number, transactional_id in enumerate(ids):
+        lane = Lane("orders", number, Numbering(7, 0), renumbers=False, transactional_id=transactional_id)
+        outbox.add(OutgoingBatch(lane, pack([(1, None, b"x", ())]), lambda appended, error: None))
+    requests = []
+    while batches := outbox.gather():
+        request = SentRequest(batches, 12, 1).stamped(1000)
+        numbers = [one.index for topic in request.topic_data for one in topic.partition_data]
+        requests.append((request.transactional_id, numbers))
+    assert requests == [(None, [0, 4]), ("a", [1, 3]), ("b", [2, 5])]

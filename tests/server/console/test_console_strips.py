@@ -18,7 +18,7 @@ from foldlog.log.partition import Partition
 from foldlog.log.reading import FetchedBatches
 from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchBuilder, decode, pack
-from foldlog.server.console.records import KEY_CHARS_MAX, short_key, shown, strip
+from foldlog.server.console.records import KEY_CHARS_MAX, held, short_key, shown, strip
 from foldlog.testing.sim_clock import SimClock
 
 
@@ -166,3 +166,23 @@ def test_a_long_text_is_cut_between_two_characters(character: str, shift: int) -
     assert (found["size"], found["is_cut"]) == (len(data), True)
     assert data.decode().startswith(found["text"])
     assert CONSOLE_FIELD_BYTES_MAX - 4 < len(found["text"].encode()) <= CONSOLE_FIELD_BYTES_MAX
+
+
+def test_an_open_transaction_shows_where_committed_records_end_and_by_whom() -> None:
+    with Broker.open(":memory:", background=False, clock=SimClock()) as broker:
+        broker.create_topic("orders", 1)
+        partition = broker.writable_partition("orders", 0)
+        partition.wait_acknowledged(partition.append(pack([(1, None, b"plain", ())])).next_offset)
+        assert held(broker, partition) is None
+        numbers = broker.transactions.init_producer("etl", 60_000)
+        builder = BatchBuilder(1000)
+        builder.append(7, None, b"within")
+        batch = builder.build(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=0, transactional=True)
+        partition.wait_acknowledged(broker.transactions.append("etl", partition, batch, add=True).next_offset)
+        found = held(broker, partition)
+        assert found is not None
+        assert found["offset"] == 1
+        (holder,) = found["by"]
+        assert (holder["transactional_id"], holder["producer_id"], holder["first_offset"]) == ("etl", numbers[0], 1)
+        broker.transactions.end("etl", *numbers, commit=True)
+        assert held(broker, partition) is None

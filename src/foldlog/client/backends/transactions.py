@@ -157,7 +157,7 @@ class DirectorySession:
 
     def begin(self, timeout_ms: int, settings: ProducerSettings) -> DirectoryTransaction:
         """See `TransactionSession`."""
-        self._check_usable()
+        self.check_usable()
         if self._must_init or timeout_ms != self._timeout_ms:
             # With the numbers that it had: after an error it goes on, unless another holder came since.
             producer_id, epoch = self._numbers
@@ -177,7 +177,7 @@ class DirectorySession:
         """Nothing to let go of: the id stays this log's until another holder comes."""
 
     def commit_offsets(self, wanted: GroupOffsets) -> None:
-        self._check_usable()
+        self.check_usable()
         try:
             self._home.commit_offsets(
                 self._transactional_id,
@@ -194,7 +194,7 @@ class DirectorySession:
 
     def end(self, *, commit: bool) -> None:
         """The next transaction has another epoch. After an error nobody knows this one's: it is asked for."""
-        self._check_usable()
+        self.check_usable()
         try:
             self._numbers = self._home.end(self._transactional_id, *self._numbers, commit=commit)
         except (*_TAKEN_OVER, InvalidTransactionState) as error:
@@ -215,7 +215,8 @@ class DirectorySession:
             " time, or raise timeout_ms"
         )
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """WrongProcess in a forked child, LogClosed after the log was closed."""
         if self._is_forked:
             raise WrongProcess("the transaction was begun before a fork; a child process has to open a log of its own")
         self._broker.check_open()
@@ -240,6 +241,7 @@ class DirectoryTransaction:
 
     def commit(self) -> None:
         """See `OpenTransaction`."""
+        self._session.check_usable()
         try:
             self.sender.close()
         except Exception as error:
@@ -255,6 +257,7 @@ class DirectoryTransaction:
     def abort(self) -> None:
         """See `OpenTransaction`."""
         self.is_over = True
+        self._session.check_usable()
         self.sender.discard()
         if self._must_end:
             try:

@@ -25,6 +25,7 @@ from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 from foldlog.server.http.status_pages import problem_of
 
 if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
     from foldlog.server.console.events import EventFeed
     from foldlog.server.node import BrokerNode
 
@@ -120,11 +121,11 @@ class Api:
         count = query_integer(request, "cells", 100, 1, CONSOLE_CELLS_MAX)
         from_offset = query_integer(request, "from", records.LAST, records.LAST)
         if "at" not in request.query:
-            return await self._of_partition(partition, records.strip, from_offset, count)
+            return await self._of_partition(partition, _strip, self._broker, from_offset, count)
         if "from" in request.query:
             raise bad_request("from and at both say where the strip begins; give one of them")
         at_ms = query_integer(request, "at", None, 0)
-        return await self._of_partition(partition, _strip_at, at_ms, count)
+        return await self._of_partition(partition, _strip_at, self._broker, at_ms, count)
 
     async def record(self, request: HttpRequest) -> HttpResponse:
         partition = path_partition(request)
@@ -174,5 +175,9 @@ class Api:
         return await self._json(look)
 
 
-def _strip_at(partition: Partition, time_ms: int, count: int) -> dict[str, Any]:
-    return records.strip(partition, records.offset_at(partition, time_ms), count)
+def _strip(partition: Partition, broker: Broker, from_offset: int, count: int) -> dict[str, Any]:
+    return {**records.strip(partition, from_offset, count), "held": records.held(broker, partition)}
+
+
+def _strip_at(partition: Partition, broker: Broker, time_ms: int, count: int) -> dict[str, Any]:
+    return _strip(partition, broker, records.offset_at(partition, time_ms), count)

@@ -43,6 +43,8 @@ _WIDER_TRIES: Final = 4
 """If compaction left few of the last offsets, the strip at the end begins further back: by this factor, this many
 times."""
 
+_HOLDERS_SHOWN: Final = 10
+
 
 def strip(partition: Partition, from_offset: int, count: int) -> dict[str, Any]:
     """Up to `count` records from an offset on. Every offset from `from` to before `next` is a cell or in a gap."""
@@ -175,6 +177,27 @@ def edge(partition: Partition) -> dict[str, Any]:
         expires_ms = largest_ms + config.retention_ms + 1 if largest_ms >= 0 else None
     oldest_ms = oldest.timestamp_ms if oldest is not None else None
     return {"start": start, "oldest_ms": oldest_ms, "expires_ms": expires_ms}
+
+
+def held(broker: Broker, partition: Partition) -> dict[str, Any] | None:
+    """Where readers of committed records stop, and the open transactions that they wait for, oldest first; null if they
+    may read everything."""
+    _, end = bounds(partition)
+    stable = partition.last_stable_offset
+    if stable >= end:
+        return None
+    return {
+        "offset": stable,
+        "by": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.producer_id,
+                "first_offset": one.first_offset,
+                "last_ms": one.last_timestamp_ms,
+            }
+            for one in broker.transactions.open_at(*partition.label)[:_HOLDERS_SHOWN]
+        ],
+    }
 
 
 def next_record(partition: Partition, offset: int) -> Record | None:

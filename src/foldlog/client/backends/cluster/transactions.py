@@ -82,12 +82,16 @@ class TransactionalLibrarySender(LibrarySender):
 
     def pause(self) -> None:
         """Take nothing more, and wait for what was taken; raises the first error of this transaction."""
+        if self._refusal is WrongProcess:
+            raise self._refused()
         with self._lock:
             self._refusal = InvalidTransactionState
         self.flush()
 
     def let_go(self) -> None:
         """Of the producer, and of librdkafka's threads with it. What is on its way fails."""
+        if self._refusal is WrongProcess:
+            return  # they are the parent's
         with self._lock:
             self._refusal = InvalidTransactionState
         with suppress(self._handles.kafka_exception):

@@ -38,7 +38,7 @@ _SAID_ELSEWHERE: Final = {
     "batch.size": "it is said with producer(batch_bytes=...)",
     "batch.num.messages": "it is said with producer(batch_records=...)",
     "queue.buffering.max.kbytes": "it is said with producer(buffer_bytes=...)",
-    "transactional.id": "transactions are not offered here",
+    "transactional.id": "it is said with log.transaction(...)",
 }
 """Properties that an argument of the library stands for: one place to say a thing, the same as for a directory."""
 
