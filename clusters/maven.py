@@ -13,6 +13,11 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 KAFKA_VERSION: Final = "4.3.1"
+"""Of the broker and its tools: the newest that Maven Central has, in November 2026. Of 4.4 it has the clients only."""
+
+SCHEMAS_VERSION: Final = "4.4.0"
+"""Of the messages: the newest release, whose schemas are in its clients."""
+
 SPARK_KAFKA_VERSION: Final = "4.2.0"
 SPARK_KAFKA_TOKEN_VERSION: Final = "4.0.0"
 """The newest that Maven Central has, in November 2026: there is neither for Spark 4.3, which runs with these."""
@@ -22,6 +27,7 @@ KAFKA: Final = (
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # what its release ships beside them, to write its log with
 )
+SCHEMAS: Final = (f"org.apache.kafka:kafka-clients:{SCHEMAS_VERSION}",)
 SPARK_KAFKA: Final = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{SPARK_KAFKA_TOKEN_VERSION}",

@@ -27,12 +27,13 @@ DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
 CONFIG = ROOT / "pyproject.toml"
 sys.path.insert(0, str(ROOT))
 
-from clusters.maven import KAFKA, KAFKA_VERSION, fetch  # noqa: E402
+from clusters.maven import SCHEMAS, SCHEMAS_VERSION, fetch  # noqa: E402
 
 SERVED = (
     "produce", "fetch", "list_offsets", "metadata", "offset_commit", "offset_fetch", "find_coordinator", "join_group",
     "heartbeat", "leave_group", "sync_group", "describe_groups", "list_groups", "api_versions", "create_topics",
     "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch", "describe_configs",
+    "update_features", "get_telemetry_subscriptions", "push_telemetry",
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
@@ -129,7 +130,7 @@ class Versions:
 def schemas() -> dict[str, Json]:
     """Every request and response by its name."""
     found = {}
-    with zipfile.ZipFile(fetch(KAFKA) / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
+    with zipfile.ZipFile(fetch(SCHEMAS) / f"kafka-clients-{SCHEMAS_VERSION}.jar") as jar:
         for name in jar.namelist():
             if re.fullmatch(r"common/message/\w+(Request|Response)\.json", name):
                 # Comments stand on lines of their own, or behind a comma or a bracket.
@@ -159,15 +160,15 @@ class Module:
         body = "\n\n".join(classes) + f"\n\nREQUEST = {self._api}Request\nRESPONSE = {self._api}Response\n"
         header = HEADER.format(
             name=self._api,
-            version=KAFKA_VERSION,
+            version=SCHEMAS_VERSION,
             sequence="from collections.abc import Sequence\n\n" if "Sequence[" in body else "",
             imports=", ".join(name for name in IMPORTS if re.search(rf"\b{name}\b", body)),
         )
         return f"{header}\n\n{body}"
 
     def _top(self, schema: Json, base: str) -> str:
-        valid = Versions.parse(schema["validVersions"])
-        common = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
+        valid = self._valid = valid_versions(schema)
+        common = {struct["name"]: struct for struct in schema.get("commonStructs", [])}
         structs: list[str] = []
         lines = list(self._fields(schema["fields"], valid, common, structs))
         versions = f"versions=({valid.first}, {valid.last}), flexible_from={flexible_from(schema)}"
@@ -188,7 +189,10 @@ class Module:
         is_array = kind != one["type"]
         is_struct = kind not in PYTHON_TYPES
         if is_struct:
-            kind = self._struct(kind, one.get("fields") or common[kind], versions, common, structs)
+            # A struct that several fields share has the versions of all of them.
+            shared = common.get(kind)
+            fields, of = (one["fields"], versions) if shared is None else (shared["fields"], self._valid)
+            kind = self._struct(kind, fields, of, common, structs)
         nullable = Versions.parse(one.get("nullableVersions", "none"), versions)
         tagged = Versions.parse(one.get("taggedVersions", "none"), versions)
         arguments = [kind if is_struct else f'"{kind}"', str(versions.first), str(versions.last)]
@@ -240,8 +244,15 @@ def default_text(one: Json, kind: str, *, is_array: bool, is_struct: bool) -> st
     return json.dumps(given)
 
 
+def valid_versions(schema: Json) -> Versions:
+    """Those of the request and its answer, without a last one that the release calls unstable: it may still change."""
+    valid = Versions.parse(schema["validVersions"])
+    request = schemas()[re.sub("Response$", "Request", schema["name"])]
+    return Versions(valid.first, valid.last - 1) if request.get("latestVersionUnstable") else valid
+
+
 def flexible_from(schema: Json) -> int | None:
-    flexible = Versions.parse(schema["flexibleVersions"], Versions.parse(schema["validVersions"]))
+    flexible = Versions.parse(schema["flexibleVersions"], valid_versions(schema))
     return flexible.first if flexible else None
 
 
@@ -254,11 +265,11 @@ def index_text() -> str:
     apis = []
     for key, name, schema in requests:
         if snake_case(name) in SERVED:
-            valid = Versions.parse(schema["validVersions"])
+            valid = valid_versions(schema)
             facts = f'{key}, "{snake_case(name)}", {valid.first}, {valid.last}, {flexible_from(schema)}'
             apis.append(f"    {key}: Api({facts}),")
     names = [f'    {key}: "{name}",' for key, name, _ in requests]
-    return INDEX.format(version=KAFKA_VERSION, apis="\n".join(apis), names="\n".join(names))
+    return INDEX.format(version=SCHEMAS_VERSION, apis="\n".join(apis), names="\n".join(names))
 
 
 def formatted(texts: dict[str, str]) -> dict[str, str]:
@@ -289,7 +300,7 @@ def main() -> int:
     if "--check" in sys.argv:
         if stale:
             print(
-                f"not what Apache Kafka {KAFKA_VERSION} says: {', '.join(stale)};"
+                f"not what Apache Kafka {SCHEMAS_VERSION} says: {', '.join(stale)};"
                 " run python scripts/generate_messages.py"
             )
         return 1 if stale else 0

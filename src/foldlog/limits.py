@@ -113,6 +113,27 @@ TOPIC_SETTINGS_OF_ALL_BYTES_MAX = 4 << 20
 """Names and values of what all topics of a directory set: they are in memory, and in the catalog, which is written
 whole at each change. Twenty thousand topics with eight settings each; written in some hundredths of a second."""
 
+DYNAMIC_SETTINGS_BYTES_MAX = 1 << 20
+"""Of all settings that were changed while a broker ran, in one file that is written whole at each change."""
+
+TELEMETRY_CLIENTS_MAX = 1000
+"""Clients whose pushed metrics are remembered; as many as a scrape should name."""
+
+TELEMETRY_VALUES_MAX = 200
+"""Of one client: librdkafka has 30 metrics, Java's clients a few for each broker and partition."""
+
+TELEMETRY_VALUES_OF_ALL_MAX = 20_000
+"""Of all clients: each is a line of every scrape, some 200 bytes."""
+
+TELEMETRY_TEXT_BYTES_MAX = 200
+"""Of a metric's name or attribute; the rest is cut off."""
+
+TELEMETRY_DECOMPRESSED_BYTES_MAX = 8 << 20
+"""Of one push: a few kilobytes can hold a gigabyte."""
+
+TELEMETRY_SILENT_MS = 60_000
+"""How long a silent client is remembered at least, as in Kafka; else for three of its intervals."""
+
 AUTO_CREATED_TOPICS_MAX = 100
 """Topics that one Metadata request makes, some hundredths of a second each; the others are said to have no leader yet,
 and clients ask again. A subscription names a few."""
@@ -186,6 +207,9 @@ COMPACTION_BACKOFF_MS = 15 * 1000
 COMPACTION_RETRY_MAX_MS = 3600 * 1000
 """How long a compaction rests at most that failed again and again: a full disk is not filled four times a minute with
 drafts, and within an hour of its repair all is as it was."""
+
+PRODUCER_EXPIRY_CHECK_MS = 10 * 60 * 1000
+"""producer.id.expiration.check.interval.ms, Kafka's default."""
 
 OFFSETS_EXPIRY_CHECK_MS = 10 * 60 * 1000
 """offsets.retention.check.interval.ms, Kafka's default."""

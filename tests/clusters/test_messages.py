@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
-from clusters.maven import KAFKA, JarsUnavailable, class_path, fetch
+from clusters.maven import KAFKA, SCHEMAS, JarsUnavailable, class_path, fetch
 
 from foldlog.wire.codec import encode
 from foldlog.wire.messages import APIS
@@ -53,6 +53,7 @@ SAMPLES: dict[str, Any] = {
 def generator() -> Iterator[ModuleType]:
     try:
         fetch(KAFKA)
+        fetch(SCHEMAS)
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
     spec = importlib.util.spec_from_file_location("generate_messages", ROOT / "scripts" / "generate_messages.py")
@@ -96,8 +97,10 @@ def test_kafkas_own_classes_read_and_write_what_we_write(generator: ModuleType) 
     lines = [
         f"{type(one).__name__} {version} {base64.b64encode(written(one, version)).decode()}" for one, version in asked
     ]
+    # The clients of the schemas first: the broker's jars have what writes their JSON, and older clients.
+    classes = f"{class_path(fetch(SCHEMAS))}:{class_path(fetch(KAFKA))}"
     done = subprocess.run(
-        ["java", "-XX:+UseSerialGC", "-cp", class_path(fetch(KAFKA)), str(READER)],
+        ["java", "-XX:+UseSerialGC", "-cp", classes, str(READER)],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,

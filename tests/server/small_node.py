@@ -14,7 +14,7 @@ from foldlog.broker.broker import Broker
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.server.authorizer import ANONYMOUS, AclOperation, Authorizer, ResourceType
-from foldlog.server.call import Call, Caller, Endpoint, Later
+from foldlog.server.call import Call, Caller, ClientSoftware, Endpoint, Later
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.net.memory import FrameBuffer, ReadBuffers
@@ -52,6 +52,7 @@ class SmallNode:
     ) -> None:
         self.clock = SimClock()
         self.loop = asyncio.new_event_loop()
+        self.software = ClientSoftware()
         parsed = ServerSettings.parse(settings or {})
         self.broker = Broker.open(
             DIRECTORY,
@@ -73,7 +74,8 @@ class SmallNode:
             self.loop.close()
 
     def call(self, version: int, *, client_id: str | None = "test", host: str = "127.0.0.1") -> Call:
-        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), self.node.appenders.queue(FrameBuffer()))
+        appends = self.node.appenders.queue(FrameBuffer())
+        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), appends, self.software)
         return Call(self.node, caller, version, client_id)
 
     def begin(self, request: Request, version: int, **caller: Any) -> Later:

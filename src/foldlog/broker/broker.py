@@ -4,7 +4,8 @@ Reading path of a produce: `Broker.partition`, then `log.partition.Partition.app
 Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of
 background jobs: `upkeep.py`.
 
-Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them:
+Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them, and that
+of `DynamicSettings` before:
 
     1. GroupStore.lock          every call of the coordinator, and commits until they are appended
     2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
@@ -25,6 +26,7 @@ from typing import Final, Self, TypeVar
 
 from foldlog import limits
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
+from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.eviction import commit_evicting
@@ -122,6 +124,7 @@ class Broker:
                 clock,
                 self._written.checkpoint,
                 self._groups,
+                self._written.producers,
                 background=background,
                 compaction_threads=compaction_threads,
             )
@@ -222,6 +225,24 @@ class Broker:
     def withdraw_address(self) -> None:
         """Publish that this process no longer listens. Closing does so, too."""
         self._opened_for_writing().publish_address(None)
+
+    # --- settings -------------------------------------------------------------------------------------------------
+
+    @property
+    def dynamic_settings(self) -> DynamicSettings:
+        """What was changed while brokers served this directory. Its meaning is the server's."""
+        return self._opened_for_writing().dynamic_settings
+
+    def reconfigure(
+        self, *, topic_defaults: Mapping[str, str], compaction_threads: int, producer_expiration_ms: int
+    ) -> None:
+        """Go on with other settings; `topic_defaults` go before those that `open` was given. Not stored."""
+        storage = self._opened_for_writing()
+        storage.producers.expiration_ms = producer_expiration_ms
+        storage.changes.set_defaults(topic_defaults, storage.partitions)
+        if self._upkeep is not None:
+            self._upkeep.resize_compaction(compaction_threads)
+        storage.on_topics_changed()
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
+from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
 from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, decode
 from foldlog.broker.topics.changes import TopicChanges, keys_of
@@ -155,12 +156,13 @@ class WrittenStorage(Storage):
             self.checkpoint = Checkpoint.open(
                 files, f"{path}/{CHECKPOINT_NAME}", write=True, directory_lock=opened.lock
             )
+            self.dynamic_settings = DynamicSettings(files, path, self.checkpoint.refuse_if_lost)
             self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report, topic_defaults)
         except BaseException:
             opened.lock.release()
             raise
         self.syncer = Syncer()
-        self._producers = AllProducers()
+        self.producers = AllProducers()
         self.producer_ids = ProducerIds(files, path, self.largest_producer_id)
         self._warn_of(opened.settlement)
 
@@ -218,7 +220,7 @@ class WrittenStorage(Storage):
                 clock=self._clock,
                 syncer=self.syncer,
                 label=(topic, number),
-                producers=self._producers,
+                producers=self.producers,
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error

@@ -24,6 +24,7 @@ from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.partition import Partition
+from foldlog.log.producers import AllProducers
 from foldlog.records.batch import MAX_INT64
 
 WAIT_MAX_MS: Final = 3_600_000.0
@@ -33,7 +34,7 @@ WAIT_MAX_MS: Final = 3_600_000.0
 class Job(IntEnum):
     """In the order in which they run when several are due: first those that others wait for.
 
-    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and OFFSET_EXPIRY take seconds, and
+    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and the expiries take seconds, and
     a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a thread of its own,
     and compaction several.
     """
@@ -43,7 +44,8 @@ class Job(IntEnum):
     CHECKPOINT = 3
     RETENTION = 4
     OFFSET_EXPIRY = 5
-    COMPACTION = 6
+    PRODUCER_EXPIRY = 6
+    COMPACTION = 7
 
 
 _NUMBERS: Final = count(1)
@@ -54,6 +56,7 @@ RETRY_MS: Final[Mapping[Job, int]] = {
     Job.CHECKPOINT: limits.CHECKPOINT_SYNC_MS,
     Job.RETENTION: limits.RETENTION_CHECK_MS,
     Job.OFFSET_EXPIRY: limits.OFFSETS_EXPIRY_CHECK_MS,
+    Job.PRODUCER_EXPIRY: limits.PRODUCER_EXPIRY_CHECK_MS,
     Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
 }
 """When to try a failed job again."""
@@ -226,15 +229,26 @@ class CompactionThreads:
             fresh = [key for key in keys if key not in self._known]
             self._known.update(fresh)
             self._waiting.extend(fresh)
-            for _ in range(min(self._threads_max - len(self._threads), len(self._waiting))):
-                thread = threading.Thread(target=self._run, name=f"foldlog-compaction-{next(_NUMBERS)}", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+            self._start()
+
+    def resize(self, threads_max: int) -> None:
+        """Use at most so many threads from now on. Those that are too many end when their partition is done."""
+        with self._lock:
+            self._threads_max = threads_max
+            if not self._stopping:
+                self._start()
+
+    def _start(self) -> None:
+        """Start the threads that are missing, under the lock."""
+        for _ in range(min(self._threads_max - len(self._threads), len(self._waiting))):
+            thread = threading.Thread(target=self._run, name=f"foldlog-compaction-{next(_NUMBERS)}", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._waiting or len(self._threads) > self._threads_max:
                     self._threads.discard(threading.current_thread())
                     return
                 key = self._waiting.popleft()
@@ -278,11 +292,13 @@ class Upkeep:
         clock: Clock,
         checkpoint: Checkpoint,
         groups: GroupStore,
+        producers: AllProducers,
         *,
         background: bool,
         compaction_threads: int = limits.COMPACTION_THREADS,
     ) -> None:
         self._kept = kept
+        self._producers = producers
         self._clock = clock
         self._checkpoint = checkpoint
         self._groups = groups
@@ -296,7 +312,11 @@ class Upkeep:
         )
         self._retention = JobScheduler(
             clock,
-            {Job.RETENTION: self._retain, Job.OFFSET_EXPIRY: self._expire_offsets},
+            {
+                Job.RETENTION: self._retain,
+                Job.OFFSET_EXPIRY: self._expire_offsets,
+                Job.PRODUCER_EXPIRY: self._expire_producers,
+            },
             kept.report,
             "foldlog-retention" if background else None,
         )
@@ -311,6 +331,12 @@ class Upkeep:
         self._under_way: set[Partition] = set()
         self._passed_over: set[Key] = set()  # skipped by retention while they were being compacted
         self._failures: dict[Key, _Failure] = {}
+        producers.on_added = self._producer_added
+
+    def resize_compaction(self, threads: int) -> None:
+        """Compact on at most so many threads from now on, besides that of the log's own topics."""
+        if self._threads is not None:
+            self._threads.resize(threads)
 
     # --- when -----------------------------------------------------------------------------------------------------
 
@@ -341,6 +367,10 @@ class Upkeep:
             with self._flush_lock:
                 self._flush_at_ms.setdefault(key, self._clock.monotonic_ms() + config.flush_ms)
             self._timers.schedule(Job.FLUSH, config.flush_ms)
+
+    def _producer_added(self) -> None:
+        if not self._retention.is_scheduled(Job.PRODUCER_EXPIRY):
+            self._retention.schedule(Job.PRODUCER_EXPIRY, limits.PRODUCER_EXPIRY_CHECK_MS)
 
     def _ask_for_checkpoint(self) -> None:
         if not self._timers.is_scheduled(Job.CHECKPOINT):
@@ -439,6 +469,10 @@ class Upkeep:
     def _expire_offsets(self) -> float | None:
         self._groups.expire()
         return limits.OFFSETS_EXPIRY_CHECK_MS
+
+    def _expire_producers(self) -> float | None:
+        """Again as long as there are producers; a new one schedules it, too."""
+        return limits.PRODUCER_EXPIRY_CHECK_MS if self._producers.expire(self._clock.now_ms()) else None
 
     def _each(self, keys: Iterable[Key], act: Callable[[Partition], object], doing: str) -> None:
         """Call `act` for one partition after the other; a fault of one does not stop the others."""

@@ -183,8 +183,12 @@ class Cleanup:
             self._roll()
         end = compaction.end_of_cleanable(core.segments, core.config, now_ms, force=force)
         start = max(core.state.cleaned_offset, core.state.log_start_offset)
-        ratio = core.config.min_cleanable_dirty_ratio
-        if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
+        ratio, lag_ms = core.config.min_cleanable_dirty_ratio, core.config.max_compaction_lag_ms
+        if (
+            not force
+            and not compaction.is_worthwhile(core.segments, start, end, ratio)
+            and not compaction.is_overdue(core.segments, start, end, lag_ms, now_ms)
+        ):
             return report
         time = CleanTime(now_ms, core.config.delete_retention_ms, core.config.read_decompressed_limit)
         # `keep_batches` is called for each pass. What producers append during a pass is behind `end`, in segments that

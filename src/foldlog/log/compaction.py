@@ -26,7 +26,7 @@ from foldlog.log.config import LogConfig
 from foldlog.log.layout import CLEANED_SUFFIX
 from foldlog.log.reading import VerifiedBatches, VerifiedSegments
 from foldlog.log.segment import Segment, segment_stem
-from foldlog.records.batch import FAULT_LOST
+from foldlog.records.batch import FAULT_LOST, MAX_INT64
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
 from foldlog.records.loops import DroppedSample, KeyMap, check_compacted, compact, key_at, walk
 
@@ -83,6 +83,12 @@ def is_worthwhile(segments: Sequence[Segment], cleaned_offset: int, end_offset: 
     dirty = sum(segment.size for segment in cleanable if segment.base_offset >= cleaned_offset)
     total = sum(segment.size for segment in cleanable)
     return dirty > 0 and dirty >= dirty_ratio * total
+
+
+def is_overdue(segments: Sequence[Segment], cleaned_offset: int, end_offset: int, lag_ms: int, now_ms: int) -> bool:
+    """Whether a record has waited max.compaction.lag.ms for compaction. A segment's first batch counts, as in Kafka."""
+    waiting = (segment for segment in segments if cleaned_offset <= segment.base_offset < end_offset)
+    return lag_ms < MAX_INT64 and any(now_ms - segment.begun_ms(now_ms) > lag_ms for segment in waiting)
 
 
 def map_keys(

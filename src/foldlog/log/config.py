@@ -28,6 +28,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64  # no limit
     max_message_bytes: int = 1048588
     max_decompressed_bytes: int = 0  # 0: a multiple of max_message_bytes
     flush_messages: int = 1
@@ -38,6 +39,8 @@ class LogConfig:
     compression: int = AS_PRODUCED
 
     # Derived, and read with every append.
+    roll_ms: int = field(init=False, repr=False, compare=False)
+    """How old the active segment may get: compaction never touches it, so max.compaction.lag.ms bounds it too."""
     decompressed_limit: int = field(init=False, repr=False, compare=False)
     """The largest expanded size of an appended batch, in bytes."""
     read_decompressed_limit: int = field(init=False, repr=False, compare=False)
@@ -48,6 +51,8 @@ class LogConfig:
     def __post_init__(self) -> None:
         usual = min(DECOMPRESSED_RATIO * self.max_message_bytes, DECOMPRESSED_BYTES_MAX)
         limit = self.max_decompressed_bytes or max(usual, self.max_message_bytes, DECOMPRESSED_BYTES_MIN)
+        lag_ms = self.max_compaction_lag_ms if self.compact else MAX_INT64
+        object.__setattr__(self, "roll_ms", min(self.segment_ms, lag_ms))
         object.__setattr__(self, "decompressed_limit", limit)
         object.__setattr__(self, "read_decompressed_limit", max(limit, READ_DECOMPRESSED_BYTES))
         object.__setattr__(self, "acks_when_written", self.flush_messages > 1)

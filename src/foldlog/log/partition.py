@@ -575,7 +575,7 @@ class Partition:
             position + size > min(config.segment_bytes, POSITION_MAX)
             or relative_end > POSITION_MAX
             or bool(config.segment_records and relative_end > config.segment_records)
-            or (self._active_since_ms is not None and now_ms - self._active_since_ms > config.segment_ms)
+            or (self._active_since_ms is not None and now_ms - self._active_since_ms > config.roll_ms)
         )
 
     def _write(self, tail: Tail, buffers: Sequence[Buffer]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foldlog.log.partition import PartitionCore
 
 REMEMBERED_BATCHES = 5  # a producer may have five requests in flight, so five may come again
-EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's producer.id.expiration.ms
+EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's default of producer.id.expiration.ms
 _SEQUENCE_MAX = (1 << 31) - 1
 
 _HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, number of entries
@@ -238,12 +238,12 @@ class ProducerState:
             for pid, known in sorted(self._producers.items())
         ]
 
-    def expire(self, now_ms: int) -> None:
-        """Forget producers that have been silent for a day."""
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
+        """Forget producers that have been silent for longer."""
         for pid, known in list(self._producers.items()):
             if known.seen_ms is None:
                 known.seen_ms = now_ms
-            elif now_ms - known.seen_ms > EXPIRATION_MS:
+            elif now_ms - known.seen_ms > expiration_ms:
                 del self._producers[pid]
 
     def snapshot(self) -> bytes:
@@ -302,12 +302,15 @@ _SNAPSHOTS_KEPT = 2
 
 
 class AllProducers:
-    """How many producers all open partitions of a directory remember together. Any thread.
+    """How many producers all open partitions of a directory remember together, and for how long. Any thread.
 
     Counted anew only when the limit may be reached: forgotten producers and closed partitions need not be reported.
+    `on_added` is called, under the append lock of a partition, when there is another one: it must be quick.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
+        self.expiration_ms = expiration_ms
+        self.on_added: Callable[[], None] = lambda: None
         self._partitions: WeakSet[Producers] = WeakSet()
         self._count = 0  # an upper bound: some may be gone
         self._counted_ms: int | None = None
@@ -319,6 +322,15 @@ class AllProducers:
         with self._lock:
             self._partitions.add(partition)
             self._count += count
+        if count:
+            self.on_added()
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent for `expiration_ms`; how many are left. Waits for appends."""
+        with self._lock:
+            partitions = list(self._partitions)
+        # Without the lock: an append holds its partition's, and takes this one to report a new producer.
+        return sum(partition.expire(now_ms) for partition in partitions)
 
     def are_full(self, now_ms: int) -> bool:
         """Whether the limit is reached, after forgetting silent producers in partitions that no append has locked."""
@@ -362,6 +374,14 @@ class Producers:
             finally:
                 self._lock.release()
         return len(state)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent for too long; how many are left."""
+        with self._lock:
+            if self._state is None or self._core.is_closed:
+                return 0
+            self._state.expire(now_ms, self._everybody.expiration_ms)
+            return len(self._state)
 
     def must_wait(self) -> bool:
         """Whether a batch with a producer id has to wait for the disk: to read the state, or, for the first one ever,
@@ -416,7 +436,7 @@ class Producers:
         """Write a snapshot. Not synced: it carries a CRC, and a lost one is made again from the log."""
         if self._state is None:
             return
-        self._state.expire(now_ms)
+        self._state.expire(now_ms, self._everybody.expiration_ms)
         file = self._core.files.open(self._path(end_offset), write=True, create=True)
         data = self._state.snapshot()
         file.truncate(0)

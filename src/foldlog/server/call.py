@@ -33,6 +33,16 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class ClientSoftware:
+    """What a client said of itself in ApiVersions, and its port. Replaced when it says so again."""
+
+    __slots__ = ("name", "port", "version")
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
+        self.name = self.version = "unknown"
+
+
 class Caller(NamedTuple):
     """The client of a connection, and its listener.
 
@@ -45,6 +55,7 @@ class Caller(NamedTuple):
     endpoint: Endpoint
     buffers: ReadBuffers
     append_queue: AppendQueue
+    software: ClientSoftware
 
 
 class Call:

@@ -15,6 +15,8 @@ from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
 from foldlog.server.authorizer import AllowEverything, Authorizer
+from foldlog.server.config.live_settings import LiveSettings
+from foldlog.server.features import Features
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.folds_reader import ServedFoldRuns
@@ -27,6 +29,7 @@ from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
+from foldlog.server.telemetry.clients import ClientTelemetry
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -54,7 +57,6 @@ class BrokerNode:
         authorizer: Authorizer | None = None,
     ) -> None:
         self.broker = broker
-        self.settings = settings
         self.metrics = metrics
         self.loop = loop
         self.clock = broker.clock
@@ -63,8 +65,11 @@ class BrokerNode:
         self.topic_ids = TopicIds(broker)
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
         self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
+        self.features = Features(broker.dynamic_settings)
+        self.telemetry = ClientTelemetry(broker.dynamic_settings, broker.clock) if settings.client_telemetry else None
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.connections = Connections(settings, metrics)
+        self.live_settings = LiveSettings(broker, settings, self._use)
         self.fetch_purgatory = FetchPurgatory(self.soon)
         self.syncs = Syncs(loop, self.soon, self.fetch_purgatory)
         self.appenders = Appenders(self._holding)
@@ -81,6 +86,11 @@ class BrokerNode:
         self._is_scheduled = False
         self._loop_thread = get_ident()  # a node is created on its loop's thread
         self._sync_event = self._lend_sync_threads()
+
+    def _use(self, settings: ServerSettings) -> None:
+        """Any thread: whoever reads `settings` gets the old value or the new one, whole."""
+        self.settings = settings
+        self.connections.settings = settings
 
     def _lend_sync_threads(self) -> int | None:
         """Lend the log compiled sync threads; returns their eventfd, or None if there are none."""
@@ -165,6 +175,7 @@ class BrokerNode:
 
     def close(self) -> None:
         """End every thread. What they have written is synced: the log stays open, and its readers have to see it."""
+        self.live_settings.close()
         if self._sync_event is not None:
             self.loop.remove_reader(self._sync_event)
             self.broker.return_sync_threads()

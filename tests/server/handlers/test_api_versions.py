@@ -17,7 +17,7 @@ from server.small_node import SmallNode
 PRODUCE = 0
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_every_version_lists_every_api(small: SmallNode, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.16.0-rc.1")
     answer = small.ask(request, version)
@@ -49,7 +49,7 @@ def test_a_version_that_is_too_new_is_told_in_version_0_which_versions_there_are
 @pytest.mark.parametrize(("name", "software_version"), [("", "1"), ("x", ""), ("-x", "1"), ("x", "1."), ("x y", "1")])
 def test_a_client_that_names_itself_badly_is_refused(small: SmallNode, name: str, software_version: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    for version in (3, 4):
+    for version in (3, 4, 5):
         answer = small.ask(request, version)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert not answer.api_keys

@@ -17,13 +17,13 @@ IDEMPOTENT_WRITE = (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 WRITE = (AclOperation.WRITE, ResourceType.TOPIC)
 
 
-def new_id(small: SmallNode, version: int = 6) -> int:
+def new_id(small: SmallNode, version: int = 5) -> int:
     answer = small.ask(InitProducerIdRequest(transactional_id=None), version)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 0)
     return int(answer.producer_id)
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_every_producer_gets_an_id_of_its_own(small: SmallNode, version: int) -> None:
     ids = [new_id(small, version) for _ in range(3)]
     assert len(set(ids)) == 3
@@ -40,7 +40,7 @@ def test_no_id_is_given_out_twice_also_when_the_next_have_to_be_reserved_and_aft
     assert len(set(given)) == len(given)
 
 
-@pytest.mark.parametrize("version", range(3, 7))
+@pytest.mark.parametrize("version", range(3, 6))
 def test_a_producer_that_lost_track_gets_another_id(small: SmallNode, version: int) -> None:
     known = new_id(small)
     request = InitProducerIdRequest(transactional_id=None, producer_id=known, producer_epoch=5)
@@ -56,7 +56,7 @@ def test_an_id_without_an_epoch_is_no_request(small: SmallNode, producer_id: int
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_a_transactional_producer_is_refused_for_good(small: SmallNode, version: int) -> None:
     answer = small.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), version)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -125,7 +125,7 @@ class TopicChanges:
         self._report = report
         self._directories = TopicDirectories(files, path)
         self._changing = threading.Lock()  # second in broker.py's order
-        self._defaults = defaults
+        self._opened_with = self._defaults = defaults
         self.catalog = catalog.with_defaults(defaults)
         if catalog.slot_count():
             checkpoint.reserve(catalog.slot_count() - 1)
@@ -235,6 +235,22 @@ class TopicChanges:
                 if isinstance(partition, Partition):
                     partition.reconfigure(changed.config.log)
             return changed
+
+    def set_defaults(self, changes: Mapping[str, str], partitions: OpenPartitions) -> None:
+        """Use the defaults that the directory was opened with, and over them these, for settings that topics do not
+        set themselves. In force for later appends; not stored."""
+        with self._changing:
+            defaults = {**self._opened_with, **changes}
+            if defaults == self._defaults:
+                return
+            self._defaults = defaults
+            before, self.catalog = self.catalog, self.catalog.with_defaults(defaults)
+            for topic in self.catalog.topics.values():
+                if topic.config.log == before.topics[topic.name].config.log:
+                    continue
+                for partition in partitions.each_open(keys_of(topic)):
+                    if isinstance(partition, Partition):
+                        partition.reconfigure(topic.config.log)
 
     def delete_all(
         self, names: Sequence[str], partitions: OpenPartitions, stopped: Stopped = never

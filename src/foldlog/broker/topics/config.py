@@ -177,6 +177,13 @@ _IN_EFFECT: Final = {
         "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
     ),
     "max.message.bytes": _integer("max_message_bytes", 1048588, 0, MAX_INT32, "The largest batch, as it is sent."),
+    "max.compaction.lag.ms": _integer(
+        "max_compaction_lag_ms",
+        MAX_INT64,
+        1,
+        MAX_INT64,
+        "How long a record may wait for compaction, whatever min.cleanable.dirty.ratio says; segments roll by then.",
+    ),
     "message.timestamp.after.max.ms": _integer(
         "timestamp_after_max_ms", 60 * 60 * 1000, 0, MAX_INT64, "How far ahead of the clock a record's time may be."
     ),
@@ -224,9 +231,6 @@ _WITHOUT_EFFECT: Final = {
     "leader.replication.throttled.replicas": _throttled_replicas(_ONE_REPLICA),
     "local.retention.bytes": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
     "local.retention.ms": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
-    "max.compaction.lag.ms": _idle_integer(
-        MAX_INT64, 1, MAX_INT64, "No effect: when to compact is decided by min.cleanable.dirty.ratio."
-    ),
     "message.downconversion.enable": _idle_switch("true", _ONE_FORMAT),
     "message.format.version": _idle_text(
         "STRING", "3.0-IV1", r"[0-9]+(\.[0-9]+){1,3}(-IV[0-9]+)?", "a version such as 3.0-IV1", _ONE_FORMAT

@@ -17,6 +17,7 @@ from foldlog.broker.groups.consumer.messages import MigrationPolicy
 from foldlog.broker.topics.config import TOPIC_SETTINGS
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
 from foldlog.errors import InvalidArgument
+from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32, MAX_INT64
 
 LOG_FORMATS: Final = ("text", "json")
@@ -46,6 +47,7 @@ class BrokerSetting:
     topic_setting: str | None = None
     topic_text: Callable[[Any], str] = str
     is_sensitive: bool = False  # its value is never shown
+    is_dynamic: bool = False  # it can be changed while the broker runs
 
 
 def text_of(value: object) -> str | None:
@@ -167,17 +169,21 @@ def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
     return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
 
 
+def _dynamic(row: BrokerSetting) -> BrokerSetting:
+    """A row whose value can be changed while the broker runs, here and in Kafka."""
+    return replace(row, is_dynamic=True)
+
+
 def _topic_default(topic_setting: str) -> BrokerSetting:
-    """A row with the values of the topic setting whose default it is."""
+    """A row with the values of the topic setting whose default it is. It can be changed while the broker runs."""
     row = TOPIC_SETTINGS[topic_setting]
     doc = f"What `{topic_setting}` is in topics that do not set it. {row.doc}"
-    return BrokerSetting(row.kafka_type, row.default, row.allowed, doc, row.parse, topic_setting)
+    return BrokerSetting(row.kafka_type, row.default, row.allowed, doc, row.parse, topic_setting, is_dynamic=True)
 
 
 def _topic_default_or_none(topic_setting: str) -> BrokerSetting:
     """A topic's default whose value is in a row with another unit, so that this row has none."""
-    row = _topic_default(topic_setting)
-    return BrokerSetting(row.kafka_type, None, row.allowed, row.doc, row.parse, topic_setting)
+    return replace(_topic_default(topic_setting), default=None)
 
 
 def _topic_duration(topic_setting: str, unit: str, unit_ms: int, default: int | None, lowest: int) -> BrokerSetting:
@@ -275,19 +281,31 @@ _SERVER_SETTINGS: Final = {
     "offset.metadata.max.bytes": _integer(
         limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
     ),
-    "log.cleaner.threads": _integer(
-        limits.COMPACTION_THREADS,
-        1,
-        limits.COMPACTION_THREADS_MAX,
-        "Topics that are compacted at the same time, each in up to 128 MB; `__consumer_offsets` is besides.",
+    "log.cleaner.threads": _dynamic(
+        _integer(
+            limits.COMPACTION_THREADS,
+            1,
+            limits.COMPACTION_THREADS_MAX,
+            "Topics that are compacted at the same time, each in up to 128 MB; `__consumer_offsets` is besides.",
+        )
+    ),
+    "producer.id.expiration.ms": _dynamic(
+        _integer(
+            EXPIRATION_MS,
+            1,
+            MAX_INT32,
+            "How long a partition remembers an idempotent producer that is silent, to know its repetitions.",
+        )
     ),
     "socket.request.max.bytes": _integer(100 << 20, 1 << 10, MAX_INT32, "The largest request."),
     "queued.max.request.bytes": _integer(
         256 << 20, 1 << 20, MAX_INT64, "Memory of all requests and answers under way; beyond it, connections wait."
     ),
     "connections.max.idle.ms": _duration_or_never(600_000, "Connections that say nothing for this long are closed."),
-    "max.connections": _integer(10_000, 1, MAX_INT32, "Connections at the same time."),
-    "max.connections.per.ip": _integer(MAX_INT32, 1, MAX_INT32, "Connections at the same time from one address."),
+    "max.connections": _dynamic(_integer(10_000, 1, MAX_INT32, "Connections at the same time.")),
+    "max.connections.per.ip": _dynamic(
+        _integer(MAX_INT32, 1, MAX_INT32, "Connections at the same time from one address.")
+    ),
     "fetch.max.bytes": _integer(55 << 20, 1 << 10, MAX_INT32, "What one fetch is answered with at most."),
     "max.incremental.fetch.session.cache.slots": _integer(1000, 0, MAX_INT32, "Fetch sessions that are remembered."),
     "max.request.partition.size.limit": _integer(
@@ -301,7 +319,12 @@ _SERVER_SETTINGS: Final = {
         lambda value: int(TOPIC_SETTINGS["max.message.bytes"].parse(value)),
         "max.message.bytes",
         str,
+        is_dynamic=True,
     ),
+    "foldlog.client.telemetry": _boolean(
+        False, "Ask clients for their metrics, as client metrics resources say (KIP-714), and show them in /metrics."
+    ),
+    "telemetry.max.bytes": _integer(1 << 20, 1, MAX_INT32, "The largest push of a client's metrics."),
 }
 
 _LOG_SETTINGS: Final = {
@@ -309,6 +332,7 @@ _LOG_SETTINGS: Final = {
     "foldlog.max.decompressed.bytes": _topic_default("foldlog.max.decompressed.bytes"),
     "foldlog.segment.records": _topic_default("foldlog.segment.records"),
     "log.cleaner.delete.retention.ms": _topic_default("delete.retention.ms"),
+    "log.cleaner.max.compaction.lag.ms": _topic_default("max.compaction.lag.ms"),
     "log.cleaner.min.cleanable.ratio": _topic_default("min.cleanable.dirty.ratio"),
     "log.cleaner.min.compaction.lag.ms": _topic_default("min.compaction.lag.ms"),
     "log.cleanup.policy": _topic_default("cleanup.policy"),

@@ -102,12 +102,7 @@ class PropertyReader:
         return defaults
 
     def _value(self, name: str, given_name: str, given_value: object) -> Any:
-        row = BROKER_SETTINGS[name]
-        try:
-            return row.parse(given_value)
-        except ValueNotAllowedError:
-            sentence = f"{given_name}={brief_repr(given_value)} is not allowed; {given_name} is {row.allowed}"
-            raise self._error(given_name, sentence) from None
+        return self._located(given_name, lambda: checked_value(name, given_name, given_value))
 
     def _sort_out(self, name: object, value: object) -> None:
         if not isinstance(name, str) or not has_no_effect(name):
@@ -177,6 +172,17 @@ def setting_name(given_name: object) -> str | None:
         return None
     name = ALIASES.get(given_name, given_name)
     return name if name in BROKER_SETTINGS else None
+
+
+def checked_value(name: str, given_name: str, given_value: object) -> Any:
+    """The value of the setting `name`, which was set as `given_name`. Raises InvalidConfig."""
+    row = BROKER_SETTINGS[name]
+    try:
+        return row.parse(given_value)
+    except ValueNotAllowedError:
+        raise InvalidConfig(
+            f"{given_name}={brief_repr(given_value)} is not allowed; {given_name} is {row.allowed}"
+        ) from None
 
 
 def unknown_setting_text(name: object) -> str:

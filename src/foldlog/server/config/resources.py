@@ -1,7 +1,8 @@
 """Settings as in Kafka's config requests: of a topic, the broker or the loggers, with the source of each value.
 
-A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. Its
-synonyms are the values behind it, in that order.
+A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. A
+broker's is what was changed for it while it ran, else for all brokers, else what it was started with, else built in.
+Synonyms are the values behind a value, in that order.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from foldlog.broker.topics.catalog import GROWTHS_SETTING, CatalogTopic
 from foldlog.broker.topics.config import TOPIC_SETTINGS, Setting, TopicConfig
 from foldlog.server.config.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
+from foldlog.server.telemetry.subscriptions import SUBSCRIPTION_SETTINGS, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
-    from foldlog.server.config.settings import ServerSettings
+    from foldlog.broker.dynamic_settings import ChangedSettings
+    from foldlog.server.config.live_settings import LiveSettings
 
 
 class ConfigResource(IntEnum):
@@ -33,10 +36,12 @@ class ConfigSource(IntEnum):
     """The source of a value: Kafka's numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
 
 
 class ConfigType(IntEnum):
@@ -79,14 +84,14 @@ class ConfigRow(NamedTuple):
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
-def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]:
+def topic_rows(live: LiveSettings, config: TopicConfig) -> list[ConfigRow]:
     """Every setting of a topic."""
     in_force = config.effective()
     return [
         ConfigRow(
             name,
             in_force[name],
-            list(_topic_synonyms(settings, config, name, setting)),
+            list(_topic_synonyms(live, config, name, setting)),
             ConfigType[setting.kafka_type],
             setting.doc,
             is_read_only=False,
@@ -123,15 +128,19 @@ def _min_insync(setting: Setting) -> list[Synonym]:
     ]
 
 
-def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, setting: Setting) -> Iterator[Synonym]:
+def _topic_synonyms(live: LiveSettings, config: TopicConfig, name: str, setting: Setting) -> Iterator[Synonym]:
     own = config.settings.get(name)
     if own is not None:
         yield Synonym(name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)
     behind = SYNONYMS.get(name, ())
-    broker_default = config.defaults.get(name)
-    if broker_default is not None:
-        given = next((synonym for synonym in behind if synonym in settings.given), name)
-        yield Synonym(given, settings.given.get(given, broker_default), ConfigSource.STATIC_BROKER_CONFIG)
+    if name in config.defaults:
+        changed = [synonym for one in behind for synonym in _changed(live, one)]
+        yield from changed
+        settings = live.started_with
+        broker_default = settings.topic_defaults.get(name, None if changed else config.defaults[name])
+        if broker_default is not None:
+            given = next((synonym for synonym in behind if synonym in settings.given), name)
+            yield Synonym(given, settings.given.get(given, broker_default), ConfigSource.STATIC_BROKER_CONFIG)
     if name in _NO_BUILT_IN_SYNONYM:
         return
     if name == _MIN_INSYNC:
@@ -149,25 +158,73 @@ def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, se
 # --- the broker -------------------------------------------------------------------------------------------------------
 
 
-def broker_rows(settings: ServerSettings) -> list[ConfigRow]:
-    """Every setting of the broker. They are read when it starts, so none can be changed while it runs."""
+ALL_BROKERS: Final = ""
+"""The name of the resource that stands for every broker."""
+
+
+def _changed(live: LiveSettings, name: str) -> list[Synonym]:
+    """What was set for a broker setting since it was started, in order of precedence."""
+    places = (
+        (live.of_this_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (live.of_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+    return [Synonym(name, settings[name], source) for settings, source in places if name in settings]
+
+
+def broker_rows(live: LiveSettings) -> list[ConfigRow]:
+    """Every setting of the broker."""
     rows: list[ConfigRow] = []
-    for name, value, _, source, kafka_type, doc, is_sensitive in settings.broker_configs():
-        synonyms = [Synonym(name, value, ConfigSource[source])]
-        if synonyms[0].source is ConfigSource.STATIC_BROKER_CONFIG:
-            default = text_of(BROKER_SETTINGS[name].default)
+    for name, value, _, source, kafka_type, doc, is_sensitive in live.started_with.broker_configs():
+        setting = BROKER_SETTINGS[name]
+        synonyms = [*_changed(live, name), Synonym(name, value, ConfigSource[source])]
+        if synonyms[-1].source is ConfigSource.STATIC_BROKER_CONFIG:
+            default = text_of(setting.default)
             if default is not None:
                 synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
-        rows.append(ConfigRow(name, value, synonyms, ConfigType[kafka_type], doc, True, is_sensitive))
-    shared = all_brokers_row()
+        in_force = synonyms[0].value
+        kind = ConfigType[kafka_type]
+        rows.append(ConfigRow(name, in_force, synonyms, kind, doc, not setting.is_dynamic, is_sensitive))
+    shared = _min_insync_row()
     return [*rows, shared._replace(synonyms=_min_insync(TOPIC_SETTINGS[shared.name]))]
 
 
-def all_brokers_row() -> ConfigRow:
-    """The one setting that Kafka 4 keeps for all brokers together."""
+def all_brokers_rows(live: LiveSettings) -> list[ConfigRow]:
+    """What is set for all brokers together, and nothing else: as Kafka answers."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    rows = [
+        ConfigRow(
+            name, text, [Synonym(name, text, source)], ConfigType[BROKER_SETTINGS[name].kafka_type],
+            BROKER_SETTINGS[name].doc, is_read_only=False,
+        )
+        for name, text in live.of_all_brokers.items()
+        if name in BROKER_SETTINGS
+    ]  # fmt: skip
+    return [*rows, _min_insync_row()]
+
+
+def _min_insync_row() -> ConfigRow:
+    """The one setting that Kafka 4 keeps for all brokers from the start."""
     setting = TOPIC_SETTINGS[_MIN_INSYNC]
     kind = ConfigType[setting.kafka_type]
     return ConfigRow(_MIN_INSYNC, setting.default, _min_insync(setting)[:1], kind, setting.doc, is_read_only=True)
+
+
+# --- subscriptions to clients' metrics --------------------------------------------------------------------------------
+
+
+def subscription_rows(changed: ChangedSettings, name: str) -> list[ConfigRow]:
+    """What a subscription sets, with the defaults of the rest; nothing if there is none of that name."""
+    own = changed.of(SUBSCRIPTIONS, name)
+    if not own:
+        return []
+    rows = []
+    for setting_name, setting in SUBSCRIPTION_SETTINGS.items():
+        is_own = setting_name in own
+        source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG if is_own else ConfigSource.DEFAULT_CONFIG
+        value = own.get(setting_name, setting.default)
+        synonyms = [Synonym(setting_name, value, source)]
+        rows.append(ConfigRow(setting_name, value, synonyms, ConfigType[setting.kafka_type], setting.doc, False))
+    return rows
 
 
 # --- loggers ----------------------------------------------------------------------------------------------------------

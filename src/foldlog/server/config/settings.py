@@ -7,14 +7,14 @@ An attribute is Kafka's property with underscores for dots (`num.partitions` is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MigrationPolicy
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
-from foldlog.server.config.property_reading import PropertyReader, TopicToCreate
+from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
 from foldlog.server.net.listeners import Listener, parse_listeners
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -92,6 +92,9 @@ class ServerSettings:
     max_incremental_fetch_session_cache_slots: int = _default("max.incremental.fetch.session.cache.slots")
     max_request_partition_size_limit: int = _default("max.request.partition.size.limit")
     message_max_bytes: int = _default("message.max.bytes")
+    producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
+    client_telemetry: bool = _default("foldlog.client.telemetry")
+    telemetry_max_bytes: int = _default("telemetry.max.bytes")
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     given: Mapping[str, str | None] = field(default_factory=lambda: _NOTHING, compare=False)
     without_effect: tuple[str, ...] = field(default=(), compare=False)
@@ -110,6 +113,19 @@ class ServerSettings:
             ),
             without_effect=tuple(sorted(reader.without_effect)),
         )
+
+    def changed(self, texts: Mapping[str, str]) -> ServerSettings:
+        """A copy with other values for settings that can be changed while the broker runs. Raises InvalidConfig."""
+        attributes: dict[str, Any] = {}
+        defaults = dict(self.topic_defaults)
+        for name, text in texts.items():
+            row, value = BROKER_SETTINGS[name], checked_value(name, name, text)
+            if name in ATTRIBUTES:
+                attributes[ATTRIBUTES[name]] = value
+            if row.topic_setting is not None:
+                # Whatever unit it was started with: what can be changed is in the smallest, which counts.
+                defaults[row.topic_setting] = row.topic_text(value)
+        return replace(self, **attributes, topic_defaults=MappingProxyType(defaults))
 
     def advertised(self, listener: Listener, bound_port: int) -> Listener:
         """The address that clients of a listener should connect to, once its port is known."""

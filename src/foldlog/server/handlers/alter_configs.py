@@ -1,16 +1,15 @@
-"""AlterConfigs: a topic gets exactly the settings of the request; all others go back to their defaults.
+"""AlterConfigs: a resource gets exactly the settings of the request; all others go back to their defaults.
 
 Versions 0 to 2, which differ only in encoding. Newer clients use IncrementalAlterConfigs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from foldlog.broker.topics.config import TopicConfig
-from foldlog.errors import InvalidConfig
+from foldlog.errors import brief_repr
 from foldlog.server.call import Call
-from foldlog.server.config.changes import ConfigChange, carry_out
+from foldlog.server.config.changes import ConfigChange, Decide, Held, carry_out
+from foldlog.server.topic_admin import refuse, repeated
+from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -32,13 +31,19 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
     )
 
 
-def _replacing(resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicConfig]:
-    def decide(config: TopicConfig) -> TopicConfig:
-        changes: dict[str, object | None] = dict.fromkeys(config.settings)
+def _replacing(resource: AlterConfigsResource) -> Decide:
+    def decide(held: Held) -> dict[str, str | None]:
+        twice = repeated(given.name for given in resource.configs)
+        if twice:
+            refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is set more than once; set it once")
+        changes: dict[str, str | None] = dict.fromkeys(held.own)
         for given in resource.configs:
             if given.value is None:
-                raise InvalidConfig(f"{given.name} has no value; leave it out to have its default")
+                refuse(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{brief_repr(given.name)} has no value; leave it out to have its default",
+                )
             changes[given.name] = given.value
-        return config.with_changes(changes)
+        return changes
 
     return decide

@@ -1,8 +1,10 @@
-"""ApiVersions: the served APIs and versions, for a client to choose from. Versions 0 to 4.
+"""ApiVersions: the served APIs and versions, for a client to choose from. Versions 0 to 5.
 
 - 1 adds the throttle time, 2 nothing.
 - 3 names the client software (KIP-511) and has the features of a cluster (KIP-584).
-- 4 may have supported features that begin at version 0, as all do; 3 leaves them out.
+- 4 may have features that begin at version 0; before, those are left out.
+- 5 names the cluster and the node that the client means to ask (KIP-1242): if this is another, the client is told to
+  begin again with its bootstrap servers.
 
 The header of the answer is always that of version 0: the client does not know yet what the broker speaks.
 
@@ -31,18 +33,17 @@ from foldlog.wire.messages.api_versions import (
 )
 
 _PRODUCE_KEY: Final = 0
+_TELEMETRY_KEYS: Final = (71, 72)
+"""Clients that find them push metrics by themselves, so they are listed only where those are taken."""
+_NOBODY: Final = -1
 _SOFTWARE_FROM: Final = 3
+_FEATURES_FROM_0: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Kafka's rule for a client's name and version, which appear in its metrics."""
 
 
-_FEATURES_FROM_ZERO: Final = 4
-_FEATURES: Final = {"group.version": 1}
-"""The features of the cluster, each at the highest level there is; 1 of groups is the consumer protocol."""
-
-
 @cache
-def served_versions() -> tuple[ApiVersion, ...]:
+def served_versions(*, has_telemetry: bool = False) -> tuple[ApiVersion, ...]:
     """Every API with the versions that are answered. Shared by all answers: it must not be changed.
 
     Produce begins at 0, although 0 to 2 are answered with UNSUPPORTED_VERSION: librdkafka up to 2.0 does not compress
@@ -51,6 +52,7 @@ def served_versions() -> tuple[ApiVersion, ...]:
     return tuple(
         ApiVersion(api_key=key, min_version=0 if key == _PRODUCE_KEY else api.first, max_version=api.last)
         for key, api in APIS.items()
+        if has_telemetry or key not in _TELEMETRY_KEYS
     )
 
 
@@ -60,18 +62,26 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if call.version >= _SOFTWARE_FROM and not _is_named(request):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    has_supported = call.version >= _FEATURES_FROM_ZERO
+    if call.version >= _SOFTWARE_FROM:
+        if not _is_named(request) or (request.cluster_id is None) != (request.node_id == _NOBODY):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        software = call.caller.software
+        software.name, software.version = request.client_software_name, request.client_software_version
+    here = (call.node.cluster_id, call.node.settings.node_id)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    features = call.node.features
     return ApiVersionsResponse(
-        api_keys=served_versions(),
-        supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in _FEATURES.items()]
-        if has_supported
-        else [],
-        finalized_features_epoch=0,
+        api_keys=served_versions(has_telemetry=call.node.telemetry is not None),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=feature.first, max_version=feature.last)
+            for name, feature in features.table.items()
+            if feature.first or call.version >= _FEATURES_FROM_0
+        ],
+        finalized_features_epoch=features.epoch if features.table else -1,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in _FEATURES.items()
+            for name, level in features.levels().items()
         ],
     )
 

@@ -124,6 +124,6 @@ def _made(call: Call, plan: NewTopic, topic_id: bytes) -> CreatableTopicResult:
     result.replication_factor = _REPLICAS
     result.configs = [
         CreatableTopicConfigs(name=row.name, value=row.value, read_only=row.is_read_only, config_source=row.source)
-        for row in topic_rows(call.node.settings, plan.config)
+        for row in topic_rows(call.node.live_settings, plan.config)
     ]
     return result

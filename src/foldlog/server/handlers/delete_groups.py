@@ -1,6 +1,11 @@
-"""DeleteGroups, versions 0 to 2: deletes groups without members, and their commits. Answered when that is durable."""
+"""DeleteGroups: deletes groups without members, and their commits. Answered when that is durable. Versions 0 to 3.
+
+3 says with each group that was not deleted why.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
@@ -12,22 +17,31 @@ from foldlog.wire.messages.delete_groups import DeletableGroupResult, DeleteGrou
 
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    errors = {group: refusal(call, AclOperation.DELETE, group) for group in request.groups_names}
-    wanted = [group for group, error in errors.items() if error is ErrorCode.NONE]
+    results = {group: _refused(call, group) for group in request.groups_names}
+    wanted = [group for group, result in results.items() if result.error_code == ErrorCode.NONE]
     if wanted:
-        errors.update(await call.node.run(_delete, call.node.broker, wanted))
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group, error_code=error) for group, error in errors.items()]
-    )
+        results.update(await call.node.run(_delete, call.node.broker, wanted))
+    return DeleteGroupsResponse(results=list(results.values()))
 
 
-def _delete(broker: Broker, groups: list[str]) -> dict[str, ErrorCode]:
+def _refused(call: Call, group: str) -> DeletableGroupResult:
+    error = refusal(call, AclOperation.DELETE, group)
+    return DeletableGroupResult(group_id=group, error_code=error, error_message=_SENTENCES.get(error))
+
+
+_SENTENCES: Final = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the group is not yours to delete",
+    ErrorCode.INVALID_GROUP_ID: "a group has a name; give it",
+}
+
+
+def _delete(broker: Broker, groups: list[str]) -> dict[str, DeletableGroupResult]:
     """On a thread: each deletion syncs."""
-    errors = {}
+    results = {}
     for group in groups:
+        result = results[group] = DeletableGroupResult(group_id=group)
         try:
             broker.delete_group(group)
-            errors[group] = ErrorCode.NONE
         except FoldlogError as failed:
-            errors[group] = group_error_code(group, failed)
-    return errors
+            result.error_code, result.error_message = group_error_code(group, failed), str(failed)
+    return results

@@ -2,8 +2,8 @@
 
 - 1 has the source of a value and its synonyms, 3 its type and documentation.
 
-Topics, this broker and its loggers (KIP-412) have settings. The settings of all brokers together, which Kafka keeps
-under the empty name, are none but one: a broker reads its own when it starts.
+Topics, this broker, its loggers (KIP-412) and subscriptions to clients' metrics (KIP-714) have settings. The empty name
+has those that were changed for all brokers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import (
+    ALL_BROKERS,
     ConfigResource,
     ConfigRow,
-    all_brokers_row,
+    all_brokers_rows,
     broker_rows,
     growths_row,
     logger_rows,
+    subscription_rows,
     topic_rows,
 )
 from foldlog.server.topic_admin import refuse, told
@@ -67,7 +69,7 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
             )
         check_topic_name(name)
         topic = node.broker.topic(name)
-        rows = topic_rows(node.settings, topic.config)
+        rows = topic_rows(node.live_settings, topic.config)
         # Only if asked for by name: it is not Kafka's, and tools print every row they get.
         return [*rows, growths_row(topic)] if GROWTHS_SETTING in (resource.configuration_keys or ()) else rows
     if resource.resource_type == ConfigResource.GROUP:
@@ -76,17 +78,25 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
         return []  # Kafka's settings of groups are for protocols in which members do not bring their own
-    if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
+    if resource.resource_type not in (
+        ConfigResource.BROKER,
+        ConfigResource.BROKER_LOGGER,
+        ConfigResource.CLIENT_METRICS,
+    ):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
         refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the settings of the broker are not for you to see")
-    if resource.resource_type == ConfigResource.BROKER and not name:
-        return [all_brokers_row()]
+    if resource.resource_type == ConfigResource.CLIENT_METRICS:
+        if not name:
+            refuse(ErrorCode.INVALID_REQUEST, "a subscription to clients' metrics has a name; give it")
+        return subscription_rows(node.broker.dynamic_settings.current, name)
+    if resource.resource_type == ConfigResource.BROKER and name == ALL_BROKERS:
+        return all_brokers_rows(node.live_settings)
     if name != str(node.settings.node_id):
         refuse(
             ErrorCode.INVALID_REQUEST, f"there is no broker {brief_repr(name)}; this is broker {node.settings.node_id}"
         )
-    return broker_rows(node.settings) if resource.resource_type == ConfigResource.BROKER else logger_rows()
+    return broker_rows(node.live_settings) if resource.resource_type == ConfigResource.BROKER else logger_rows()
 
 
 def _shown(request: DescribeConfigsRequest, row: ConfigRow) -> DescribeConfigsResourceResult:

@@ -5,13 +5,12 @@ Versions 0 and 1, which differ only in encoding (KIP-339).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
-from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.server.call import Call
-from foldlog.server.config.changes import ConfigChange, carry_out
+from foldlog.server.config.changes import ConfigChange, Decide, Held, carry_out
 from foldlog.server.topic_admin import refuse, repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.incremental_alter_configs import (
@@ -45,25 +44,23 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     )
 
 
-def _changing(resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicConfig]:
-    def decide(config: TopicConfig) -> TopicConfig:
+def _changing(resource: AlterConfigsResource) -> Decide:
+    def decide(held: Held) -> dict[str, str | None]:
         twice = repeated(given.name for given in resource.configs)
         if twice:
             refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is changed more than once; change it once")
-        in_force = config.effective()
-        return config.with_changes(
-            {given.name: _new_value(given, in_force) for given in resource.configs if not _is_done(given)}
-        )
+        return {given.name: _new_value(given, held) for given in resource.configs if not _is_done(given, held)}
 
     return decide
 
 
-def _is_done(given: AlterableConfig) -> bool:
+def _is_done(given: AlterableConfig, held: Held) -> bool:
     """Whether nothing is to be done: an unknown setting may be reset, as in Kafka, since scripts outlive settings."""
-    return given.config_operation == _Operation.DELETE and given.name not in TOPIC_SETTINGS
+    known = given.name in held.types or given.name in held.own
+    return given.config_operation == _Operation.DELETE and not known
 
 
-def _new_value(given: AlterableConfig, in_force: dict[str, str]) -> str | None:
+def _new_value(given: AlterableConfig, held: Held) -> str | None:
     """The new value of the setting; None to reset it to its default."""
     if given.config_operation == _Operation.DELETE:
         return None
@@ -76,10 +73,9 @@ def _new_value(given: AlterableConfig, in_force: dict[str, str]) -> str | None:
             ErrorCode.INVALID_REQUEST,
             f"operation {given.config_operation} is none of SET (0), DELETE (1), APPEND (2) and SUBTRACT (3)",
         )
-    setting = TOPIC_SETTINGS.get(given.name)
-    if setting is not None and setting.kafka_type != "LIST":
+    if held.types.get(given.name, "LIST") != "LIST":
         raise InvalidConfig(f"{given.name} is not a list, so nothing can be added to it or taken from it; set it")
-    before, items = _items(in_force.get(given.name, "")), _items(given.value)
+    before, items = _items(held.in_force.get(given.name, "")), _items(given.value)
     if given.config_operation == _Operation.SUBTRACT:
         return ",".join(item for item in before if item not in items)
     return ",".join([*before, *(item for item in dict.fromkeys(items) if item not in before)])

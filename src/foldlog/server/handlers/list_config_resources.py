@@ -1,7 +1,7 @@
 """ListConfigResources: the resources that have settings. Versions 0 and 1.
 
-0 lists client metrics only, and there are none. 1 lists the requested kinds, or all of them: topics, the broker and its
-loggers. Groups have no settings here.
+0 lists subscriptions to clients' metrics only. 1 lists the requested kinds, or all of them: topics, the broker, its
+loggers and those subscriptions. Groups have no settings here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import ConfigResource as Kind
+from foldlog.server.telemetry.subscriptions import SUBSCRIPTIONS
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.list_config_resources import (
     ConfigResource,
@@ -24,9 +25,7 @@ _ALL_KINDS_FROM: Final = 1
 def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if call.version < _ALL_KINDS_FROM:
-        return ListConfigResourcesResponse()
-    wanted = set(request.resource_types) or set(Kind)
+    wanted = set(request.resource_types) or set(Kind) if call.version >= _ALL_KINDS_FROM else {Kind.CLIENT_METRICS}
     if not wanted <= set(Kind):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     node = str(call.node.settings.node_id)
@@ -34,6 +33,7 @@ def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourc
         Kind.TOPIC: call.node.broker.topics(include_internal=True) if Kind.TOPIC in wanted else [],
         Kind.BROKER: [node],
         Kind.BROKER_LOGGER: [node],
+        Kind.CLIENT_METRICS: call.node.broker.dynamic_settings.current.names(SUBSCRIPTIONS),
     }
     return ListConfigResourcesResponse(
         config_resources=[

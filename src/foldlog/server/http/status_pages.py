@@ -79,7 +79,7 @@ class StatusPages:
         return HttpResponse(body=page, content_type=CONTENT_TYPE)
 
     def _own_families(self) -> list[Family]:
-        memory = self._node.memory
+        memory, telemetry = self._node.memory, self._node.telemetry
         uptime_s = (self._node.clock.monotonic_ms() - self._began_ms) / 1000
         return [
             build_family(),
@@ -96,6 +96,7 @@ class StatusPages:
                 "Above this, connections wait: queued.max.request.bytes.",
                 [Sample(memory.limit_bytes)],
             ),
+            *([] if telemetry is None else telemetry.families()),
         ]
 
 

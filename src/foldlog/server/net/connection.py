@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
 from foldlog.server.authorizer import ANONYMOUS
-from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply, describe, has_error, served_api
+from foldlog.server.call import (
+    Call,
+    Caller,
+    ClientSoftware,
+    Disconnect,
+    Endpoint,
+    Later,
+    Reply,
+    describe,
+    has_error,
+    served_api,
+)
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
@@ -130,7 +141,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends)
+        software = ClientSoftware(peer[1] if peer else 0)
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends, software)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 

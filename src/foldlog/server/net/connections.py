@@ -17,10 +17,11 @@ SWEEP_S: Final = 1.0
 
 
 class Connections:
-    """The open connections, counted by host, and the limits on them. Event loop only."""
+    """The open connections, counted by host, and the limits on them. Event loop only, but `settings`, which any thread
+    may replace: new connections are measured by it."""
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
-        self._settings = settings
+        self.settings = settings
         self._metrics = metrics
         self._open: set[ClientConnection] = set()
         self._by_host: Counter[str] = Counter()
@@ -33,7 +34,7 @@ class Connections:
         self._open.add(connection)
         self._by_host[host] += 1
         self._metrics.connection_opened()
-        settings = self._settings
+        settings = self.settings
         if not self._takes_more:
             connection.abort()  # it was accepted while the listeners closed
         elif len(self._open) > settings.max_connections:

@@ -1,6 +1,6 @@
 """Every API that is served, with its module here, and the names of all.
 
-Generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py.
+Generated from the schemas of Apache Kafka 4.4.0 by scripts/generate_messages.py.
 """
 
 from __future__ import annotations
@@ -37,28 +37,31 @@ APIS: Final = MappingProxyType(
         14: Api(14, "sync_group", 0, 5, 4),
         15: Api(15, "describe_groups", 0, 6, 5),
         16: Api(16, "list_groups", 0, 5, 3),
-        18: Api(18, "api_versions", 0, 4, 3),
+        18: Api(18, "api_versions", 0, 5, 3),
         19: Api(19, "create_topics", 2, 7, 5),
         20: Api(20, "delete_topics", 1, 6, 4),
         21: Api(21, "delete_records", 0, 2, 2),
-        22: Api(22, "init_producer_id", 0, 6, 2),
+        22: Api(22, "init_producer_id", 0, 5, 2),
         23: Api(23, "offset_for_leader_epoch", 2, 4, 4),
         32: Api(32, "describe_configs", 1, 4, 4),
         33: Api(33, "alter_configs", 0, 2, 2),
         34: Api(34, "alter_replica_log_dirs", 1, 2, 2),
         35: Api(35, "describe_log_dirs", 1, 5, 2),
         37: Api(37, "create_partitions", 0, 3, 2),
-        42: Api(42, "delete_groups", 0, 2, 2),
+        42: Api(42, "delete_groups", 0, 3, 2),
         43: Api(43, "elect_leaders", 0, 2, 2),
         44: Api(44, "incremental_alter_configs", 0, 1, 1),
         45: Api(45, "alter_partition_reassignments", 0, 1, 0),
         46: Api(46, "list_partition_reassignments", 0, 0, 0),
         47: Api(47, "offset_delete", 0, 0, None),
         55: Api(55, "describe_quorum", 0, 2, 0),
+        57: Api(57, "update_features", 0, 2, 0),
         60: Api(60, "describe_cluster", 0, 2, 0),
         61: Api(61, "describe_producers", 0, 0, 0),
         68: Api(68, "consumer_group_heartbeat", 0, 1, 0),
         69: Api(69, "consumer_group_describe", 0, 1, 0),
+        71: Api(71, "get_telemetry_subscriptions", 0, 0, 0),
+        72: Api(72, "push_telemetry", 0, 0, 0),
         74: Api(74, "list_config_resources", 0, 1, 0),
         75: Api(75, "describe_topic_partitions", 0, 0, 0),
     }
@@ -156,6 +159,8 @@ NAMES: Final = MappingProxyType(
         90: "DescribeShareGroupOffsets",
         91: "AlterShareGroupOffsets",
         92: "DeleteShareGroupOffsets",
+        93: "StreamsGroupTopologyDescriptionUpdate",
+        94: "UnregisterController",
     }
 )
 """Kafka's name for each API key, served or not."""

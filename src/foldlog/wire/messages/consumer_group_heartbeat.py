@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
+"""ConsumerGroupHeartbeat, generated from the schemas of Apache Kafka 4.4.0 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
+"""IncrementalAlterConfigs, generated from the schemas of Apache Kafka 4.4.0 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
