@@ -37,7 +37,9 @@ SERVED = (
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
-    "list_config_resources", "consumer_group_heartbeat", "consumer_group_describe",
+    "list_config_resources", "consumer_group_heartbeat", "consumer_group_describe", "share_group_heartbeat",
+    "share_group_describe", "share_fetch", "share_acknowledge", "describe_share_group_offsets",
+    "alter_share_group_offsets", "delete_share_group_offsets",
 )  # fmt: skip
 
 ASKED = ("sasl_handshake", "sasl_authenticate")
