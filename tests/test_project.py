@@ -84,8 +84,9 @@ def test_a_server_starts_without_the_loops_in_python() -> None:
     assert run_python(code).stdout.strip() == "[]"
 
 
-def test_the_base_install_is_six_packages() -> None:
-    assert names(project()["dependencies"]) == {"click", "crc32c", "cramjam", "h11", "rich", "uvloop"}
+def test_the_base_install_is_seven_packages() -> None:
+    base = {"click", "crc32c", "cramjam", "google-re2", "h11", "rich", "uvloop"}
+    assert names(project()["dependencies"]) == base
 
 
 def test_the_extras_are_the_documented_ones() -> None:

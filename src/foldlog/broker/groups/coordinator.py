@@ -99,11 +99,9 @@ class GroupCoordinator:
         with self._event():
             consumer_group = self._consumer.groups.get(request.group)
             error = refuse_malformed(request, self._settings)
-            if consumer_group is not None and error is GroupErrorCode.NONE:
-                if consumer_group.members:
-                    self._answer(reply, self._consumer.join_classic(consumer_group, request))
-                    return
-                self._consumer.forget(consumer_group)  # nobody is in it: its commits stay, and are this group's
+            if consumer_group is not None and consumer_group.members and error is GroupErrorCode.NONE:
+                self._answer(reply, self._consumer.join_classic(consumer_group, request))
+                return
             group = self._groups.get(request.group)
             if error is GroupErrorCode.NONE:
                 error = self._refuse_join(group, request)
@@ -111,7 +109,13 @@ class GroupCoordinator:
                 self._answer(reply, JoinResult(error, request.member_id))
                 return
             if group is None:
-                group = Group(request.group, state_timestamp_ms=self._clock.now_ms())
+                generation = 0
+                if consumer_group is not None:
+                    # Nobody is in it: its commits stay, and are this group's. Its generations go on from its epochs, so
+                    # that no late commit of a former member looks like one of a member of today.
+                    generation = consumer_group.epoch
+                    self._consumer.forget(consumer_group)
+                group = Group(request.group, state_timestamp_ms=self._clock.now_ms(), generation=generation)
                 self._groups[request.group] = group
             if not group.members:
                 group.protocol_type = request.protocol_type
@@ -178,6 +182,7 @@ class GroupCoordinator:
         if not group.members:
             self._forget(group)
             self._rebalancer.writes.append((encode_group_key(group.group_id), None))
+            self._consumer.adopt(ConsumerGroup(group.group_id, group.generation, group.generation))
             return None
         why_not = why_not_upgrade(group, self._settings.consumer)
         try:

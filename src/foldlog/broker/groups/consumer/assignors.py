@@ -63,8 +63,7 @@ def assign_uniform(members: Iterable[Candidate], counts: PartitionCounts) -> Tar
     taken = set().union(*kept.values()) if kept else set()
     free = [(topic, number) for topic, count in counts.items() for number in range(count)]
     free = [partition for partition in free if partition not in taken]
-    subscriptions = {one.topics.intersection(counts) for one in ordered}
-    if len(subscriptions) == 1:
+    if all(one.topics >= counts.keys() for one in ordered):
         _deal_evenly(ordered, kept, free)
     else:
         _deal_by_subscription(ordered, kept, free, counts)

@@ -334,6 +334,10 @@ class ConsumerGroups:
             group.empty_since_ms = self._clock.now_ms()
         self._look_at_topics(group, lambda topic: True, bump=True)
         self._count(group)
+        self._downgrade_if_all_classic(group, gone)
+
+    def _downgrade_if_all_classic(self, group: ConsumerGroup, gone: Iterable[ConsumerMember]) -> None:
+        """Hand the group over if those who are gone were the last of the consumer protocol."""
         lost_last = group.is_all_classic() and any(not member.is_classic for member in gone)
         if lost_last and self._settings.migration_policy.may_downgrade:
             self._downgrade(group)
@@ -366,28 +370,18 @@ class ConsumerGroups:
 
     def join_classic(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
         """JoinGroup: answered at once, since nobody has to be waited for. The request has passed `refuse_malformed`."""
-        offered = {name for name, _ in request.protocols}
-        common = group.common_classic_protocols()
         subscription = _subscription_of(request)
-        if subscription is None or (common is not None and common.isdisjoint(offered)):
-            return JoinResult(GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
-        static_id = group.static_ids.get(request.group_instance_id) if request.group_instance_id is not None else None
-        if request.member_id != NO_MEMBER and request.group_instance_id is not None:
-            error = group.check_member(request.member_id, request.group_instance_id)
-            if error is not GroupErrorCode.NONE:
-                return JoinResult(error, request.member_id)
-        member_id = (
-            request.member_id or f"{request.group_instance_id or request.client_id or 'member'}-{self._new_id()}"
-        )
-        is_new = member_id not in group.members and static_id is None
-        if is_new and len(group.members) >= self._settings.members_max:
-            return JoinResult(GroupErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id)
-        if not self._budget.has_room(request.metadata_bytes()):
-            return JoinResult(GroupErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        error = self._refuse_classic(group, request)
+        if subscription is None or error is not GroupErrorCode.NONE:
+            return JoinResult(error or GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        name = request.group_instance_id or request.client_id or "member"
+        member_id = request.member_id or f"{name}-{self._new_id()}"
         asks_for_id = request.require_known_member_id and request.member_id == NO_MEMBER
         if asks_for_id and request.group_instance_id is None:
             return JoinResult(GroupErrorCode.MEMBER_ID_REQUIRED, member_id)
-        if static_id is not None and static_id != member_id:
+        static_id = group.static_ids.get(request.group_instance_id or "", member_id)
+        is_new = static_id not in group.members
+        if static_id != member_id:
             before = self._replace_static(group, static_id, member_id)
         else:
             before = group.members.get(member_id) or ConsumerMember(member_id)
@@ -401,12 +395,25 @@ class ConsumerGroups:
         self.timers.cancel((MemberTimer.JOIN, group.group_id, member_id))
         self._touch(group, member)
         self._set_timer(MemberTimer.SYNC, group, member_id, request.rebalance_timeout_ms)
-        lost_last = group.is_all_classic() and not before.is_classic and not is_new
-        if lost_last and self._settings.migration_policy.may_downgrade:
-            self._downgrade(group)
+        self._downgrade_if_all_classic(group, [] if is_new else [before])
         return JoinResult(
             GroupErrorCode.NONE, member_id, member.epoch, PROTOCOL_TYPE, request.protocols[0][0], leader_id=NO_MEMBER
         )
+
+    def _refuse_classic(self, group: ConsumerGroup, request: JoinRequest) -> GroupErrorCode:
+        common = group.common_classic_protocols()
+        if common is not None and common.isdisjoint(name for name, _ in request.protocols):
+            return GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id != NO_MEMBER and request.group_instance_id is not None:
+            error = group.check_member(request.member_id, request.group_instance_id)
+            if error is not GroupErrorCode.NONE:
+                return error
+        replaced = request.member_id or group.static_ids.get(request.group_instance_id or "", NO_MEMBER)
+        if replaced not in group.members and len(group.members) >= self._settings.members_max:
+            return GroupErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._budget.has_room(request.metadata_bytes()):
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE
+        return GroupErrorCode.NONE
 
     def _by_id(self, partitions: Iterable[tuple[str, int]]) -> Iterable[TopicIdPartition]:
         known = self._topics().by_name
