@@ -8,11 +8,12 @@ Locks, in the order in which they may be taken; those of a partition (log/partit
 of `DynamicSettings` before:
 
     1. GroupStore.lock          every call of the coordinator, and commits until they are appended
-    2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
-    3. a key's lock in OpenPartitions   opening, recovering and closing one partition
+    2. ShareStore.lock          what share groups do with records, until it is appended
+    3. TopicChanges._changing   one change of the catalog at a time; held over its syncs
+    4. a key's lock in OpenPartitions   opening, recovering and closing one partition
 
 The groups come first: the first commit creates the topic of offsets, and a commit must not go to a topic that is being
-deleted. A deletion forgets its topic's offsets after the change, without the second and third. The locks of `Upkeep`'s
+deleted. A deletion forgets its topic's offsets after the change, without the third and fourth. The locks of `Upkeep`'s
 deadlines and of the `WarningList` are leaves.
 """
 
@@ -40,6 +41,8 @@ from foldlog.broker.groups.messages import (
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
 from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.share.group_settings import GroupConfigs
+from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
     AnyPartition,
@@ -116,7 +119,11 @@ class Broker:
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
-        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
+        stored = None if self._written is None else self._written.dynamic_settings
+        configs = GroupConfigs(stored, (group_settings or GroupSettings()).share)
+        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets, configs)
+        self._shares = ShareStore(storage, clock, self._written, configs)
+        self._groups.watch_share_members(self._shares.member_gone)
         self._upkeep: Upkeep | None = None
         if self._written is not None:
             self._upkeep = Upkeep(
@@ -124,6 +131,7 @@ class Broker:
                 clock,
                 self._written.checkpoint,
                 self._groups,
+                self._shares,
                 self._written.producers,
                 background=background,
                 compaction_threads=compaction_threads,
@@ -131,6 +139,7 @@ class Broker:
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
             self._groups.on_deadline = self._upkeep.schedule_tick
+            self._shares.on_deadline = self._upkeep.schedule_shares
             self._upkeep.topics_changed()
 
     @classmethod
@@ -413,6 +422,7 @@ class Broker:
         try:
             if topics:
                 self._groups.forget_topics(topics)
+                self._shares.forget_deleted()
         except StorageError as error:
             # While the topic of groups is refused, so are groups; changes of topics need not be.
             self._storage.report(f"deleting what was committed in {these_topics([*topics])}", error)
@@ -553,11 +563,18 @@ class Broker:
         """Delete a group without members, and its offsets. Durable on return. Raises UnknownGroup or GroupNotEmpty."""
         self._writable()
         self._groups.delete_group(group)
+        self._shares.delete(group)
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete a group's commits in these partitions. Durable on return. Raises GroupNotEmpty while it reads them."""
         self._writable()
         self._groups.delete_offsets(group, partitions)
+
+    @property
+    def shares(self) -> ShareStore:
+        """What share groups do with records; a log that is only read can describe it."""
+        self._refuse_unusable()
+        return self._shares
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -658,6 +675,7 @@ class Broker:
             if self._upkeep is not None:
                 self._upkeep.stop()
             self._groups.close()
+            self._shares.close()
             self._storage.close()
 
     def __enter__(self) -> Self:

@@ -22,7 +22,13 @@ from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, d
 from foldlog.broker.topics.changes import TopicChanges, keys_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.directories import Settlement
-from foldlog.broker.topics.names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
+from foldlog.broker.topics.names import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    is_internal,
+    partition_directory,
+    require_text,
+)
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
@@ -62,6 +68,15 @@ OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
 }
 OFFSETS_TOPIC_PARTITIONS: Final = 1
 """One sync serves the commits of all groups; Kafka's 50 spread them over brokers, and here is only one."""
+
+SHARE_STATE_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
+    "cleanup.policy": "delete",  # not compacted: updates add up, see share/records.py
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "max.message.bytes": 32 << 20,
+    "segment.bytes": 16 << 20,
+}
+SHARE_STATE_TOPIC_PARTITIONS: Final = OFFSETS_TOPIC_PARTITIONS
 
 
 class Storage(ABC):
@@ -129,6 +144,12 @@ class Storage(ABC):
     def look_again(self) -> None:
         """Read the changes of another process. The writer has none to read."""
         return
+
+    def share_state_partitions(self) -> Sequence[AnyPartition]:
+        """The partitions of the topic of share groups' states; none while there is no such topic."""
+        topic = self.catalog().topics.get(SHARE_STATE_TOPIC)
+        numbers = () if topic is None else topic.held_partitions
+        return [self.partition(SHARE_STATE_TOPIC, number) for number in numbers]
 
     def report(self, doing: str, error: Exception) -> None:
         self.warnings.report(doing, error)
@@ -202,9 +223,14 @@ class WrittenStorage(Storage):
         return largest
 
     def create_offsets_topic(self) -> None:
+        self._create_own_topic(OFFSETS_TOPIC, OFFSETS_TOPIC_PARTITIONS, OFFSETS_TOPIC_SETTINGS)
+
+    def create_share_state_topic(self) -> None:
+        self._create_own_topic(SHARE_STATE_TOPIC, SHARE_STATE_TOPIC_PARTITIONS, SHARE_STATE_TOPIC_SETTINGS)
+
+    def _create_own_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> None:
         self.checkpoint.refuse_if_lost()
-        config = TopicConfig.parse(OFFSETS_TOPIC_SETTINGS)
-        self.changes.create(OFFSETS_TOPIC, OFFSETS_TOPIC_PARTITIONS, config)
+        self.changes.create(name, partitions, TopicConfig.parse(settings))
         self.on_topics_changed()
 
     def _open(self, topic: str, number: int) -> Partition:

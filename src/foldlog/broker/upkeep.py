@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
+from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import Key
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, is_internal
@@ -34,24 +35,26 @@ WAIT_MAX_MS: Final = 3_600_000.0
 class Job(IntEnum):
     """In the order in which they run when several are due: first those that others wait for.
 
-    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and the expiries take seconds, and
-    a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a thread of its own,
-    and compaction several.
+    GROUPS, SHARES, FLUSH and CHECKPOINT take milliseconds and have to be in time; RETENTION and the expiries take
+    seconds, and a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a thread
+    of its own, and compaction several.
     """
 
     GROUPS = 1
-    FLUSH = 2
-    CHECKPOINT = 3
-    RETENTION = 4
-    OFFSET_EXPIRY = 5
-    PRODUCER_EXPIRY = 6
-    COMPACTION = 7
+    SHARES = 2
+    FLUSH = 3
+    CHECKPOINT = 4
+    RETENTION = 5
+    OFFSET_EXPIRY = 6
+    PRODUCER_EXPIRY = 7
+    COMPACTION = 8
 
 
 _NUMBERS: Final = count(1)
 
 RETRY_MS: Final[Mapping[Job, int]] = {
     Job.GROUPS: 1000,
+    Job.SHARES: 1000,
     Job.FLUSH: 1000,
     Job.CHECKPOINT: limits.CHECKPOINT_SYNC_MS,
     Job.RETENTION: limits.RETENTION_CHECK_MS,
@@ -292,6 +295,7 @@ class Upkeep:
         clock: Clock,
         checkpoint: Checkpoint,
         groups: GroupStore,
+        shares: ShareStore,
         producers: AllProducers,
         *,
         background: bool,
@@ -306,7 +310,12 @@ class Upkeep:
         self._flush_at_ms: dict[Key, float] = {}
         self._timers = JobScheduler(
             clock,
-            {Job.GROUPS: groups.tick, Job.FLUSH: self._flush, Job.CHECKPOINT: self._sync_checkpoint},
+            {
+                Job.GROUPS: groups.tick,
+                Job.SHARES: shares.tick,
+                Job.FLUSH: self._flush,
+                Job.CHECKPOINT: self._sync_checkpoint,
+            },
             kept.report,
             "foldlog-timers" if background else None,
         )
@@ -378,6 +387,9 @@ class Upkeep:
 
     def schedule_tick(self, in_ms: float) -> None:
         self._timers.schedule(Job.GROUPS, in_ms)
+
+    def schedule_shares(self, in_ms: float) -> None:
+        self._timers.schedule(Job.SHARES, in_ms)
 
     def run_due(self) -> list[Job]:
         """Run the jobs that are due, on this thread: for brokers without background, in tests with their own clock."""

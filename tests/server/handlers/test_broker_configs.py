@@ -33,9 +33,7 @@ OWN, ALL, STATIC, DEFAULT = (
 
 def set_to(small: SmallNode, resource: str, **settings: str | None) -> list[ErrorCode]:
     """None deletes."""
-    changes = [
-        (name.replace("_", "."), DELETE if value is None else SET, value) for name, value in settings.items()
-    ]
+    changes = [(name.replace("_", "."), DELETE if value is None else SET, value) for name, value in settings.items()]
     return change(small, changes_of(resource, *changes, kind=BROKER))
 
 
@@ -72,7 +70,9 @@ def test_the_defaults_of_topics_change_in_open_partitions_and_new_topics_and_not
     assert set_to(small, "", log_retention_ms="5000", message_max_bytes="900") == [ErrorCode.NONE]
     small.broker.create_topic("new")
     partitions.append(small.broker.partition("new", 0))
-    found = [(one.config.retention_ms, one.config.max_message_bytes) for one in partitions if isinstance(one, Partition)]
+    found = [
+        (one.config.retention_ms, one.config.max_message_bytes) for one in partitions if isinstance(one, Partition)
+    ]
     assert found == [(5000, 900), (7, 900), (5000, 900)]
     assert synonyms(small, TOPIC, "open", "retention.ms") == [
         ("log.retention.ms", "5000", ALL), ("log.retention.hours", "1", STATIC)

@@ -33,6 +33,7 @@ from foldlog.broker.groups.messages import (
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.share.group_settings import GroupConfigs
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -103,6 +104,7 @@ class GroupStore:
         writer: OffsetsWriter | None,
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
+        share_configs: GroupConfigs | None = None,
     ) -> None:
         # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
         self.lock = threading.RLock()
@@ -111,7 +113,7 @@ class GroupStore:
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
-        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics)
+        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, share_configs=share_configs)
         self._offsets = CommittedOffsets() if offsets is None else offsets
         self._read_to: dict[int, int] = {}
         self._loaded = False
@@ -144,6 +146,10 @@ class GroupStore:
             finally:
                 self._append_group_writes()
                 self._schedule_tick()
+
+    def watch_share_members(self, on_gone: Callable[[str, str], None]) -> None:
+        """Call `on_gone` with the group and the id of each member that leaves a share group, under `lock`."""
+        self._coordinator.share.on_gone = on_gone
 
     def loaded_coordinator(self) -> GroupCoordinator:
         with self.lock:
@@ -367,7 +373,7 @@ class GroupStore:
         number = partition_for_group(group, self._home.offsets_partition_count())
         partition = self._writer.writable_partition((OFFSETS_TOPIC, number))
         self._take_in()
-        appended = partition.append(_pack(records, self._clock.now_ms()), trusted=True)
+        appended = partition.append(pack_records(records, self._clock.now_ms()), trusted=True)
         pending = _Pending(partition, appended.next_offset, records)
         self._pending.append(pending)
         return pending
@@ -407,7 +413,7 @@ class GroupStore:
             self._home.report("storing group metadata", error)
 
 
-def _pack(records: list[GroupRecord], now_ms: int) -> bytearray:
+def pack_records(records: list[GroupRecord], now_ms: int) -> bytearray:
     """Pack the records into batches."""
     packed = bytearray()
     builder = BatchBuilder(_BATCH_BYTES)

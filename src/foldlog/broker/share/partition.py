@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from foldlog.broker.share.messages import (
@@ -249,9 +250,7 @@ class SharePartition:
                 return False
         for batch in batches:
             for first, last, kind in _by_type(batch):
-                self._apply(
-                    max(first, self.start_offset), last, lambda run, kind=kind: _told(run, kind, limits, now_ms)
-                )
+                self._apply(max(first, self.start_offset), last, partial(_told, kind, limits, now_ms))
         self._trim()
         return True
 
@@ -350,7 +349,7 @@ def _release(run: _Run, limits: ShareLimits) -> None:
     run.set(RecordState.ARCHIVED if is_last else RecordState.AVAILABLE)
 
 
-def _told(run: _Run, kind: AcknowledgeType, limits: ShareLimits, now_ms: float) -> None:
+def _told(kind: AcknowledgeType, limits: ShareLimits, now_ms: float, run: _Run) -> None:
     if kind is AcknowledgeType.ACCEPT:
         run.set(RecordState.ACKNOWLEDGED)
     elif kind is AcknowledgeType.RELEASE:

@@ -63,9 +63,7 @@ class StoredUpdate(NamedTuple):
     batches: tuple[StateBatch, ...]
 
 
-def overlaid(
-    older: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int = 0
-) -> tuple[StateBatch, ...]:
+def overlaid(older: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int = 0) -> tuple[StateBatch, ...]:
     """Both, in the order of their offsets; where they overlap the newer count. Without what lies below the start."""
     over = sorted(newer)
     found = list(over)

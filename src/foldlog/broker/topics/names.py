@@ -19,8 +19,11 @@ from foldlog.errors import InvalidTopicName, brief_repr
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
 
-KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has only the first. Clients
+SHARE_STATE_TOPIC: Final = "__share_group_state"
+"""What share groups have done with which records, in Kafka's own key and value formats."""
+
+KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", SHARE_STATE_TOPIC})
+"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has two of them. Clients
 may not create, write or change them: tools take such a topic for the broker's own."""
 
 FOLDS_TOPIC: Final = "__folds"
