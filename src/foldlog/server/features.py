@@ -33,6 +33,7 @@ class Feature(NamedTuple):
 FEATURES: Final[Mapping[str, Feature]] = MappingProxyType(
     {
         "group.version": Feature(0, 1, 1),  # 1: consumer groups (KIP-848)
+        "share.version": Feature(0, 1, 1),  # 1: share groups (KIP-932)
     }
 )
 """Every feature, by Kafka's name."""

@@ -61,5 +61,6 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
             "this broker has no transactions; remove transactional.id (idempotent producers work)",
         )
     if key_type == _SHARE:
-        return ErrorCode.INVALID_REQUEST, "this broker has no share groups; use a consumer group"
+        # The key is group:topicId:partition; only brokers of a cluster ask.
+        return refusal(call, AclOperation.DESCRIBE, key.split(":", maxsplit=1)[0]), None
     return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's"
