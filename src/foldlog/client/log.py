@@ -38,6 +38,7 @@ from foldlog.client.producer import (
     Producer,
     ProducerSettings,
 )
+from foldlog.client.queue.queue import Queue, QueueSettings, check_reset
 from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
@@ -153,6 +154,7 @@ class Log:
         # Not the producers: records sent through one that is no longer referenced are written all the same.
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 
     @property
     def path(self) -> str:
@@ -342,6 +344,35 @@ class Log:
         named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
         self._consumers.add(made)
+        return made
+
+    def queue(self, topics: Iterable[str] | str, group: str, *, auto_offset_reset: str | None = None) -> Queue:
+        """Take records of these topics as from a queue, as one of the workers of `group`: see Queue.
+
+        Each record goes to one worker of the group at a time, however few partitions there are, and is acknowledged by
+        itself. Where the group begins in a partition that it never read is its own setting: at the end, unless
+        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". The group is a share group
+        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.queue("orders", group="workers") as queue:
+        ...         _ = log.append("orders", "pack it")
+        ...         (record,) = queue.take(timeout_ms=1000)
+        ...         queue.release(record)
+        ...         (record,) = queue.take(timeout_ms=1000)
+        ...         print(record.value, queue.deliveries(record))
+        ...         queue.ack(record)
+        b'pack it' 2
+        """
+        self._backend.check_usable()
+        named = tuple(dict.fromkeys(checked_topics(topics)))
+        if not named:
+            raise InvalidArgument("a queue without topics has nothing to take; name one")
+        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset))
+        made = Queue(self._backend.taking(settings), group)
+        self._queues.add(made)
         return made
 
     def read(
@@ -721,7 +752,7 @@ class Log:
     # --- closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop listening, close producers (which flush) and consumers (which leave their groups), then the log.
+        """Stop listening, close producers (which flush), consumers and queues (which leave their groups), then the log.
 
         Closing twice is fine.
 
@@ -733,7 +764,7 @@ class Log:
         """
         self._backend.stop_listening()
         faults: list[FoldlogError] = []
-        users: list[Sender | Consumer] = [*self._senders, *self._consumers]
+        users: list[Sender | Consumer | Queue] = [*self._senders, *self._consumers, *self._queues]
         for open_one in users:
             try:
                 open_one.close()

@@ -62,6 +62,12 @@ class ShareDriver:
         self._is_loaded = True
         return result
 
+    async def begin(self, group: str, partitions: Sequence[tuple[str, int]]) -> None:
+        """See `ShareStore.begin`. On a thread, unless the group was in all of them before: it may wait for a sync."""
+        known = await self.run(self._store.has_begun, group, partitions)
+        if not known:
+            await self._node.run(self._store.begin, group, partitions)
+
     async def take(self, group: str, member: str, topic: str, number: int, **limits: Any) -> Taken:
         """See `ShareStore.take`."""
         if self._node.open_partition(topic, number) is not None:

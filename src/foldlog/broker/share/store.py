@@ -175,6 +175,12 @@ class ShareStore:
         for one in saved:
             one.wait()
 
+    def has_begun(self, group: str, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the group was in all these partitions before."""
+        with self.lock:
+            self._ready()
+            return all((group, self._topic_id(topic), number) in self._shares for topic, number in partitions)
+
     def take(
         self,
         group: str,

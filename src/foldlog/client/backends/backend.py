@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foldlog.client.outgoing import Outgoing
     from foldlog.client.positions import Place, TopicPartition
     from foldlog.client.producer import ProducerSettings
+    from foldlog.client.queue.queue import QueueSettings, Taking
     from foldlog.client.reader import ReadRequest
     from foldlog.clock import Clock
     from foldlog.log.compaction import CompactionReport
@@ -96,6 +97,10 @@ class Backend(ABC):
     @abstractmethod
     def reading(self, settings: ConsumerSettings) -> Reading:
         """What a new consumer reads with."""
+
+    @abstractmethod
+    def taking(self, settings: QueueSettings) -> Taking:
+        """Join the share group, to take records from then on."""
 
     @abstractmethod
     def read(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.backend import LogListener
@@ -13,6 +14,10 @@ from foldlog.client.descriptions import Topic
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
+
+if TYPE_CHECKING:
+    from foldlog.client.queue.local import LocalTaking
+    from foldlog.client.queue.queue import QueueSettings
 
 
 class LocalBackend(DirectoryBackend):
@@ -38,6 +43,11 @@ class LocalBackend(DirectoryBackend):
     ) -> Topic:
         refuse_made_otherwise(name, partitions, config)
         return super().create_topic(name, partitions, config, replication_factor)
+
+    def taking(self, settings: QueueSettings) -> LocalTaking:
+        from foldlog.client.queue.local import LocalTaking
+
+        return LocalTaking(self.reader, settings)
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

@@ -120,6 +120,7 @@ _CLIENT_SETTINGS: Final = {"message.max.bytes": "max.message.bytes", "log.cleanu
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
+_GROUP_RESOURCE: Final = 32
 _OWN_SETTING: Final = 1
 _STATIC_BROKER_CONFIG: Final = 4
 """Kafka's numbers for kinds of resources, and for where a value comes from: 1 is one that the topic itself sets."""
@@ -225,13 +226,26 @@ def alter_topic(name: str, settings: Mapping[str, str | None]) -> Question[Incre
         result = _only(answer.responses, "IncrementalAlterConfigs")
         _check_change(result.error_code, result.error_message, name)
 
+    return Question(_altering(_TOPIC_RESOURCE, name, settings), IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+
+
+def alter_group(group: str, settings: Mapping[str, str | None]) -> Question[IncrementalAlterConfigsResponse, None]:
+    """Settings of a share group. None puts one back to its default."""
+
+    def read(answer: IncrementalAlterConfigsResponse) -> None:
+        result = _only(answer.responses, "IncrementalAlterConfigs")
+        check_code(result.error_code, result.error_message, group=group)
+
+    return Question(_altering(_GROUP_RESOURCE, group, settings), IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+
+
+def _altering(kind: int, name: str, settings: Mapping[str, str | None]) -> IncrementalAlterConfigsRequest:
     configs = [
         AlterableConfig(name=setting, config_operation=_DELETE if value is None else _SET, value=value)
         for setting, value in settings.items()
     ]
-    resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    return Question(request, IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def topic_settings(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from foldlog.broker.share.store import Saved, Taken
@@ -56,6 +57,8 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse |
     session = call.node.shares.sessions.fetching(asked, call.caller)
     if isinstance(session, ErrorCode):
         return ShareFetchResponse(error_code=session)
+    if request.share_session_epoch == FIRST_EPOCH:
+        await _begin(call, session)
     outcomes = await acknowledge(call, session, acknowledged, is_renewal=request.is_renew_ack)
     if request.share_session_epoch == LAST_EPOCH:
         call.node.shares.end(session)
@@ -63,6 +66,15 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse |
     if request.share_session_epoch == LAST_EPOCH or request.max_bytes <= 0 or request.max_records <= 0:
         return fetching.response({}, {})
     return call.node.loop.create_task(fetching.run())
+
+
+async def _begin(call: Call, session: ShareSession) -> None:
+    """A group that was never in a partition begins when its first member does, not when records are there to take."""
+    found = [(readable(call, one), one[1]) for one in session.partitions]
+    with suppress(FoldlogError):  # told when records are taken
+        await call.node.shares.begin(
+            session.group, [(name, number) for (name, refused), number in found if refused is DONE]
+        )
 
 
 def _refuse(request: ShareFetchRequest, acknowledged: Mapping[TopicIdPartition, object]) -> Outcome:

@@ -53,6 +53,8 @@ from foldlog.records.loops import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from foldlog.client.backends.cluster.queue import ClusterTaking
+    from foldlog.client.queue.queue import QueueSettings
     from foldlog.client.wire.links import ClusterLinks, TopicMetadata
 
 _SINGLE_RECORDS: Final = ProducerSettings(linger_ms=0, partitioner="round_robin")
@@ -131,6 +133,17 @@ class ClusterBackend(Backend):
         self._handles.check_usable()
         refuse_user_write(require_text(topic))
         return tables.append_table(self._handles, self.topic(topic), table, compression, batch_bytes)
+
+    def taking(self, settings: QueueSettings) -> ClusterTaking:
+        from foldlog.client.backends.cluster.queue import ClusterTaking, check_share_consumer
+
+        check_share_consumer()
+        for name in settings.topics:
+            self.check_topic(name)
+        if settings.group_settings:
+            with self._handles.wire() as links:
+                links.ask(questions.alter_group(settings.group, settings.group_settings))
+        return ClusterTaking(self._handles, settings)
 
     def reading(self, settings: ConsumerSettings) -> LibraryConsumption | DirectConsumption:
         if settings.group is None:

@@ -11,7 +11,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
@@ -43,6 +43,10 @@ from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.follower import FollowedPartition
 from foldlog.log.retention import outlived_on_arrival, outlived_text
 from foldlog.records.stamping import newest_time
+
+if TYPE_CHECKING:
+    from foldlog.client.backends.served.queue import ServedTaking
+    from foldlog.client.queue.queue import QueueSettings
 
 _log = logging.getLogger("foldlog")
 
@@ -259,6 +263,20 @@ class RemoteBroker:
 
     def describe_group(self, group: str) -> GroupSummary:
         return self._carry_out(questions.describe_group(group), lambda broker: broker.describe_group(group))
+
+    def taking(self, settings: QueueSettings) -> ServedTaking:
+        """Join a share group of the writer's."""
+        from foldlog.client.backends.served.queue import ServedTaking
+
+        self._check_usable()
+        topic_ids = {name: bytes.fromhex(self.topic(name).topic_id) for name in settings.topics}
+        changes = settings.group_settings
+        if changes:
+            self._change(
+                questions.alter_group(settings.group, changes),
+                lambda broker: broker.shares.configs.change(settings.group, lambda own: {**own, **changes}),
+            )
+        return ServedTaking(self._search, settings, topic_ids)
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False
