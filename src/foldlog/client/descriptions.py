@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE
 from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.broker.topics.catalog import CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
@@ -134,7 +135,7 @@ def full_name(instance_id: str | None, client_id: str, member_id: str) -> str:
 
 
 def _assignment_of(member: MemberSummary, group: GroupSummary) -> tuple[TopicPartition, ...]:
-    if group.protocol_type not in ("", PROTOCOL_TYPE):
+    if group.protocol_type not in ("", PROTOCOL_TYPE, SHARE_PROTOCOL_TYPE):
         return ()
     try:
         return tuple(sorted(TopicPartition(*one) for one in decode_assignment(member.assignment).partitions))

@@ -14,6 +14,7 @@ from typing import Final
 from foldlog.broker.groups.consumer.assignors import Candidate
 from foldlog.broker.groups.consumer.messages import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatResult, TopicIdPartition
 from foldlog.broker.groups.consumer.topics import TopicsImage
+from foldlog.broker.groups.consumer_protocol import Assignment, encode_assignment
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     GROUP_NAME_BYTES_MAX,
@@ -283,7 +284,7 @@ class ShareGroups:
             member.client_id,
             member.client_host,
             b"",
-            b"",
+            encode_assignment(Assignment(tuple((name, number) for _, name, number in self._by_name(member.assigned)))),
             ConsumerMemberSummary(
                 member.epoch,
                 "stable",
