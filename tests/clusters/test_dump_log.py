@@ -6,11 +6,13 @@ The files are those of a broker that ran and stopped: several segments, some of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from clusters.kafka_tools import ToolDesk
+from confluent_kafka import Consumer
 
 import foldlog
 from foldlog.testing import KafkaBroker
@@ -59,6 +61,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, l
         broker.log.compact("states")
         broker.log.compact("cursors")
         broker.log.reset_group("fraud", {("orders", 0): 42})
+        with subscribed(broker) as member:
+            assert member.poll(30) is not None
         rows = {
             topic: [
                 (
@@ -73,6 +77,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, l
             for topic in ("orders", "states")
         }
     return directory, rows
+
+
+@contextmanager
+def subscribed(broker: KafkaBroker) -> Iterator[Consumer]:
+    """A member of the consumer protocol that has subscribed to a regular expression."""
+    member = Consumer(
+        {
+            "bootstrap.servers": str(broker),
+            "group.id": "readers",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    member.subscribe(["^ord.*"])
+    try:
+        yield member
+    finally:
+        member.close()
 
 
 def files_of(directory: Path, topic: str, suffix: str) -> list[Path]:
@@ -180,3 +202,15 @@ def test_the_offsets_of_groups_are_decoded(tool_desk: ToolDesk, written: tuple[P
     text = dump(tool_desk, files_of(directory, "__consumer_offsets", "log"), "--offsets-decoder")
     assert '"data":{"group":"fraud","topic":"orders","partition":0}' in text
     assert '"data":{"offset":42,' in text
+
+
+def test_the_records_of_a_consumer_group_are_decoded(
+    tool_desk: ToolDesk, written: tuple[Path, dict[str, list[Row]]]
+) -> None:
+    """Kafka's own classes read what we write of a group of the consumer protocol, tagged fields included."""
+    directory, _ = written
+    text = dump(tool_desk, files_of(directory, "__consumer_offsets", "log"), "--offsets-decoder")
+    kinds = set(re.findall(r'key: \{"type":"(\d+)","data":\{"groupId":"readers"', text))
+    assert kinds == {"3", "5", "6", "7", "8", "16"}
+    assert '"subscribedTopicRegex":' in text
+    assert re.search(r'"assignedPartitions":\[\{"topicId":"[^"]+","partitions":\[0\],"assignmentEpochs":\[1\]', text)

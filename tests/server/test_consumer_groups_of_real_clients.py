@@ -238,7 +238,7 @@ def test_it_is_listed_by_type_and_state_and_deleted_when_it_is_empty(service: Se
 def test_the_library_describes_it_and_moves_its_offsets(service: Service) -> None:
     member = service.member(client_id="app")
     service.until(service.shared(4))
-    with foldlog.connect(service.server.bootstrap) as log:
+    with foldlog.connect(f"kafka://{service.server.bootstrap}") as log:
         described = log.describe_group(GROUP)
         assert (described.group_type, described.state, described.protocol) == ("consumer", "Stable", "uniform")
         assert (described.epoch, described.assignment_epoch) == (1, 1)

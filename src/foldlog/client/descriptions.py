@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, MemberSummary
 from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE
-from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.broker.topics.catalog import CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.client.positions import TopicPartition
@@ -68,6 +68,10 @@ class MemberDescription:
     host: str
     instance_id: str | None
     assignment: tuple[TopicPartition, ...]
+    epoch: int | None = None
+    """Of a member of a consumer group: the epoch of the target assignment that it has reached."""
+    target: tuple[TopicPartition, ...] | None = None
+    """Of a member of a consumer group: what it is to read once others have given it back."""
 
     @property
     def name(self) -> str:
@@ -82,7 +86,10 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group at one moment; `state` and `protocol` in Kafka's words.
+    """A group at one moment; `state`, `protocol` and `group_type` in Kafka's words.
+
+    Of a consumer group (KIP-848) `protocol` is the assignor of its coordinator; `epoch` rises with each change of
+    members, subscriptions and topics, and `assignment_epoch` follows when partitions are assigned anew.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -96,6 +103,9 @@ class GroupDescription:
     state: str
     protocol: str
     members: tuple[MemberDescription, ...]
+    group_type: str = "classic"
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
@@ -112,7 +122,16 @@ def described_group(found: GroupSummary) -> GroupDescription:
     """The description of a group from the coordinator's summary. Raises UnknownGroup if the group is not known."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
-    return GroupDescription(found.group, str(found.state), found.protocol, described_members(found))
+    is_consumer = found.group_type is GroupType.CONSUMER
+    return GroupDescription(
+        found.group,
+        str(found.state),
+        found.protocol,
+        described_members(found),
+        str(found.group_type),
+        found.generation if is_consumer else None,
+        found.assignment_epoch if is_consumer else None,
+    )
 
 
 def described_members(found: GroupSummary) -> tuple[MemberDescription, ...]:
@@ -123,9 +142,15 @@ def described_members(found: GroupSummary) -> tuple[MemberDescription, ...]:
             one.client_host,
             one.group_instance_id,
             _assignment_of(one, found),
+            None if one.consumer is None else one.consumer.member_epoch,
+            None if one.consumer is None else _places(one.consumer.target),
         )
         for one in found.members
     )
+
+
+def _places(partitions: Iterable[tuple[bytes, str, int]]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(topic, number) for _, topic, number in partitions))
 
 
 def full_name(instance_id: str | None, client_id: str, member_id: str) -> str:

@@ -37,8 +37,11 @@ const assigned = (parts) => {
 function members(group) {
   if (foldOf(group)) return h("p", { class: "quiet" }, "A fold reads without joining its group, which only shows where it stands: ", h("a", { href: "#/folds" }, "its card"), " says who runs it.");
   if (!group.members.length) return h("p", { class: "quiet" }, "No member is connected. The bookmarks stay.");
-  return h("div", { class: "scroll" }, h("table", {}, heads("Client", "Host", "Partitions", "Member"),
-    h("tbody", {}, group.members.map((one) => h("tr", {}, h("th", { scope: "row" }, one.client_id || "–", one.instance_id && h("small", { class: "quiet" }, ` ${one.instance_id}`)), h("td", { class: "mono" }, one.host), h("td", { class: "mono" }, assigned(one.assignment ?? []) || "none"), h("td", { class: "mono quiet cut", title: one.member_id }, one.member_id))))));
+  const isConsumer = group.type === "consumer"; // then the broker assigns, and a member may be on its way to its target
+  return h("div", { class: "scroll" }, h("table", {}, heads("Client", "Host", "Partitions", ...(isConsumer ? ["Target", ["Epoch", "num"]] : []), "Member"),
+    h("tbody", {}, group.members.map((one) => h("tr", {}, h("th", { scope: "row" }, one.client_id || "–", one.instance_id && h("small", { class: "quiet" }, ` ${one.instance_id}`)), h("td", { class: "mono" }, one.host), h("td", { class: "mono" }, assigned(one.assignment ?? []) || "none"),
+      isConsumer && [h("td", { class: "mono" }, assigned(one.target ?? []) || "none"), h("td", { class: "num mono" }, number(one.epoch))],
+      h("td", { class: "mono quiet cut", title: one.member_id }, one.member_id))))));
 }
 
 function cursors(group) {
@@ -55,7 +58,7 @@ async function showOne(place, name) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
-      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
+      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
     card("Cursors", cursors(group)), card("Members", members(group)));
   } catch (error) {
     put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));

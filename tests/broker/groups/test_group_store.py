@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import errno
 import threading
+from dataclasses import replace
 
 import pytest
 
 from broker.small_broker import at, die, open_broker, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.consumer.messages import MemberHeartbeat
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     GroupListing,
@@ -373,3 +375,27 @@ def test_closing_answers_who_waits_for_a_rebalance(broker: Broker) -> None:
     assert waiting == []
     broker.close()
     assert [answer.error for answer in waiting] == [GroupErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_what_a_full_disk_kept_of_a_consumer_group_is_written_with_what_comes_next() -> None:
+    """Its records are parts: the next one does not replace what could not be written."""
+    files = FaultyFiles(MemoryFiles())
+    broker = open_broker(files, SimClock())
+    broker.create_topic("orders", 2)
+    beat = MemberHeartbeat(
+        "g", "first", 0, rebalance_timeout_ms=1_000, topics=("orders",), owned=frozenset(), client_host="h"
+    )
+    with broker.coordinator() as coordinator:
+        coordinator.consumer_heartbeat(beat)
+    files.fault = Fault(lambda operation: errno.ENOSPC if operation.kind is Kind.WRITE else 0)
+    with broker.coordinator() as coordinator:
+        coordinator.consumer_heartbeat(replace(beat, member_id="second"))
+    files.fault = NO_FAULT
+    with broker.coordinator() as coordinator:
+        coordinator.consumer_heartbeat(replace(beat, member_epoch=1, owned=None, topics=None))
+    before = broker.describe_group("g")
+    assert len(before.members) == 2
+    assert broker.warnings(), "the owner hears of it"
+    broker.close()
+    with open_broker(files, SimClock()) as again:
+        assert again.describe_group("g") == before

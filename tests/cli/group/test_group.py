@@ -34,10 +34,17 @@ def test_a_group_is_listed_with_its_lag_and_described_by_partition(orders: Termi
     orders.done("group", "seek", "slow", "--to", "+4", "--topic", "orders")
     (row,) = orders.json("group", "list", "slow")
     assert row == {
-        "group": "slow", "state": "Empty", "protocol": None, "members": 0, "lag": 6,
-        "uncommitted": None, "topics": ["orders"],
+        "group": "slow", "type": "classic", "state": "Empty", "protocol": None, "members": 0, "lag": 6,
+        "uncommitted": None, "topics": ["orders"], "epoch": None, "assignment_epoch": None,
     }  # fmt: skip
-    assert orders.done("group", "list", "slow").splitlines()[1].split() == ["slow", "Empty", "0", "6", "orders"]
+    assert orders.done("group", "list", "slow").splitlines()[1].split() == [
+        "slow",
+        "Empty",
+        "classic",
+        "0",
+        "6",
+        "orders",
+    ]
     assert orders.done("group", "list", "-q", "sl*") == "slow\n"
     text = orders.done("group", "describe", "slow")
     assert text.startswith("slow: Empty, 0 members, lag 6\n")

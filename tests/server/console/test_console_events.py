@@ -61,7 +61,7 @@ def test_a_listener_is_told_everything_first_and_then_what_moved() -> None:
             )
             assert first[1].data == [
                 {
-                    "group": "fraud", "is_fold": False, "state": "Empty", "members": 0,
+                    "group": "fraud", "type": "classic", "is_fold": False, "state": "Empty", "members": 0,
                     "cursors": [{"topic": "orders", "partition": 0, "offset": 1, "is_committed": True, "lag": 1}],
                 }
             ]  # fmt: skip

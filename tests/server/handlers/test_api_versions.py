@@ -23,8 +23,10 @@ def test_every_version_lists_every_api(small: SmallNode, version: int) -> None:
     answer = small.ask(request, version)
     assert answer.error_code == ErrorCode.NONE
     assert answer.api_keys == list(served_versions())
-    assert not answer.supported_features
-    assert not answer.finalized_features
+    supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+    assert supported.get("group.version") == ((0, 1) if version >= 4 else None), "3 has no features that begin at 0"
+    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    assert finalized.get("group.version") == (1 if version >= 3 else None)
 
 
 def test_what_is_listed_is_served_and_what_is_beside_it_is_not() -> None:

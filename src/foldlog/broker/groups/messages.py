@@ -169,7 +169,6 @@ class ConsumerMemberSummary:
     """What is known of a member of a consumer or share group only. Partitions are topic id, topic name and number."""
 
     member_epoch: int
-    state: str
     topics: tuple[str, ...]
     regex: str
     rack_id: str | None

@@ -6,7 +6,15 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from foldlog.broker.groups.offsets_format import OffsetKey, decode_group_value, decode_key, decode_offset_value
+from foldlog.broker.groups.consumer.records import decode_consumer_value
+from foldlog.broker.groups.offsets_format import (
+    ConsumerKey,
+    ConsumerRecord,
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
 from foldlog.broker.kafka_files.directory import KAFKA_PROPERTIES, LOG_STARTS_NAME, parse_offset_checkpoint
 from foldlog.cli.files.dump_items import Item, Items, damage, named_values, time_text
 from foldlog.cli.wording import counted
@@ -97,6 +105,8 @@ def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | No
             told = f" ({place.metadata!r})" if place.metadata else ""
             when = time_text(place.commit_timestamp_ms)
             return Item("committed offset", f"      {about} at {place.offset}, {when}{told}", fields)
+        if isinstance(decoded, ConsumerKey):
+            return _consumer_item(fields, key or b"", decoded, value)
         if value is None:
             return Item("group", f"      group {decoded.group}: deleted", {**fields, "generation": None})
         group = decode_group_value(key or b"", value)
@@ -110,3 +120,22 @@ def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | No
     }
     members = counted(len(group.members), "member")
     return Item("group", f"      group {decoded.group}: generation {group.generation}, {members}", fields)
+
+
+_CONSUMER_PARTS: Final = {
+    ConsumerRecord.GROUP: "epoch",
+    ConsumerRecord.MEMBER: "member",
+    ConsumerRecord.TARGET_EPOCH: "target epoch",
+    ConsumerRecord.TARGET: "target of member",
+    ConsumerRecord.CURRENT: "current assignment of member",
+    ConsumerRecord.REGEX: "regular expression",
+}
+
+
+def _consumer_item(fields: dict[str, object], raw: bytes, key: ConsumerKey, value: bytes | None) -> Item:
+    """A part of a consumer group; its value as the coordinator reads it."""
+    part = _CONSUMER_PARTS[key.record]
+    about = f"consumer group {key.group}: {part}" + (f" {key.name}" if key.name else "")
+    told = "deleted" if value is None else repr(decode_consumer_value(raw, key, value))
+    text = f"      {about} {told}" if value is None else f"      {about} = {told}"
+    return Item("consumer group", text, {**fields, "part": part, "name": key.name or None, "value": told})

@@ -18,6 +18,7 @@ from foldlog.errors import UnknownGroup, UnknownTopic
 if TYPE_CHECKING:
     from foldlog.client.descriptions import GroupDescription, MemberDescription
     from foldlog.client.log import Log
+    from foldlog.client.positions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,15 @@ class GroupFacts:
     def row(self) -> dict[str, object]:
         return {
             "group": self.name,
+            "type": self.description.group_type,
             "state": self.state,
             "protocol": self.description.protocol or None,
             "members": self.reader_count,
             "lag": self.lag,
             "uncommitted": self.uncommitted_count or None,
             "topics": sorted({cursor.standing.topic for cursor in self.cursors}) or None,
+            "epoch": self.description.epoch,
+            "assignment_epoch": self.description.assignment_epoch,
         }
 
 
@@ -161,12 +165,16 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
             "host": member.host_text,
             "member_id": member.member_id,
             "instance_id": member.instance_id,
-            "partitions": [
-                {"topic": partition.topic, "partition": partition.partition} for partition in sorted(member.assignment)
-            ],
+            "epoch": member.epoch,
+            "partitions": _partition_rows(member.assignment),
+            "target": None if member.target is None else _partition_rows(member.target),
         }
         for member in group.members
     ]
+
+
+def _partition_rows(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
+    return [{"topic": partition.topic, "partition": partition.partition} for partition in sorted(partitions)]
 
 
 def member_name(member: MemberDescription) -> str:

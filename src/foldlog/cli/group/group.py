@@ -53,6 +53,7 @@ NOUN: Final = Noun(
 LIST_COLUMNS: Final = (
     Column("group", "GROUP"),
     Column("state", "STATE"),
+    Column("type", "TYPE"),
     Column("members", "MEMBERS", is_number=True),
     Column("lag", "LAG", is_number=True),
     Column("uncommitted", "FROM START", is_number=True, is_optional=True),
@@ -75,6 +76,8 @@ MEMBER_COLUMNS: Final = (
     Column("client_id", "CLIENT"),
     Column("host", "HOST"),
     Column("partitions", "PARTITIONS", is_number=True),
+    Column("target", "TARGET", is_number=True, is_optional=True),
+    Column("epoch", "EPOCH", is_number=True, is_optional=True),
     Column("member_id", "MEMBER ID", is_wide=True),
     Column("instance_id", "INSTANCE", is_wide=True),
 )
@@ -183,6 +186,12 @@ def _describe(arguments: Arguments, group: GroupFacts) -> None:
     lag = "" if group.lag is None else f", lag {group.lag}"
     readers = counted(group.reader_count, "member" if group.runs is None else "runner")
     say(f"{group.name}: {group.state}, {readers}{lag}")
+    description = group.description
+    if description.epoch is not None:
+        say(
+            f"consumer group at epoch {description.epoch}, assigned by {description.protocol} for epoch"
+            f" {description.assignment_epoch}; TARGET is what each member is to have once others gave it back"
+        )
     if group.uncommitted_count:
         where = counted(group.uncommitted_count, "partition")
         say(f"nothing is committed in {where}: the lag there counts from the log's start")
@@ -196,7 +205,11 @@ def _describe(arguments: Arguments, group: GroupFacts) -> None:
             arguments,
             MEMBER_COLUMNS,
             [
-                {**row, "partitions": len(member.assignment)}
+                {
+                    **row,
+                    "partitions": len(member.assignment),
+                    "target": None if member.target is None else len(member.target),
+                }
                 for member, row in zip(group.members, member_rows(group), strict=True)
             ],
         )

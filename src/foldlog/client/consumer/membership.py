@@ -120,9 +120,16 @@ class Memberships:
 
     def _awaited(self, group: str) -> list[Member]:
         with self._broker.coordinator() as coordinator:
-            if coordinator.describe(group).state is not GroupState.PREPARING_REBALANCE:
-                return []
-            return [member for member in self._members[group] if not member.is_joining]
+            state = coordinator.describe(group).state
+            return [
+                member
+                for member in self._members[group]
+                if not member.is_joining
+                and (
+                    state is GroupState.PREPARING_REBALANCE
+                    or coordinator.has_to_rejoin(group, member.member_id)  # of a consumer group
+                )
+            ]
 
     # --- what consumers ask ---------------------------------------------------------------------------------------
 
@@ -181,7 +188,10 @@ class Memberships:
                 raise _error(code, member.group)
             if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
                 # It was silent for too long; its partitions were assigned to others.
+                member_id = member.member_id
                 member.lose_place()
+                if code is GroupErrorCode.ILLEGAL_GENERATION:
+                    member.member_id = member_id  # the group still has it: as a new one it would be in it twice
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 

@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, described_group
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import propagation, questions
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
 from foldlog.client.wire.questions import EARLIEST, LATEST, REPLICAS_DEFAULT, Answer, ListedOffset, Question
 from foldlog.client.wire.refusals import Passing
-from foldlog.errors import RefusedByBroker, TopicExists, UnknownTopic, WaitTimeout
+from foldlog.errors import TopicExists, UnknownTopic, WaitTimeout
 from foldlog.wire.messages.delete_records import DeleteRecordsResponse
 from foldlog.wire.messages.list_offsets import ListOffsetsResponse
 from foldlog.wire.schema import ZERO_UUID
@@ -222,15 +221,7 @@ def list_groups(links: ClusterLinks) -> list[str]:
 
 def describe_group(links: ClusterLinks, group: str) -> GroupDescription:
     """UnknownGroup if the cluster knows nothing of it."""
-    found = links.ask(questions.describe_group(group))
-    if found.state is GroupState.DEAD:
-        try:
-            newer = links.ask(questions.describe_shared_group(group))
-        except RefusedByBroker:
-            newer = None  # a broker without it, such as ours
-        if newer is not None:
-            return newer
-    return described_group(found)
+    return described_group(questions.describe_any_group(links, group))
 
 
 def commit(links: ClusterLinks, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

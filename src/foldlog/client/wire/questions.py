@@ -16,8 +16,9 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from foldlog.broker.groups import eviction
 from foldlog.broker.groups import messages as group_messages
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, Assignment, encode_assignment
 from foldlog.broker.groups.messages import GroupState
-from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
+from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire.refusals import check_code, check_group_code, group_error, refuse, topic_error
 from foldlog.errors import (
@@ -25,12 +26,14 @@ from foldlog.errors import (
     InvalidArgument,
     MalformedBytes,
     MetadataTooLarge,
+    RefusedByBroker,
     TopicExists,
     UnknownGroup,
     UnknownTopic,
 )
 from foldlog.limits import OFFSET_METADATA_BYTES_MAX
 from foldlog.wire.error_codes import ErrorCode, exception_of
+from foldlog.wire.messages.consumer_group_describe import Assignment as DescribedAssignment
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from foldlog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -132,6 +135,8 @@ _CONSUMER: Final = -1
 """As whom a client asks for offsets, where a broker would give its own number."""
 
 _EVICTED: Final = "the group is moved to other offsets; join it again"
+
+_CLASSIC_MEMBER: Final = 0
 
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 """Of a member that was asked to leave: it has left by itself, or is another one by now."""
@@ -577,44 +582,81 @@ def describe_group(group: str) -> Question[DescribeGroupsResponse, group_message
             )
             for one in found.members
         )
-        try:
-            state = GroupState(found.group_state)
-        except ValueError:  # a word of a newer protocol
-            state = GroupState.STABLE if members else GroupState.EMPTY
+        state = _group_state(found.group_state, has_members=bool(members))
         return group_messages.GroupSummary(group, state, found.protocol_type, found.protocol_data, members=members)
 
     return Question(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, read, Coordinator(group))
 
 
-def describe_shared_group(group: str) -> Question[ConsumerGroupDescribeResponse, GroupDescription | None]:
-    """A group in which the brokers share out partitions (KIP-848), which `describe_group` does not know of; None if
-    there is none of that kind."""
+def describe_consumer_group(
+    group: str,
+) -> Question[ConsumerGroupDescribeResponse, group_messages.GroupSummary | None]:
+    """A group of the consumer protocol (KIP-848), which `describe_group` does not know of; None if there is none."""
 
-    def read(answer: ConsumerGroupDescribeResponse) -> GroupDescription | None:
+    def read(answer: ConsumerGroupDescribeResponse) -> group_messages.GroupSummary | None:
         found = _only(answer.groups, "ConsumerGroupDescribe")
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         check_code(found.error_code, found.error_message, group=group)
         members = tuple(
-            MemberDescription(
+            group_messages.MemberSummary(
                 one.member_id,
+                one.instance_id,
                 one.client_id,
                 one.client_host,
-                one.instance_id,
-                tuple(
-                    sorted(
-                        TopicPartition(topic.topic_name, number)
-                        for topic in one.assignment.topic_partitions
-                        for number in topic.partitions
-                    )
+                b"",
+                encode_assignment(Assignment(tuple((topic, number) for _, topic, number in _parts(one.assignment)))),
+                group_messages.ConsumerMemberSummary(
+                    one.member_epoch,
+                    tuple(one.subscribed_topic_names),
+                    one.subscribed_topic_regex or "",
+                    one.rack_id,
+                    _parts(one.assignment),
+                    _parts(one.target_assignment),
+                    one.member_type == _CLASSIC_MEMBER,
                 ),
             )
             for one in found.members
         )
-        return GroupDescription(group, found.group_state, found.assignor_name, members)
+        return group_messages.GroupSummary(
+            group,
+            _group_state(found.group_state, has_members=bool(members)),
+            PROTOCOL_TYPE,
+            found.assignor_name,
+            found.group_epoch,
+            members=members,
+            group_type=group_messages.GroupType.CONSUMER,
+            assignment_epoch=found.assignment_epoch,
+        )
 
     request = ConsumerGroupDescribeRequest(group_ids=[group])
     return Question(request, ConsumerGroupDescribeResponse, read, Coordinator(group))
+
+
+def _parts(assignment: DescribedAssignment) -> tuple[tuple[bytes, str, int], ...]:
+    return tuple(
+        (bytes(topic.topic_id), topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
+    )
+
+
+def _group_state(word: str, *, has_members: bool) -> GroupState:
+    try:
+        return GroupState(word)
+    except ValueError:  # a word of a newer protocol
+        return GroupState.STABLE if has_members else GroupState.EMPTY
+
+
+def describe_any_group(asker: Asker, group: str) -> group_messages.GroupSummary:
+    """The group, whatever its protocol; Dead if the coordinator knows nothing of it."""
+    found = asker.ask(describe_group(group))
+    if found.state is not GroupState.DEAD:
+        return found
+    try:
+        return asker.ask(describe_consumer_group(group)) or found
+    except RefusedByBroker:
+        return found  # an older broker, without consumer groups
 
 
 def leave_group(group: str, members: Sequence[group_messages.MemberSummary]) -> Question[LeaveGroupResponse, None]:
@@ -647,7 +689,7 @@ def commit_evicting(asker: Asker, group: str, commits: Callable[[], None]) -> No
 
 def evict_members(asker: Asker, group: str) -> None:
     """Have everybody leave who is in the group now."""
-    members = asker.ask(describe_group(group)).members
+    members = describe_any_group(asker, group).members
     if members:
         asker.ask(leave_group(group, members))
 

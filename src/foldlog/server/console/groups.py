@@ -10,7 +10,7 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
-from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
+from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, check_group_name
 from foldlog.client.descriptions import assigned_places, described_members, full_name, not_empty
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.client.fold_runs import is_of_a_fold, standing_of
@@ -86,6 +86,7 @@ def _overview(
     ]
     return {
         "group": description.group,
+        "type": str(description.group_type),
         "is_fold": is_of_a_fold(description.group),
         "state": standing.state,
         "members": standing.reader_count,
@@ -107,6 +108,7 @@ def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: Se
         **overview,
         "protocol": description.protocol,
         "generation": description.generation,
+        "assignment_epoch": description.assignment_epoch if description.group_type is GroupType.CONSUMER else None,
         "members": [_member(member, description) for member in description.members],
     }
 
@@ -140,6 +142,10 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
         "assignment": None
         if assignment is None
         else [{"topic": topic, "partition": number} for topic, number in sorted(assignment)],
+        "epoch": None if member.consumer is None else member.consumer.member_epoch,
+        "target": None
+        if member.consumer is None
+        else [{"topic": topic, "partition": number} for _, topic, number in member.consumer.target],
     }
 
 

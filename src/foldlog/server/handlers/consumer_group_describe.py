@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from foldlog.broker.groups.messages import GroupSummary, GroupType, MemberSummary
+from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, MemberSummary
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
@@ -47,8 +47,10 @@ async def _describe(call: Call, group: str) -> DescribedGroup:
             found = await call.node.groups.run(call.node.broker.describe_group, group)
             if found.group_type is GroupType.CONSUMER:
                 return _described(call, found)
-            # Kafka's admin clients then ask DescribeGroups.
-            error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group)} is not a consumer group"
+            # Kafka's admin clients then ask DescribeGroups, and show the sentence of whom they asked first.
+            is_known = found.state is not GroupState.DEAD
+            what = "is not a consumer group" if is_known else "has neither members nor committed offsets"
+            error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group)} {what}"
         except FoldlogError as failed:
             error = group_error_code(group, failed)
     return DescribedGroup(error_code=error, error_message=message, group_id=group)

@@ -63,6 +63,25 @@ def test_nothing_new_is_given_while_something_has_to_be_given_back() -> None:
     settled(world)
 
 
+def test_who_waits_for_others_writes_nothing_with_each_heartbeat() -> None:
+    world = World(a=2)
+    first, second = world.consumer("a"), world.consumer("a")
+    first.step()
+    second.beat()
+    second.beat()
+    world.store()
+    for _ in range(3):
+        second.beat()
+        first.beat()
+    before = len(world.log)
+    second.beat()
+    world.store()
+    assert world.coordinator.describe(GROUP).state is GroupState.RECONCILING
+    second.beat()
+    world.store()
+    assert len(world.log) == before + 1, "the first member was told to give back; since then nothing has happened"
+
+
 def test_who_does_not_give_back_in_time_is_removed() -> None:
     world = World(a=2)
     slow = world.consumer("a")

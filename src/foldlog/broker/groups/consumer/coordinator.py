@@ -217,9 +217,10 @@ class ConsumerGroups:
     ) -> ConsumerMember:
         """Take in what the member said, and bring group, target and member up to date, in this order."""
         is_new = before.member_id not in group.members
-        if is_new or member.metadata() != before.metadata():
+        is_changed = is_new or member.metadata() != before.metadata()
+        if is_changed:
             self.writes.append(records.member_record(group.group_id, member))
-        group.put(member)
+            group.put(member)
         self._look_at_topics(group, sees, bump=is_new or _subscription(member) != _subscription(before))
         self._assign(group)
         after = reconciled(
@@ -229,11 +230,13 @@ class ConsumerGroups:
             group.is_free_for(member.member_id),
             owned,
         )
-        if after.progress() != member.progress():
+        if after != member:
+            is_changed = True
             group.put(after)
             self.writes.append(records.current_record(group.group_id, after))
             self._time_revocation(group, after)
-        self._count(group)
+        if is_changed:  # most heartbeats say nothing new, and counting looks at every member
+            self._count(group)
         return after
 
     def _time_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
@@ -332,15 +335,17 @@ class ConsumerGroups:
             self.writes += records.member_tombstones(group.group_id, member.member_id)
         if not group.members:
             group.empty_since_ms = self._clock.now_ms()
-        self._look_at_topics(group, lambda topic: True, bump=True)
-        self._count(group)
-        self._downgrade_if_all_classic(group, gone)
+        # Before the epoch is raised: it becomes the generation, which members that were up to date then have already.
+        if not self._downgrade_if_all_classic(group, gone):
+            self._look_at_topics(group, lambda topic: True, bump=True)
+            self._count(group)
 
-    def _downgrade_if_all_classic(self, group: ConsumerGroup, gone: Iterable[ConsumerMember]) -> None:
-        """Hand the group over if those who are gone were the last of the consumer protocol."""
+    def _downgrade_if_all_classic(self, group: ConsumerGroup, gone: Iterable[ConsumerMember]) -> bool:
+        """Hand the group over if those who are gone were the last of the consumer protocol; whether that was done."""
         lost_last = group.is_all_classic() and any(not member.is_classic for member in gone)
         if lost_last and self._settings.migration_policy.may_downgrade:
             self._downgrade(group)
+        return self.groups.get(group.group_id) is not group
 
     def forget(self, group: ConsumerGroup) -> None:
         """The group is deleted, or taken over by the classic protocol: with its records."""
@@ -563,7 +568,6 @@ class ConsumerGroups:
             self._encoded(member),
             messages.ConsumerMemberSummary(
                 member.epoch,
-                member.state.name.replace("_", " ").lower(),
                 member.topics,
                 member.regex,
                 member.rack_id,

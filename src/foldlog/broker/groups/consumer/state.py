@@ -80,10 +80,6 @@ class ConsumerMember:
             self.classic,
         )
 
-    def progress(self) -> tuple[object, ...]:
-        """What is stored as its current assignment."""
-        return (self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
-
     def held_bytes(self) -> int:
         """Bytes of what the client chooses the length of, and about what its partitions take."""
         texts = (self.member_id, self.client_id, self.client_host, self.regex, self.rack_id or "", *self.topics)

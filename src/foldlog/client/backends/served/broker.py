@@ -262,7 +262,9 @@ class RemoteBroker:
             return self._followed.group_names()
 
     def describe_group(self, group: str) -> GroupSummary:
-        return self._carry_out(questions.describe_group(group), lambda broker: broker.describe_group(group))
+        return self._do(
+            lambda: questions.describe_any_group(self._calls, group), lambda broker: broker.describe_group(group)
+        )
 
     def taking(self, settings: QueueSettings) -> ServedTaking:
         """Join a share group of the writer's."""
