@@ -570,6 +570,10 @@ class Broker:
         self._writable()
         self._groups.delete_offsets(group, partitions)
 
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Where a share group is in each partition, and how many records there it has not done with."""
+        return {(one.topic, one.partition): (one.start_offset, one.lag) for one in self.shares.describe(group)}
+
     @property
     def shares(self) -> ShareStore:
         """What share groups do with records; a log that is only read can describe it."""

@@ -122,7 +122,7 @@ def described_group(found: GroupSummary) -> GroupDescription:
     """The description of a group from the coordinator's summary. Raises UnknownGroup if the group is not known."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
-    is_consumer = found.group_type is GroupType.CONSUMER
+    is_consumer = found.group_type in (GroupType.CONSUMER, GroupType.SHARE)
     return GroupDescription(
         found.group,
         str(found.state),

@@ -15,7 +15,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
-from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.groups.messages import GroupType, check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
 from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
@@ -671,7 +671,7 @@ class Log:
         """How many offsets a group has still to read, per partition that it has committed in or a member is assigned.
 
         Without a commit they are counted from the log start; if the member is a consumer of this Log on a directory,
-        from where that consumer begins.
+        from where that consumer begins. Of a share group it is what nobody has accepted or rejected yet.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -684,7 +684,10 @@ class Log:
         check_group_name(group)
         committed = self._backend.committed(group)
         try:
-            members = self._backend.describe_group(group).members
+            description = self._backend.describe_group(group)
+            if description.group_type == GroupType.SHARE:
+                return {place: lag for place, (_, lag) in self._backend.share_offsets(group).items()}
+            members = description.members
         except UnknownGroup:
             members = ()
         assigned = {partition for member in members for partition in member.assignment}

@@ -287,7 +287,6 @@ class ShareGroups:
             encode_assignment(Assignment(tuple((name, number) for _, name, number in self._by_name(member.assigned)))),
             ConsumerMemberSummary(
                 member.epoch,
-                "stable",
                 member.topics,
                 "",
                 member.rack_id,

@@ -191,6 +191,10 @@ class Backend(ABC):
     @abstractmethod
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
+    @abstractmethod
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Where a share group is in each partition, and how many records there it has not done with."""
+
     def members_begin(self, group: str) -> Mapping[tuple[str, int], int]:
         """Where this log's own members begin that read from the end on, if nothing is committed there. Not known of a
         cluster's, which begin on their own."""
@@ -345,6 +349,8 @@ class DirectoryBroker(Protocol):
     def group_names(self) -> list[str]: ...
 
     def describe_group(self, group: str) -> group_messages.GroupSummary: ...
+
+    def share_offsets(self, group: str) -> Mapping[tuple[str, int], tuple[int, int]]: ...
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False

@@ -398,6 +398,10 @@ class ClusterBackend(Backend):
         with self._handles.wire() as links:
             return admin.list_groups(links)
 
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        with self._handles.wire() as links:
+            return links.ask(questions.share_offsets(group))
+
     def describe_group(self, group: str) -> GroupDescription:
         with self._handles.wire() as links:
             return admin.describe_group(links, group)

@@ -30,6 +30,7 @@ from foldlog.client.backends.served.session import RemoteMemberships
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
+from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import questions
 from foldlog.client.wire.batches import Numbering, OutgoingBatch
 from foldlog.client.wire.questions import Answer, Done, Question
@@ -264,6 +265,12 @@ class RemoteBroker:
     def describe_group(self, group: str) -> GroupSummary:
         return self._do(
             lambda: questions.describe_any_group(self._calls, group), lambda broker: broker.describe_group(group)
+        )
+
+    def share_offsets(self, group: str) -> Mapping[tuple[str, int], tuple[int, int]]:
+        return self._carry_out(
+            questions.share_offsets(group),
+            lambda broker: {TopicPartition(*place): found for place, found in broker.share_offsets(group).items()},
         )
 
     def taking(self, settings: QueueSettings) -> ServedTaking:
