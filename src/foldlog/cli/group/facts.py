@@ -110,7 +110,7 @@ def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
         except UnknownTopic:
             continue  # deleted, while the group still has offsets in it: its ends are unknown
     if is_share:
-        found = share_lags(shared, bounds)
+        found = share_lags({(place.topic, place.partition): one for place, one in shared.items()}, bounds)
     else:
         found = partition_lags({place: one.offset for place, one in committed.items()}, readers, bounds)
     notes = {(place.topic, place.partition): one.metadata for place, one in committed.items()}

@@ -350,7 +350,9 @@ class DirectoryBroker(Protocol):
 
     def describe_group(self, group: str) -> group_messages.GroupSummary: ...
 
-    def share_offsets(self, group: str) -> Mapping[tuple[str, int], tuple[int, int]]: ...
+    def share_offsets(
+        self, group: str
+    ) -> Mapping[TopicPartition, tuple[int, int]] | Mapping[tuple[str, int], tuple[int, int]]: ...
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False

@@ -717,14 +717,22 @@ def _group_state(word: str, *, has_members: bool) -> GroupState:
         return GroupState.STABLE if has_members else GroupState.EMPTY
 
 
+def _asked_consumer(asker: Asker, group: str) -> group_messages.GroupSummary | None:
+    return asker.ask(describe_consumer_group(group))
+
+
+def _asked_share(asker: Asker, group: str) -> group_messages.GroupSummary | None:
+    return asker.ask(describe_share_group(group))
+
+
 def describe_any_group(asker: Asker, group: str) -> group_messages.GroupSummary:
     """The group, whatever its protocol; Dead if the coordinator knows nothing of it."""
     found = asker.ask(describe_group(group))
     if found.state is not GroupState.DEAD:
         return found
-    for question in (describe_consumer_group, describe_share_group):
+    for kind in (_asked_consumer, _asked_share):
         try:
-            newer = asker.ask(question(group))
+            newer = kind(asker, group)
         except RefusedByBroker:
             continue  # an older broker, without such groups
         if newer is not None:

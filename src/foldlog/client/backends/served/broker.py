@@ -267,7 +267,7 @@ class RemoteBroker:
             lambda: questions.describe_any_group(self._calls, group), lambda broker: broker.describe_group(group)
         )
 
-    def share_offsets(self, group: str) -> Mapping[tuple[str, int], tuple[int, int]]:
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
         return self._carry_out(
             questions.share_offsets(group),
             lambda broker: {TopicPartition(*place): found for place, found in broker.share_offsets(group).items()},
