@@ -1,4 +1,4 @@
-"""settings.json: what is written is read again, a wrong byte is noticed, and a power cut leaves all of a change or none."""
+"""settings.json: what is written is read again, a wrong byte is noticed, a power cut leaves all of a change or none."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.broker import dynamic_settings
 from foldlog.broker.broker import Broker
 from foldlog.broker.dynamic_settings import SETTINGS_NAME, ChangedSettings, DynamicSettings, decode, encode
 from foldlog.errors import CorruptLog, InvalidConfig, NewerVersion, StorageError
-from foldlog.files.base import replace_file
+from foldlog.files.base import Files, replace_file
 from foldlog.files.memory import MemoryFiles
 from foldlog.limits import DYNAMIC_SETTINGS_BYTES_MAX
+from foldlog.testing.power_cuts import PowerCuts, Violation
+from foldlog.testing.power_loss import DiskImage, PowerLossFiles
 
 TEXT = st.text(max_size=5)
 SETTINGS = st.dictionaries(TEXT, TEXT, min_size=1, max_size=3)
@@ -83,3 +86,38 @@ def test_a_damaged_file_is_refused_with_what_to_do() -> None:
         Broker.open("data", files=files, background=False)
     files.unlink(f"data/{SETTINGS_NAME}")
     Broker.open("data", files=files, background=False).close()
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_a_power_cut_leaves_all_of_a_change_or_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a file that is written in place is found torn."""
+    if is_planted:
+        monkeypatch.setattr(dynamic_settings, "replace_file", write_in_place)
+    states = [ChangedSettings(), ChangedSettings()]  # what was promised, and what is under way
+
+    def check(image: DiskImage) -> None:
+        with Broker.open("data", files=image.files(), background=False) as broker:
+            assert broker.dynamic_settings.current in states
+
+    cuts = PowerCuts(check, seed=1, promises=lambda: states[0].epoch)
+    files = PowerLossFiles()
+    with Broker.open("data", files=files, background=False) as broker:
+        cuts.attach(files)
+        for number in range(4):
+            settings = {"log.retention.ms": str(number), "max.connections": str(number + 1)} if number < 3 else {}
+            states[1] = states[0].changed("broker", "1", settings)
+            states[0] = broker.dynamic_settings.change("broker", "1", lambda _, wanted=settings: wanted)  # type: ignore[misc]
+    if is_planted:
+        with pytest.raises(Violation):
+            cuts.finish()
+    else:
+        assert cuts.finish() > 10
+
+
+def write_in_place(files: Files, path: str, data: bytes) -> None:
+    file = files.open(path, write=True, create=True)
+    file.truncate(0)
+    file.write(0, [data])
+    file.sync()
+    files.sync_directory("data")
+    file.close()

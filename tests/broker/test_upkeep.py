@@ -21,7 +21,7 @@ from foldlog.broker.upkeep import Job
 from foldlog.errors import InvalidArgument, UnknownTopic
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
-from foldlog.records.loops import compact, recompress, walk
+from foldlog.records.loops import BatchBuilder, compact, recompress, walk
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
 
@@ -175,6 +175,51 @@ def test_offsets_of_a_group_that_is_gone_for_a_week_expire() -> None:
     with open_broker(files, clock) as broker:
         assert broker.committed("gone") == {}
         assert broker.committed("here") == {("orders", 0): at(2)}
+
+
+def numbered_batch(clock: SimClock, sequence: int, producer_id: int) -> bytearray:
+    builder = BatchBuilder(1 << 20)
+    builder.append(clock.now_ms(), None, b"x")
+    return builder.build(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def test_a_silent_producer_is_forgotten_in_time_and_not_with_the_next_segment_only() -> None:
+    clock = SimClock()
+    with open_broker(MemoryFiles(), clock) as broker:
+        broker.create_topic("orders", 2)
+        broker.reconfigure(topic_defaults={}, compaction_threads=1, producer_expiration_ms=DAY_MS // 2)
+        for number in (0, 1):
+            writable(broker, "orders", number).append(numbered_batch(clock, 0, producer_id=7 + number))
+        clock.advance(DAY_MS // 2)
+        broker.run_due()
+        writable(broker, "orders", 1).append(numbered_batch(clock, 1, producer_id=8))
+        clock.advance(limits.PRODUCER_EXPIRY_CHECK_MS)
+        assert Job.PRODUCER_EXPIRY in broker.run_due()
+        assert [len(writable(broker, "orders", number).producers_info()) for number in (0, 1)] == [0, 1]
+        clock.advance(DAY_MS)
+        broker.run_due()
+        clock.advance(DAY_MS)
+        assert Job.PRODUCER_EXPIRY not in broker.run_due(), "nobody is left to forget"
+
+
+def test_more_threads_compact_as_soon_as_they_are_allowed_and_fewer_end_when_they_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "COMPACTION_BACKOFF_MS", 1)
+    held = HeldTopics(monkeypatch, "long", "longer")
+    with Broker.open(":memory:", compaction_threads=1) as broker:
+        settings = {"cleanup.policy": "compact", "segment.bytes": 1024}
+        several_segments(broker, "long", settings)
+        held.wait(lambda: "long" in held.begun)
+        several_segments(broker, "longer", settings)
+        assert "longer" not in held.begun
+        broker.reconfigure(topic_defaults={}, compaction_threads=2, producer_expiration_ms=DAY_MS)
+        held.wait(lambda: "longer" in held.begun)
+        broker.reconfigure(topic_defaults={}, compaction_threads=1, producer_expiration_ms=DAY_MS)
+        held.let_go()
+        held.wait(lambda: min(held.done.count("long"), held.done.count("longer")) > 2)
+        alive = [thread for thread in threading.enumerate() if thread.name.startswith("foldlog-compaction-")]
+        assert len(alive) <= 1
 
 
 def test_a_fault_in_the_background_is_a_warning_and_the_others_are_served() -> None:

@@ -6,12 +6,14 @@ where it is from, and which timeouts a group takes.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from clusters.apache_kafka import ApacheKafka
+from crc32c import crc32c
 
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
@@ -197,3 +199,64 @@ def test_a_group_takes_the_rebalance_timeouts_that_kafka_takes(
 
     ours, kafka = (settled(lambda client=client: joined(client)) for client in clients)  # type: ignore[misc]
     assert ours == kafka == (0, 1)
+
+
+def refixed(batch: bytes, position: int, layout: str, value: int) -> bytes:
+    """The batch with another number at a position, and a checksum that is right again."""
+    changed = bytearray(batch)
+    struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+GOOD = bytes(pack([(5, b"k", b"v", ())] * 3))
+CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+NOT_WHOLE = "what is not whole is taken for damage on the way, and sent again by clients"
+
+WRONG: dict[str, tuple[bytes, ErrorCode, ErrorCode, str]] = {
+    # What is wrong: the bytes, the code here, the code of Kafka, and why they differ if they do.
+    "a wrong checksum": (GOOD[:-1] + b"x", CORRUPT, CORRUPT, ""),
+    "a format of tomorrow": (refixed(GOOD, 16, ">b", 3), CORRUPT, CORRUPT, ""),
+    "two batches": (GOOD + GOOD, INVALID, INVALID, ""),
+    "a control batch": (refixed(GOOD, 21, ">h", 0x20), INVALID, INVALID, ""),
+    "a producer without sequence": (refixed(GOOD, 43, ">q", 9), INVALID, INVALID, ""),
+    "more records than there are": (refixed(GOOD, 57, ">i", 4), CORRUPT, INVALID, NOT_WHOLE),
+    "fewer records than there are": (refixed(GOOD, 57, ">i", 2), CORRUPT, INVALID, NOT_WHOLE),
+    "no records": (refixed(GOOD, 57, ">i", 0), CORRUPT, INVALID, NOT_WHOLE),
+    "another last offset": (refixed(GOOD, 23, ">i", 5), CORRUPT, INVALID, NOT_WHOLE),
+    "the end cut off": (GOOD[:-3], CORRUPT, INVALID, NOT_WHOLE),
+    "nothing": (b"", CORRUPT, INVALID, NOT_WHOLE),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_batch_is_refused_and_no_record_of_it_is_named(clients: tuple[RawClient, RawClient], what: str) -> None:
+    records, ours_says, kafka_says, why = WRONG[what]
+    assert (ours_says != kafka_says) == bool(why)
+
+    def refused(client: RawClient) -> tuple[int, Any]:
+        only = client.ask(produce(records, topic="wrong", acks=1), 9).responses[0].partition_responses[0]
+        return only.error_code, [one.batch_index for one in only.record_errors]
+
+    for client in clients:
+        create(client, "wrong")
+    ours, kafka = (settled(lambda client=client: refused(client)) for client in clients)  # type: ignore[misc]
+    assert (ours, kafka) == ((ours_says, []), (kafka_says, []))
+
+
+@pytest.mark.parametrize("compression", ["producer", "gzip"])
+def test_records_without_a_key_are_named_whatever_the_codec(
+    clients: tuple[RawClient, RawClient], compression: str
+) -> None:
+    topic = f"keyed-{compression}"
+    for client in clients:
+        create(client, topic, cleanup_policy="compact", compression_type=compression)
+    for codec in (0, 1, 3, 4):
+        records = bytes(pack([(5, key, b"v", ()) for key in (b"k", None, b"k")], compression=codec))
+
+        def refused(client: RawClient, records: bytes = records) -> tuple[int, Any]:
+            only = client.ask(produce(records, topic=topic, acks=1), 9).responses[0].partition_responses[0]
+            return only.error_code, [one.batch_index for one in only.record_errors]
+
+        ours, kafka = (settled(lambda client=client: refused(client)) for client in clients)  # type: ignore[misc]
+        assert ours == kafka == (ErrorCode.INVALID_RECORD, [1])

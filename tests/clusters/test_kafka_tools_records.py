@@ -185,7 +185,7 @@ def test_the_tools_of_a_cluster_find_one_broker(both_sides: BothSides) -> None:
         ("kafka-cluster", ("unregister", "--id", "1"), "does not support the broker unregistration API"),
         ("kafka-configs", ("--entity-type", "users", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
         ("kafka-configs", ("--entity-type", "ips", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
-        ("kafka-features", ("upgrade", "--release-version", "4.3"), "does not support UPDATE_FEATURES"),
+        ("kafka-features", ("upgrade", "--metadata", "4.0"), "there is no such feature here"),
         ("kafka-share-groups", ("--describe", "--group", "x"), "does not support SHARE_GROUP_DESCRIBE"),
         ("kafka-streams-groups", ("--describe", "--group", "x"), "does not support STREAMS_GROUP_DESCRIBE"),
         ("kafka-transactions", ("list",), "does not support LIST_TRANSACTIONS"),

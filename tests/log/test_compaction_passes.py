@@ -89,6 +89,29 @@ def test_the_background_only_compacts_what_is_dirty_enough_and_old_enough() -> N
     assert small.partition.compact().segments_before == 0
 
 
+def test_a_record_waits_no_longer_than_the_longest_lag_whatever_the_dirty_ratio() -> None:
+    small = SmallPartition(segment_records=4, compact=True, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1000)
+    for number in range(40):  # different keys, which compaction keeps
+        small.write(b"v", key=str(number).encode(), timestamp_ms=small.clock.now_ms())
+    small.partition.compact(force=True)
+    for value in numbered(8):
+        small.write(value, key=b"0", timestamp_ms=small.clock.now_ms())
+    small.clock.advance(1000)
+    assert small.partition.compact().segments_before == 0, "it is not dirty enough, and not late"
+    small.clock.advance(1)
+    assert small.partition.compact().segments_before > 0
+    assert small.partition.compact().segments_before == 0, "once is enough"
+
+
+def test_the_longest_lag_ends_the_active_segment_of_a_compacted_log_only() -> None:
+    for compact, count in ((True, 2), (False, 1)):
+        small = SmallPartition(compact=compact, max_compaction_lag_ms=1000, segment_ms=5000)
+        small.write(b"v", key=b"k", timestamp_ms=small.clock.now_ms())
+        small.clock.advance(1001)
+        small.write(b"v", key=b"k", timestamp_ms=small.clock.now_ms())
+        assert small.partition.segment_count == count
+
+
 def test_the_active_segment_is_never_touched() -> None:
     small = SmallPartition(segment_records=4, compact=True, min_cleanable_dirty_ratio=0.0)
     small.write_all(numbered(10), key=b"k")

@@ -71,7 +71,7 @@ def test_an_api_versions_request_from_the_future_is_answered_with_what_there_is(
     correlation_id, answer = client.receive(ApiVersionsResponse, 0)
     assert (correlation_id, answer.error_code) == (5, ErrorCode.UNSUPPORTED_VERSION)
     listed = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-    assert listed[18] == (0, 4)
+    assert listed[18] == (0, 5)
     assert client.ask(ApiVersionsRequest(), 0).error_code == 0
     client.close()
 

@@ -32,7 +32,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MILLISECOND = dt.timedelta(milliseconds=1)
 
 NEWER_THAN_KIO = {(18, 5), (42, 3)}
-"""Of Kafka 4.4, whose schemas kio does not have yet: ApiVersions and DeleteGroups. Kafka's own classes read these too."""
+"""ApiVersions and DeleteGroups of Kafka 4.4, whose schemas kio does not have yet. Kafka's own classes read them too."""
 
 VERSIONS = [
     (api.key, version)

@@ -100,7 +100,7 @@ class Features:
         elif wanted < 0:
             sentence = "a level is at least 0"
         elif feature is None:
-            sentence = "there is no such feature here" if wanted else ""  # 0 is what it has: off
+            sentence = "there is no such feature here"
         elif not feature.first <= wanted <= feature.last:
             sentence = f"versions {feature.first} to {feature.last} are supported"
         elif wanted < level and update.upgrade_type is UpgradeType.UPGRADE:

@@ -30,13 +30,13 @@ from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.shares import ShareDriver
-from foldlog.server.telemetry.clients import ClientTelemetry
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.log.partition import Partition
     from foldlog.server.config.settings import ServerSettings
     from foldlog.server.metrics.metrics import Metrics
+    from foldlog.server.telemetry.clients import ClientTelemetry
 
 logger = logging.getLogger("foldlog.server")
 
@@ -67,7 +67,7 @@ class BrokerNode:
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
         self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         self.features = Features(broker.dynamic_settings)
-        self.telemetry = ClientTelemetry(broker.dynamic_settings, broker.clock) if settings.client_telemetry else None
+        self.telemetry = self._begin_telemetry() if settings.client_telemetry else None
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.connections = Connections(settings, metrics)
         self.live_settings = LiveSettings(broker, settings, self._use)
@@ -88,6 +88,11 @@ class BrokerNode:
         self._is_scheduled = False
         self._loop_thread = get_ident()  # a node is created on its loop's thread
         self._sync_event = self._lend_sync_threads()
+
+    def _begin_telemetry(self) -> ClientTelemetry:
+        from foldlog.server.telemetry.clients import ClientTelemetry  # few have it on, and a start imports little
+
+        return ClientTelemetry(self.broker.dynamic_settings, self.clock)
 
     def _use(self, settings: ServerSettings) -> None:
         """Any thread: whoever reads `settings` gets the old value or the new one, whole."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.dynamic_settings import SETTINGS_NAME
+from foldlog.client.wire import questions
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
@@ -227,4 +228,12 @@ def test_a_setting_that_another_version_stored_is_passed_over(caplog: pytest.Log
 
 
 def test_a_directory_without_changes_has_no_file_of_them(small: SmallNode) -> None:
-    assert not small.broker._storage.files.exists(f"{DIRECTORY}/{SETTINGS_NAME}")  # noqa: SLF001
+    assert not small.broker._storage.files.exists(f"{DIRECTORY}/{SETTINGS_NAME}")
+
+
+def test_a_process_beside_the_broker_hears_of_a_changed_default(small: SmallNode) -> None:
+    """It checks the size of what it sends by what the broker takes."""
+    for resource, size in (("", "900"), ("1", "800")):
+        assert set_to(small, resource, message_max_bytes=size) == [ErrorCode.NONE]
+        question = questions.topic_defaults(1)
+        assert question.read(small.ask(question.request, 4)) == {"max.message.bytes": size}

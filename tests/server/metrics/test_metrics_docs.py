@@ -10,6 +10,7 @@ import http.client
 import re
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -50,10 +51,14 @@ def get(address: tuple[str, int], path: str) -> str:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
-    """What a broker tells after a client has written five records and read and committed three of them."""
-    settings = ServerSettings.parse({"listeners": "127.0.0.1:0", "foldlog.metrics": "127.0.0.1:0"})
+    """What a broker tells after a client has written five records, read and committed three of them, and pushed its own
+    metrics."""
+    settings = ServerSettings.parse(
+        {"listeners": "127.0.0.1:0", "foldlog.metrics": "127.0.0.1:0", "foldlog.client.telemetry": True}
+    )
     with Broker.open(str(tmp_path_factory.mktemp("data"))) as broker:
         broker.create_topic("orders", partitions=2)
+        broker.dynamic_settings.change("client-metrics", "all", lambda _: {"metrics": "*", "interval.ms": "100"})
         with Server.start(broker, settings) as server:
             produce(server.bootstrap)
             consume(server.bootstrap)
@@ -62,13 +67,25 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
                 with pytest.raises((http.client.HTTPException, ConnectionError)):
                     wrong.getresponse()
             assert server.metrics_address is not None
-            page = get(server.metrics_address, "/metrics")
+            page = page_with_pushed(server.bootstrap, server.metrics_address)
             assert get(server.metrics_address, "/healthz") == "ok\n"
     # Counters are found under the name without its ending, and are called what the page calls them.
     return {
         metric.name + ("_total" if metric.type == "counter" else ""): metric
         for metric in text_string_to_metric_families(page)
     }
+
+
+def page_with_pushed(bootstrap: str, metrics: tuple[str, int]) -> str:
+    """The page once a client has pushed something; librdkafka does so by itself."""
+    client = Producer({"bootstrap.servers": bootstrap, "client.id": "pusher"})
+    until = time.monotonic() + WAIT_S
+    while True:
+        client.poll(0.05)
+        page = get(metrics, "/metrics")
+        if 'client_id="pusher"' in page:
+            return page
+        assert time.monotonic() < until, "nothing was pushed"
 
 
 def produce(bootstrap: str) -> None:
@@ -124,6 +141,9 @@ def test_the_numbers_are_those_of_what_the_client_did(scraped: dict[str, Metric]
     asked = {sample.labels["api"] for sample in scraped["foldlog_request_seconds"].samples}
     assert {"Produce", "Fetch", "Metadata", "ApiVersions", "OffsetCommit"} <= asked
     assert value(scraped, "foldlog_request_errors_total", api="Produce") == 0
+    pushed = {sample.labels["metric"] for sample in scraped["foldlog_client_metric"].samples}
+    assert any(name.startswith("org.apache.kafka.producer.") for name in pushed)
+    assert value(scraped, "foldlog_telemetry_clients") >= 1
 
 
 def test_a_broker_without_metrics_does_not_import_what_serves_them() -> None:

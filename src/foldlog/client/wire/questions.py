@@ -133,8 +133,9 @@ _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _GROUP_RESOURCE: Final = 32
 _OWN_SETTING: Final = 1
-_STATIC_BROKER_CONFIG: Final = 4
-"""Kafka's numbers for kinds of resources, and for where a value comes from: 1 is one that the topic itself sets."""
+_SET_FOR_BROKERS: Final = (2, 3, 4)
+"""Kafka's numbers for kinds of resources, and for where a value comes from: 1 is one that the topic sets itself; 2 and
+3 were changed while the broker ran, for it or for all, and 4 is what it was started with."""
 
 _SET: Final = 0
 _DELETE: Final = 1
@@ -299,7 +300,7 @@ def topic_defaults(node: int) -> Question[DescribeConfigsResponse, dict[str, str
         return {
             _CLIENT_SETTINGS[row.name]: row.value
             for row in result.configs
-            if row.name in _CLIENT_SETTINGS and row.config_source == _STATIC_BROKER_CONFIG and row.value is not None
+            if row.name in _CLIENT_SETTINGS and row.config_source in _SET_FOR_BROKERS and row.value is not None
         }
 
     broker = DescribeConfigsResource(

@@ -178,14 +178,14 @@ def broker_rows(live: LiveSettings) -> list[ConfigRow]:
     """Every setting of the broker."""
     rows: list[ConfigRow] = []
     for name, value, _, source, kafka_type, doc, is_sensitive in live.started_with.broker_configs():
-        setting = BROKER_SETTINGS[name]
-        synonyms = [*_changed(live, name), Synonym(name, value, ConfigSource[source])]
-        if synonyms[-1].source is ConfigSource.STATIC_BROKER_CONFIG:
-            default = text_of(setting.default)
-            if default is not None:
-                synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
-        in_force = synonyms[0].value
-        kind = ConfigType[kafka_type]
+        setting, kind = BROKER_SETTINGS[name], ConfigType[kafka_type]
+        synonyms = _changed(live, name)
+        if ConfigSource[source] is ConfigSource.STATIC_BROKER_CONFIG:
+            synonyms.append(Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG))
+        default = text_of(setting.default)
+        if default is not None:
+            synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        in_force = synonyms[0].value if synonyms else value
         rows.append(ConfigRow(name, in_force, synonyms, kind, doc, not setting.is_dynamic, is_sensitive))
     shared = _min_insync_row()
     return [*rows, shared._replace(synonyms=_min_insync(TOPIC_SETTINGS[shared.name]))]
@@ -196,12 +196,16 @@ def all_brokers_rows(live: LiveSettings) -> list[ConfigRow]:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     rows = [
         ConfigRow(
-            name, text, [Synonym(name, text, source)], ConfigType[BROKER_SETTINGS[name].kafka_type],
-            BROKER_SETTINGS[name].doc, is_read_only=False,
+            name,
+            text,
+            [Synonym(name, text, source)],
+            ConfigType[BROKER_SETTINGS[name].kafka_type],
+            BROKER_SETTINGS[name].doc,
+            is_read_only=False,
         )
         for name, text in live.of_all_brokers.items()
         if name in BROKER_SETTINGS
-    ]  # fmt: skip
+    ]
     return [*rows, _min_insync_row()]
 
 
@@ -216,18 +220,20 @@ def _min_insync_row() -> ConfigRow:
 
 
 def subscription_rows(changed: ChangedSettings, name: str) -> list[ConfigRow]:
-    """What a subscription sets, with the defaults of the rest; nothing if there is none of that name."""
+    """What a subscription sets, with the defaults of the rest; as Kafka answers, also if there is none of that name."""
     own = changed.of(SUBSCRIPTIONS, name)
-    if not own:
-        return []
-    rows = []
-    for setting_name, setting in SUBSCRIPTION_SETTINGS.items():
-        is_own = setting_name in own
-        source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG if is_own else ConfigSource.DEFAULT_CONFIG
-        value = own.get(setting_name, setting.default)
-        synonyms = [Synonym(setting_name, value, source)]
-        rows.append(ConfigRow(setting_name, value, synonyms, ConfigType[setting.kafka_type], setting.doc, False))
-    return rows
+    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+    return [
+        ConfigRow(
+            setting_name,
+            own.get(setting_name, setting.default),
+            [Synonym(setting_name, own[setting_name], source)] if setting_name in own else [],
+            ConfigType[setting.kafka_type],
+            setting.doc,
+            is_read_only=False,
+        )
+        for setting_name, setting in SUBSCRIPTION_SETTINGS.items()
+    ]
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def _refuse(call: Call, topic: str, number: int, replicas: Sequence[int] | None)
     if not call.node.has_partition(topic, number):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number} of that topic"
     if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
     if not replicas:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition needs one replica, and none is given"
     node = call.node.settings.node_id

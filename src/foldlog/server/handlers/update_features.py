@@ -1,7 +1,7 @@
 """UpdateFeatures: the levels of features, which ApiVersions shows, are raised or lowered. Versions 0 to 2.
 
 0 allows a downgrade by a flag, 1 names its kind and can only check, 2 answers without results for single features. All
-features of a request are updated, or none, and then the first one's error is everybody's.
+features of a request are updated, or none: then the answer has the error of the first that cannot be.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
         await call.node.run(_carry_out, call, updates, request.validate_only)
     except FoldlogError as error:
         code, message = told(error)
-    results = [
-        UpdatableFeatureResult(feature=update.name, error_code=code, error_message=message) for update in updates
-    ]
-    if call.version < _ONE_RESULT_FROM:
-        return UpdateFeaturesResponse(error_message=None, results=results)
-    return UpdateFeaturesResponse(error_code=code, error_message=message)
+    has_results = call.version < _ONE_RESULT_FROM and code is ErrorCode.NONE
+    return UpdateFeaturesResponse(
+        error_code=code,
+        error_message=message,
+        results=[UpdatableFeatureResult(feature=one.name, error_message=None) for one in updates if has_results],
+    )
 
 
 def _update(version: int, update: FeatureUpdateKey) -> FeatureUpdate:

@@ -66,9 +66,18 @@ class _Instance:
     """One running client."""
 
     __slots__ = (
-        "epoch", "got_ms", "has_left", "heard_ms", "interval_ms", "last_error", "metrics", "pushed_ms",
-        "subscription_id", "traits", "values",
-    )  # fmt: skip
+        "epoch",
+        "got_ms",
+        "has_left",
+        "heard_ms",
+        "interval_ms",
+        "last_error",
+        "metrics",
+        "pushed_ms",
+        "subscription_id",
+        "traits",
+        "values",
+    )
 
     def __init__(self, traits: ClientTraits) -> None:
         self.traits = traits
