@@ -141,8 +141,7 @@ def test_kafka_python_tells_what_the_broker_serves(kafka_python: python.KafkaAdm
     versions = {int(key): bounds for key, bounds in kafka_python.api_versions().items()}
     assert set(versions) == set(APIS)
     assert kafka_python.get_broker_version_data(1).api_versions == versions
-    # None is finalized: features are how the nodes of a cluster agree on a version, and there is one node.
-    assert kafka_python.describe_features() == {}
+    assert kafka_python.describe_features()["group.version"]["finalized"] == (1, 1), "the consumer protocol"
     kafka_python.wait_for_topics([topic], timeout_ms=BOUND_S * 1000)
 
 

@@ -1,6 +1,6 @@
 """Who asks for what this broker does not have is told so, where its client tells anybody, and nobody else suffers.
 
-Security and KIP-848 are not there yet. Transactions have their tests beside the groups, calls of admin clients beside
+Security is not there yet. Transactions have their tests beside the groups, calls of admin clients beside
 the others of their kind. What a client shows its user is the client's; here it is written down.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer
 from kafka.errors import UnsupportedVersionError
 
-from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, Sent, eventually
+from clients.any_client import BOUND_S, POLL_S, eventually
 from clients.confluent_client import QUICK
 from foldlog.broker.broker import Broker
 from foldlog.server.config.settings import ServerSettings
@@ -104,32 +104,3 @@ def test_the_broker_guesses_that_aiokafka_speaks_tls(untouched: Server, caplog: 
     with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
         start_aiokafka(untouched, security_protocol="SSL", ssl_context=ssl.create_default_context())
     eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
-
-
-def test_librdkafka_fails_at_once_where_there_is_no_kip_848_and_the_others_are_served(
-    server: Server, clients: list[AnyClient], topic: str, group: str
-) -> None:
-    errors: list[KafkaError] = []
-    consumer = Consumer(
-        {
-            **QUICK,
-            "bootstrap.servers": server.bootstrap,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "error_cb": errors.append,
-        }
-    )
-    consumer.subscribe([topic])
-    told: list[KafkaError | None] = []
-
-    def polls_an_error() -> bool:
-        message = consumer.poll(POLL_S)
-        told.extend([] if message is None else [message.error()])
-        return bool(told or errors)
-
-    eventually(polls_an_error, "an error")
-    (first, *_) = [error for error in [*told, *errors] if error is not None]
-    assert (first.code(), "ConsumerGroupHeartbeat fatal error" in first.str()) == (KafkaError._FATAL, True)
-    for offset, client in enumerate(clients):
-        assert client.producer().send(topic, [Outgoing(b"value")]) == [Sent(0, offset)]
-    consumer.close()

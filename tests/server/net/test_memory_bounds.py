@@ -12,7 +12,7 @@ import pytest
 
 from foldlog import limits
 from foldlog.broker.groups import committed as bookmarks
-from foldlog.broker.groups import coordinator as groups
+from foldlog.broker.groups import state as groups
 from foldlog.log import producers
 from foldlog.records.loops import pack, walk
 from foldlog.wire.error_codes import ErrorCode

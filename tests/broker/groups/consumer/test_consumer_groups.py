@@ -16,6 +16,7 @@ from broker.groups.consumer.simulated_consumers import (
     World,
     is_consumer_group,
 )
+from foldlog.broker.groups import state as groups
 from foldlog.broker.groups.consumer.coordinator import refuse_heartbeat
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MemberHeartbeat, MigrationPolicy
 from foldlog.broker.groups.consumer.topics import compile_regex
@@ -429,6 +430,20 @@ def test_a_full_group_refuses_another_member_and_keeps_those_it_has() -> None:
     answer = world.consumer("a").beat()
     assert answer.error is GroupErrorCode.GROUP_MAX_SIZE_REACHED
     assert all(member.beat().error is NONE for member in members)
+
+
+def test_what_members_say_is_bounded_and_those_who_are_there_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "GROUPS_METADATA_BYTES_MAX", 10_000)
+    world = World(a=2)
+    member = world.consumer("a")
+    settled(world)
+    large = tuple(f"{number:0200d}" for number in range(60))
+    assert world.consumer(*large).beat().error is GroupErrorCode.COORDINATOR_NOT_AVAILABLE
+    more = replace(member.request(), topics=large, rebalance_timeout_ms=1)
+    assert world.coordinator.consumer_heartbeat(more).error is GroupErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert member.beat().error is NONE
+    world.classic(*large).step()
+    assert len(world.coordinator.describe(GROUP).members) == 1
 
 
 def test_an_unknown_group_makes_its_members_join_again_and_a_leave_is_told_there_is_none() -> None:

@@ -142,7 +142,8 @@ class ConsumerGroups:
             error = group.check_member(request.member_id, request.group_instance_id)
             if error is not GroupErrorCode.NONE:
                 return error, "it is not a member; abandon all partitions and join again"
-            return self._refuse_epoch(group.members[request.member_id], request)
+            error, message = self._refuse_epoch(group.members[request.member_id], request)
+            return (error, message) if error is not GroupErrorCode.NONE else self._refuse_size(group, request)
         if static_id is not None and static_id != request.member_id:
             holder = group.members[static_id]
             if not holder.is_classic and holder.epoch != STATIC_LEAVE_EPOCH:
@@ -152,9 +153,15 @@ class ConsumerGroups:
                 )
         elif request.member_id not in group.members and len(group.members) >= self._settings.members_max:
             return GroupErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self._settings.members_max} members already"
-        if not self._budget.has_room(_said_bytes(request)):
-            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all memory they may; try again"
-        return GroupErrorCode.NONE, ""
+        return self._refuse_size(group, request)
+
+    def _refuse_size(self, group: ConsumerGroup, request: MemberHeartbeat) -> tuple[GroupErrorCode, str]:
+        if request.topics is None and request.regex is None:
+            return GroupErrorCode.NONE, ""
+        known = group.members.get(request.member_id)
+        if self._budget.has_room(_said_bytes(request) - (0 if known is None else known.said_bytes())):
+            return GroupErrorCode.NONE, ""
+        return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all memory they may; try again"
 
     @staticmethod
     def _refuse_epoch(member: ConsumerMember, request: MemberHeartbeat) -> tuple[GroupErrorCode, str]:

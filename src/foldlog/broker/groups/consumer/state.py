@@ -80,6 +80,10 @@ class ConsumerMember:
             self.classic,
         )
 
+    def said_bytes(self) -> int:
+        """Bytes of its id and its subscription."""
+        return sum(map(len, self.topics)) + len(self.regex) + len(self.member_id)
+
     def held_bytes(self) -> int:
         """Bytes of what the client chooses the length of, and about what its partitions take."""
         texts = (self.member_id, self.client_id, self.client_host, self.regex, self.rack_id or "", *self.topics)
