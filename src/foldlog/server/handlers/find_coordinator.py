@@ -61,6 +61,8 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
             "this broker has no transactions; remove transactional.id (idempotent producers work)",
         )
     if key_type == _SHARE:
-        # The key is group:topicId:partition; only brokers of a cluster ask.
-        return refusal(call, AclOperation.DESCRIBE, key.split(":", maxsplit=1)[0]), None
+        group, *rest = key.rsplit(":", 2)
+        if len(rest) != 2:
+            return ErrorCode.INVALID_REQUEST, "the key of a share coordinator is group:topicId:partition"
+        return refusal(call, AclOperation.DESCRIBE, group), None
     return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's"
