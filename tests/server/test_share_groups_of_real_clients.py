@@ -149,7 +149,8 @@ def test_what_a_member_does_not_acknowledge_goes_to_another_when_its_lock_times_
     assert take(other, AcknowledgeType.RELEASE) == [(0, b"slow", 2)]
     holder.acknowledge(held[0])
     (error,) = holder.commit_sync(BOUND_S).values()
-    assert error is not None and error.args[0].name() == "INVALID_RECORD_STATE"
+    assert error is not None
+    assert error.args[0].name() == "INVALID_RECORD_STATE"
 
 
 def test_what_a_member_held_when_it_left_goes_to_another_at_once(queueing: Queueing) -> None:

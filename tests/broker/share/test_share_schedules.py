@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.share.share_world import LOCK_MS, PARTITIONS, ShareWorld
+from foldlog.broker.share import store
 from foldlog.broker.share.messages import AcknowledgeType
 
 MEMBERS = ("ann", "ben", "cleo")
@@ -77,7 +79,18 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.fixture(autouse=True, params=[500, 3], ids=["few snapshots", "many snapshots"])
+def snapshots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many, the head of the topic of states is cut off soon, too."""
+    monkeypatch.setattr(store, "SHARE_UPDATES_PER_SNAPSHOT", request.param)
+    monkeypatch.setattr(store, "SHARE_STATE_RECORDS_MAX", 20 * request.param)
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 10_000)), min_size=5, max_size=60))
 def test_no_record_is_lost_or_given_twice_whatever_happens(schedule: list[tuple[Step, int]]) -> None:
     world = ShareWorld()

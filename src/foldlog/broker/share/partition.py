@@ -114,9 +114,10 @@ class SharePartition:
         acquired = (run for run in self._runs if run.state is RecordState.ACQUIRED)
         return sum(len(run) for run in acquired if member is None or run.member == member)
 
-    def done_count(self) -> int:
-        """Offsets from the start on whose delivery is complete."""
-        return sum(len(run) for run in self._runs if run.state.is_final)
+    def done_count(self, first: int = 0) -> int:
+        """Offsets from the start on, and from `first` on, whose delivery is complete."""
+        done = (run for run in self._runs if run.state.is_final and run.last >= first)
+        return sum(run.last - max(run.first, first) + 1 for run in done)
 
     def next_deadline_ms(self) -> float:
         return min((run.deadline_ms for run in self._runs), default=NEVER_MS)

@@ -300,17 +300,14 @@ class ShareStore:
             self._ready()
             names = {bytes.fromhex(topic.topic_id): topic.name for topic in self._home.catalog().topics.values()}
             shares = [(names[share.key[1]], share) for share in self._of_group(group) if share.key[1] in names]
-            states = [
-                (name, share.key, share.state.start_offset, share.state.done_count())
-                for name, share in sorted(shares, key=lambda one: (one[0], one[1].key[2]))
-            ]
-        found = []
-        for name, (_, topic_id, number), start_offset, done in states:
-            partition = self._home.partition(name, number)
-            start_offset = max(start_offset, partition.log_start_offset)
-            lag = max(0, partition.high_watermark - start_offset - done)
-            found.append(ShareOffset(name, topic_id, number, start_offset, partition.leader_epoch, lag))
-        return found
+            shares.sort(key=lambda one: (one[0], one[1].key[2]))
+            return [self._described(name, share) for name, share in shares]
+
+    def _described(self, name: str, share: _Share) -> ShareOffset:
+        partition = self._home.partition(name, share.key[2])
+        start_offset = max(share.state.start_offset, partition.log_start_offset)
+        lag = max(0, partition.high_watermark - start_offset - share.state.done_count(start_offset))
+        return ShareOffset(name, *share.key[1:], start_offset, partition.leader_epoch, lag)
 
     def alter(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the group begin anew at these offsets, whatever was done from there on. Durable on return. The caller has
