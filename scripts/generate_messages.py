@@ -39,7 +39,8 @@ SERVED = (
     "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
     "list_config_resources", "consumer_group_heartbeat", "consumer_group_describe", "add_partitions_to_txn",
     "add_offsets_to_txn", "end_txn", "write_txn_markers", "txn_offset_commit", "describe_transactions",
-    "list_transactions",
+    "list_transactions", "share_group_heartbeat", "share_group_describe", "share_fetch", "share_acknowledge",
+    "describe_share_group_offsets", "alter_share_group_offsets", "delete_share_group_offsets",
 )  # fmt: skip
 
 ASKED = ("sasl_handshake", "sasl_authenticate")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log as KafkaLog
     from foldlog.client.positions import TopicPartition
     from foldlog.client.producer import Producer
+    from foldlog.client.queue.queue import Queue
     from foldlog.client.transactions import Transaction
     from foldlog.clock import Clock
     from foldlog.files.base import Files
@@ -49,6 +50,7 @@ _HOMES = {
     "MemberDescription": ("foldlog.client.descriptions", "MemberDescription"),
     "OffsetAndMetadata": ("foldlog.broker.groups.committed", "OffsetAndMetadata"),
     "Producer": ("foldlog.client.producer", "Producer"),
+    "Queue": ("foldlog.client.queue.queue", "Queue"),
     "RecompressionReport": ("foldlog.log.doctor.recompression", "RecompressionReport"),
     "Record": ("foldlog.records.loops", "Record"),
     "RecordMetadata": ("foldlog.client.handle_types", "RecordMetadata"),
@@ -156,6 +158,7 @@ __all__ = [
     "MemberDescription",
     "OffsetAndMetadata",
     "Producer",
+    "Queue",
     "RecompressionReport",
     "Record",
     "RecordMetadata",

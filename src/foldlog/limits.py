@@ -231,6 +231,15 @@ drafts, and within an hour of its repair all is as it was."""
 PRODUCER_EXPIRY_CHECK_MS = 10 * 60 * 1000
 """producer.id.expiration.check.interval.ms, Kafka's default."""
 
+SHARE_UPDATES_PER_SNAPSHOT = 500
+"""share.coordinator.snapshot.update.records.per.snapshot, Kafka's default: what a load has to apply to each state."""
+
+SHARE_STATE_RECORDS_MAX = 100_000
+"""Records of `__share_group_state` after which its head is cut off: a load reads about twice as many at most."""
+
+SHARE_STATES_MAX = 100_000
+"""Partitions in share groups that are held in memory, about a kilobyte each: beyond this groups are refused."""
+
 OFFSETS_EXPIRY_CHECK_MS = 10 * 60 * 1000
 """offsets.retention.check.interval.ms, Kafka's default."""
 

@@ -9,13 +9,14 @@ of `DynamicSettings` before:
 
     1. TransactionStore.lock    every decision about a transaction, and its markers until they are appended
     2. GroupStore.lock          every call of the coordinator, and commits until they are appended
-    3. TopicChanges._changing   one change of the catalog at a time; held over its syncs
-    4. a key's lock in OpenPartitions   opening, recovering and closing one partition
+    3. ShareStore.lock          what share groups do with records, until it is appended
+    4. TopicChanges._changing   one change of the catalog at a time; held over its syncs
+    5. a key's lock in OpenPartitions   opening, recovering and closing one partition
 
-Transactions come before groups: an offset that is committed in a transaction is verified, then appended. Both come
-before topics: the first transaction and the first commit create the topics that store them, and a commit must not go to
-a topic that is being deleted. A deletion forgets its topic's offsets after the change, without the third and fourth.
-The locks of `Upkeep`'s deadlines and of the `WarningList` are leaves.
+Transactions come before groups: an offset that is committed in a transaction is verified, then appended. All three come
+before topics: the first transaction, commit and share create the topics that store them, and a commit must not go to a
+topic that is being deleted. A deletion forgets its topic's offsets after the change, without the last two. The locks of
+`Upkeep`'s deadlines and of the `WarningList` are leaves.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from foldlog.broker.groups.messages import (
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
 from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.share.group_settings import GroupConfigs
+from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
     AnyPartition,
@@ -123,7 +126,11 @@ class Broker:
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
-        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
+        stored = None if self._written is None else self._written.dynamic_settings
+        configs = GroupConfigs(stored, (group_settings or GroupSettings()).share)
+        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets, configs)
+        self._shares = ShareStore(storage, clock, self._written, configs)
+        self._groups.watch_share_members(self._shares.member_gone)
         self._transactions = TransactionStore(
             storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings
         )
@@ -135,6 +142,7 @@ class Broker:
                 self._written.checkpoint,
                 self._groups,
                 self._transactions,
+                self._shares,
                 self._written.producers,
                 background=background,
                 compaction_threads=compaction_threads,
@@ -143,6 +151,7 @@ class Broker:
             self._written.on_topics_changed = self._upkeep.topics_changed
             self._groups.on_deadline = self._upkeep.schedule_tick
             self._transactions.on_deadline = self._upkeep.schedule_transactions
+            self._shares.on_deadline = self._upkeep.schedule_shares
             self._upkeep.topics_changed()
             self._recover_transactions()
 
@@ -435,6 +444,7 @@ class Broker:
         try:
             if topics:
                 self._groups.forget_topics(topics)
+                self._shares.forget_deleted()
         except StorageError as error:
             # While the topic of groups is refused, so are groups; changes of topics need not be.
             self._storage.report(f"deleting what was committed in {these_topics([*topics])}", error)
@@ -588,11 +598,22 @@ class Broker:
         """Delete a group without members, and its offsets. Durable on return. Raises UnknownGroup or GroupNotEmpty."""
         self._writable()
         self._groups.delete_group(group)
+        self._shares.delete(group)
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete a group's commits in these partitions. Durable on return. Raises GroupNotEmpty while it reads them."""
         self._writable()
         self._groups.delete_offsets(group, partitions)
+
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Where a share group is in each partition, and how many records there it has not done with."""
+        return {(one.topic, one.partition): (one.start_offset, one.lag) for one in self.shares.describe(group)}
+
+    @property
+    def shares(self) -> ShareStore:
+        """What share groups do with records; a log that is only read can describe it."""
+        self._refuse_unusable()
+        return self._shares
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
@@ -705,6 +726,7 @@ class Broker:
                 self._upkeep.stop()
             self._transactions.close()
             self._groups.close()
+            self._shares.close()
             self._storage.close()
 
     def __enter__(self) -> Self:

@@ -24,6 +24,7 @@ from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.directories import Settlement
 from foldlog.broker.topics.names import (
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     is_internal,
     partition_directory,
@@ -74,6 +75,14 @@ TRANSACTIONS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
     "flush.messages": 1,  # whatever the broker's default is: a decision is durable before anybody acts on it
 }
 TRANSACTIONS_TOPIC_PARTITIONS: Final = OFFSETS_TOPIC_PARTITIONS
+SHARE_STATE_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
+    "cleanup.policy": "delete",  # not compacted: updates add up, see share/records.py
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "max.message.bytes": 32 << 20,
+    "segment.bytes": 16 << 20,
+}
+SHARE_STATE_TOPIC_PARTITIONS: Final = OFFSETS_TOPIC_PARTITIONS
 
 
 class Storage(ABC):
@@ -141,6 +150,12 @@ class Storage(ABC):
     def look_again(self) -> None:
         """Read the changes of another process. The writer has none to read."""
         return
+
+    def share_state_partitions(self) -> Sequence[AnyPartition]:
+        """The partitions of the topic of share groups' states; none while there is no such topic."""
+        topic = self.catalog().topics.get(SHARE_STATE_TOPIC)
+        numbers = () if topic is None else topic.held_partitions
+        return [self.partition(SHARE_STATE_TOPIC, number) for number in numbers]
 
     def report(self, doing: str, error: Exception) -> None:
         self.warnings.report(doing, error)
@@ -218,6 +233,9 @@ class WrittenStorage(Storage):
 
     def create_transactions_topic(self) -> None:
         self._create_own_topic(TRANSACTIONS_TOPIC, TRANSACTIONS_TOPIC_PARTITIONS, TRANSACTIONS_TOPIC_SETTINGS)
+
+    def create_share_state_topic(self) -> None:
+        self._create_own_topic(SHARE_STATE_TOPIC, SHARE_STATE_TOPIC_PARTITIONS, SHARE_STATE_TOPIC_SETTINGS)
 
     def _create_own_topic(self, name: str, partitions: int, settings: Mapping[str, object]) -> None:
         self.checkpoint.refuse_if_lost()

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
+from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import Key
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
@@ -35,26 +36,28 @@ WAIT_MAX_MS: Final = 3_600_000.0
 class Job(IntEnum):
     """In the order in which they run when several are due: first those that others wait for.
 
-    GROUPS, FLUSH and CHECKPOINT take milliseconds and have to be in time; TRANSACTIONS and ID_EXPIRY wait for syncs of
-    several partitions; RETENTION and the other expiries take seconds, and a full disk waits for them; COMPACTION may
-    take hours. So a broker gives each of these kinds a thread of its own, and compaction several.
+    GROUPS, SHARES, FLUSH and CHECKPOINT take milliseconds and have to be in time; TRANSACTIONS and ID_EXPIRY wait for
+    syncs of several partitions; RETENTION and the other expiries take seconds, and a full disk waits for them;
+    COMPACTION may take hours. So a broker gives each of these kinds a thread of its own, and compaction several.
     """
 
     GROUPS = 1
-    FLUSH = 2
-    CHECKPOINT = 3
-    TRANSACTIONS = 4
-    ID_EXPIRY = 5
-    RETENTION = 6
-    OFFSET_EXPIRY = 7
-    PRODUCER_EXPIRY = 8
-    COMPACTION = 9
+    SHARES = 2
+    FLUSH = 3
+    CHECKPOINT = 4
+    TRANSACTIONS = 5
+    ID_EXPIRY = 6
+    RETENTION = 7
+    OFFSET_EXPIRY = 8
+    PRODUCER_EXPIRY = 9
+    COMPACTION = 10
 
 
 _NUMBERS: Final = count(1)
 
 RETRY_MS: Final[Mapping[Job, int]] = {
     Job.GROUPS: 1000,
+    Job.SHARES: 1000,
     Job.FLUSH: 1000,
     Job.CHECKPOINT: limits.CHECKPOINT_SYNC_MS,
     Job.TRANSACTIONS: limits.TRANSACTION_ABORT_CHECK_MS,
@@ -299,6 +302,7 @@ class Upkeep:
         checkpoint: Checkpoint,
         groups: GroupStore,
         transactions: TransactionStore,
+        shares: ShareStore,
         producers: AllProducers,
         *,
         background: bool,
@@ -314,7 +318,12 @@ class Upkeep:
         self._flush_at_ms: dict[Key, float] = {}
         self._timers = JobScheduler(
             clock,
-            {Job.GROUPS: groups.tick, Job.FLUSH: self._flush, Job.CHECKPOINT: self._sync_checkpoint},
+            {
+                Job.GROUPS: groups.tick,
+                Job.SHARES: shares.tick,
+                Job.FLUSH: self._flush,
+                Job.CHECKPOINT: self._sync_checkpoint,
+            },
             kept.report,
             "foldlog-timers" if background else None,
         )
@@ -397,6 +406,9 @@ class Upkeep:
 
     def schedule_transactions(self, in_ms: float) -> None:
         self._transaction_jobs.schedule(Job.TRANSACTIONS, in_ms)
+
+    def schedule_shares(self, in_ms: float) -> None:
+        self._timers.schedule(Job.SHARES, in_ms)
 
     def run_due(self) -> list[Job]:
         """Run the jobs that are due, on this thread: for brokers without background, in tests with their own clock."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, MemberSummary
+from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE
 from foldlog.broker.topics.catalog import CatalogTopic, Growth
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.client.positions import TopicPartition
@@ -121,7 +122,7 @@ def described_group(found: GroupSummary) -> GroupDescription:
     """The description of a group from the coordinator's summary. Raises UnknownGroup if the group is not known."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
-    is_consumer = found.group_type is GroupType.CONSUMER
+    is_consumer = found.group_type in (GroupType.CONSUMER, GroupType.SHARE)
     return GroupDescription(
         found.group,
         str(found.state),
@@ -159,7 +160,7 @@ def full_name(instance_id: str | None, client_id: str, member_id: str) -> str:
 
 
 def _assignment_of(member: MemberSummary, group: GroupSummary) -> tuple[TopicPartition, ...]:
-    if group.protocol_type not in ("", PROTOCOL_TYPE):
+    if group.protocol_type not in ("", PROTOCOL_TYPE, SHARE_PROTOCOL_TYPE):
         return ()
     try:
         return tuple(sorted(TopicPartition(*one) for one in decode_assignment(member.assignment).partitions))

@@ -15,7 +15,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.eviction import HAS_MEMBERS
 from foldlog.broker.groups.lag import partition_lags
-from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.groups.messages import GroupType, check_group_name
 from foldlog.broker.storage import READ_COMMITTED, READ_UNCOMMITTED
 from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
@@ -39,6 +39,7 @@ from foldlog.client.producer import (
     Producer,
     ProducerSettings,
 )
+from foldlog.client.queue.queue import Queue, QueueSettings, check_reset
 from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
@@ -157,6 +158,7 @@ class Log:
         self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 
     @property
     def path(self) -> str:
@@ -384,6 +386,35 @@ class Log:
         named = None if topics is None else checked_topics(topics)
         made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
         self._consumers.add(made)
+        return made
+
+    def queue(self, topics: Iterable[str] | str, group: str, *, auto_offset_reset: str | None = None) -> Queue:
+        """Take records of these topics as from a queue, as one of the workers of `group`: see Queue.
+
+        Each record goes to one worker of the group at a time, however few partitions there are, and is acknowledged by
+        itself. Where the group begins in a partition that it never read is its own setting: at the end, unless
+        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". The group is a share group
+        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.queue("orders", group="workers") as queue:
+        ...         _ = log.append("orders", "pack it")
+        ...         (record,) = queue.take(timeout_ms=1000)
+        ...         queue.release(record)
+        ...         (record,) = queue.take(timeout_ms=1000)
+        ...         print(record.value, queue.deliveries(record))
+        ...         queue.ack(record)
+        b'pack it' 2
+        """
+        self._backend.check_usable()
+        named = tuple(dict.fromkeys(checked_topics(topics)))
+        if not named:
+            raise InvalidArgument("a queue without topics has nothing to take; name one")
+        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset))
+        made = Queue(self._backend.taking(settings), group)
+        self._queues.add(made)
         return made
 
     def read(
@@ -687,7 +718,7 @@ class Log:
         """How many offsets a group has still to read, per partition that it has committed in or a member is assigned.
 
         Without a commit they are counted from the log start; if the member is a consumer of this Log on a directory,
-        from where that consumer begins.
+        from where that consumer begins. Of a share group it is what nobody has accepted or rejected yet.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -700,7 +731,10 @@ class Log:
         check_group_name(group)
         committed = self._backend.committed(group)
         try:
-            members = self._backend.describe_group(group).members
+            description = self._backend.describe_group(group)
+            if description.group_type == GroupType.SHARE:
+                return {place: lag for place, (_, lag) in self._backend.share_offsets(group).items()}
+            members = description.members
         except UnknownGroup:
             members = ()
         assigned = {partition for member in members for partition in member.assignment}
@@ -768,8 +802,8 @@ class Log:
     # --- closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop listening, abort open transactions, close producers (which flush) and consumers (which leave their
-        groups), then the log.
+        """Stop listening, abort open transactions, close producers (which flush), consumers and queues (which leave
+        their groups), then the log.
 
         Closing twice is fine.
 
@@ -781,7 +815,12 @@ class Log:
         """
         self._backend.stop_listening()
         faults: list[FoldlogError] = []
-        users: list[TransactionSessions | Sender | Consumer] = [self._transactions, *self._senders, *self._consumers]
+        users: list[TransactionSessions | Sender | Consumer | Queue] = [
+            self._transactions,
+            *self._senders,
+            *self._consumers,
+            *self._queues,
+        ]
         for open_one in users:
             try:
                 open_one.close()

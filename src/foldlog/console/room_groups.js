@@ -58,7 +58,7 @@ async function showOne(place, name) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
-      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
+      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
     card("Cursors", cursors(group)), card("Members", members(group)));
   } catch (error) {
     put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));

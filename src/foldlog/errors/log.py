@@ -444,6 +444,10 @@ class StaleMemberEpoch(IllegalGeneration):
     """The coordinator has given this member of a consumer group a newer epoch, or the partition to another member."""
 
 
+class InvalidRecordState(GroupError):
+    """A record is not this member's to acknowledge: its lock timed out, or it is acknowledged already."""
+
+
 class RebalanceInProgress(GroupError):
     """The group is rebalancing; poll again to join the new generation."""
 

@@ -31,9 +31,13 @@ class Feature(NamedTuple):
 
 
 FEATURES: Final[Mapping[str, Feature]] = MappingProxyType(
-    {"transaction.version": Feature(0, 2, 2), "group.version": Feature(0, 1, 1)}
+    {
+        "transaction.version": Feature(0, 2, 2),  # 2: epochs that rise with each transaction (KIP-890)
+        "group.version": Feature(0, 1, 1),  # 1: consumer groups (KIP-848)
+        "share.version": Feature(0, 1, 1),  # 1: share groups (KIP-932)
+    }
 )
-"""Every feature, by Kafka's name. 2 of transactions is KIP-890, 1 of groups the consumer protocol."""
+"""Every feature, by Kafka's name."""
 
 
 class UpgradeType(IntEnum):

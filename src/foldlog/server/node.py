@@ -29,6 +29,7 @@ from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
+from foldlog.server.shares import ShareDriver
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -80,6 +81,7 @@ class BrokerNode:
         self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)
         self.groups = GroupDriver(self)
+        self.shares = ShareDriver(self)
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -184,6 +186,7 @@ class BrokerNode:
         if self._sync_event is not None:
             self.loop.remove_reader(self._sync_event)
             self.broker.return_sync_threads()
+        self.shares.close()
         self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
         self.appenders.close()

@@ -158,9 +158,15 @@ def test_what_has_no_settings_is_told(small: SmallNode, kind: int, name: str, co
     assert not result.configs
 
 
-def test_a_group_has_no_settings_at_the_broker_which_is_no_error(small: SmallNode) -> None:
-    result = describe(small, GROUP, "fraud")
-    assert (ErrorCode(result.error_code), result.configs) == (ErrorCode.NONE, [])
+def test_a_group_has_the_settings_of_share_groups_and_keeps_what_is_set(small: SmallNode) -> None:
+    wanted = changes_of("workers", ("share.auto.offset.reset", SET, "by_duration:P1DT2H"), kind=GROUP)
+    assert change(small, wanted) == [ErrorCode.NONE]
+    found = {one.name: one for one in describe(small, GROUP, "workers").configs}
+    reset, lock = found["share.auto.offset.reset"], found["share.record.lock.duration.ms"]
+    assert (reset.value, reset.config_source) == ("by_duration:P1DT2H", ConfigSource.DYNAMIC_GROUP_CONFIG)
+    assert (lock.value, lock.config_source) == ("30000", ConfigSource.DEFAULT_CONFIG)
+    assert small.broker.shares.configs.of("workers").reset_ms == (24 + 2) * 3_600_000
+    assert small.broker.shares.configs.of("others").auto_offset_reset == "latest"
 
 
 def test_who_may_not_see_settings_sees_none() -> None:
@@ -323,7 +329,9 @@ def test_items_are_added_to_and_taken_from_what_is_in_force(small: SmallNode) ->
         (changes_of("none", ("retention.ms", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (changes_of(OFFSETS_TOPIC, ("retention.ms", SET, "1")), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (changes_of("1", ("num.partitions", SET, "1"), kind=BROKER), ErrorCode.INVALID_REQUEST),
-        (changes_of("x", ("consumer.session.timeout.ms", SET, "1"), kind=GROUP), ErrorCode.INVALID_REQUEST),
+        (changes_of("x", ("no.such.setting", SET, "1"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("share.record.lock.duration.ms", SET, "14999"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("share.auto.offset.reset", SET, "by_duration:-1"), kind=GROUP), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_what_cannot_be_changed_is_refused_and_stays(

@@ -1,7 +1,7 @@
 """The group coordinator: all groups of a broker, in one namespace, without I/O.
 
-Here is Kafka's classic group protocol; groups of the consumer protocol are in `consumer/coordinator.py`, and this
-module passes on what is theirs, and moves groups from one protocol to the other.
+Here is Kafka's classic group protocol; groups of the consumer protocol are in `consumer/coordinator.py`, share groups
+in `share/membership.py`. This module passes on what is theirs, and moves groups from one protocol to the other.
 
 Events come in as calls, time as the injected clock and `tick`; answers go out through the replies passed with the
 requests, records for `__consumer_offsets` through `take_writes`. Members of classic groups exchange opaque bytes, so
@@ -46,6 +46,7 @@ from foldlog.broker.groups.offsets_format import (
     NO_TIMESTAMP,
     ConsumerKey,
     GroupKey,
+    ShareKey,
     decode_group_value,
     decode_key,
     encode_group_key,
@@ -53,6 +54,9 @@ from foldlog.broker.groups.offsets_format import (
 )
 from foldlog.broker.groups.rebalance import Rebalancer, Timer
 from foldlog.broker.groups.state import CONSUMER_PROTOCOL_TYPE, Group, GroupMember, MetadataBudget, check_stored
+from foldlog.broker.share.group_settings import GroupConfigs
+from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE, ShareGroups, refuse_share_heartbeat
+from foldlog.broker.share.messages import ShareHeartbeat
 from foldlog.clock import Clock
 from foldlog.errors import CorruptGroupRecord, MalformedBytes, brief_repr
 from foldlog.limits import GROUP_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
@@ -79,6 +83,7 @@ class GroupCoordinator:
         settings: GroupSettings | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         topics: Callable[[], TopicsImage] = lambda: NO_TOPICS,
+        share_configs: GroupConfigs | None = None,
     ) -> None:
         """`topics` returns the topics that exist: the same object until they change."""
         self._clock = clock
@@ -89,6 +94,8 @@ class GroupCoordinator:
         self._budget = MetadataBudget()
         self._rebalancer = Rebalancer(clock, self._settings)
         self._consumer = ConsumerGroups(clock, self._settings.consumer, new_id, topics, self._budget, self._downgrade)
+        share_configs = share_configs or GroupConfigs(None, self._settings.share)
+        self.share = ShareGroups(clock, topics, self._budget, share_configs.of, share_configs.broker.members_max)
         self._stored: dict[str, StoredConsumerGroup] = {}
         self._delivering = False
 
@@ -99,6 +106,8 @@ class GroupCoordinator:
         with self._event():
             consumer_group = self._consumer.groups.get(request.group)
             error = refuse_malformed(request, self._settings)
+            if request.group in self.share.groups:
+                error = error or GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
             if consumer_group is not None and consumer_group.members and error is GroupErrorCode.NONE:
                 self._answer(reply, self._consumer.join_classic(consumer_group, request))
                 return
@@ -172,8 +181,32 @@ class GroupCoordinator:
                 refused = self._make_way(request)
             return self._consumer.heartbeat(request) if refused is None else refused
 
+    def share_heartbeat(self, request: ShareHeartbeat) -> HeartbeatResult:
+        """A member of a share group joins, reports or leaves."""
+        with self._event():
+            refused = refuse_share_heartbeat(request)
+            if refused is None and request.group not in self.share.groups and request.member_epoch == JOIN_EPOCH:
+                refused = self._make_way_for_share(request.group)
+            return self.share.heartbeat(request) if refused is None else refused
+
+    def _make_way_for_share(self, group_id: str) -> HeartbeatResult | None:
+        """Let there be no other group of that name; the answer if there is one with members."""
+        described = self.describe(group_id)
+        if described.state is GroupState.EMPTY:
+            self.delete(group_id)
+        elif described.state is not GroupState.DEAD:
+            return HeartbeatResult(
+                GroupErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group_id)} is not a share group"
+            )
+        if self._is_full():
+            return HeartbeatResult(GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many groups")
+        return None
+
     def _make_way(self, request: MemberHeartbeat) -> HeartbeatResult | None:
         """Let there be a consumer group of that name, or none; the answer if that cannot be."""
+        if request.group in self.share.groups:
+            sentence = f"group {brief_repr(request.group)} is a share group; choose another name"
+            return HeartbeatResult(GroupErrorCode.GROUP_ID_NOT_FOUND, sentence)
         group = self._groups.get(request.group)
         if group is None:
             if request.group not in self._consumer.groups and self._is_full():
@@ -215,7 +248,8 @@ class GroupCoordinator:
         self._count(made)
 
     def _is_full(self) -> bool:
-        return len(self._groups) + len(self._consumer.groups) >= self._settings.groups_max
+        count = len(self._groups) + len(self._consumer.groups) + len(self.share.groups)
+        return count >= self._settings.groups_max
 
     def has_to_rejoin(self, group_id: str, member_id: str) -> bool:
         """Whether a classic member of a consumer group has to join again, as its next heartbeat would say."""
@@ -241,6 +275,9 @@ class GroupCoordinator:
             consumer_group = self._consumer.groups.get(group_id)
             if consumer_group is not None:
                 return self._consumer.leave(consumer_group, members)
+            share_group = self.share.groups.get(group_id)
+            if share_group is not None:
+                return self.share.leave(share_group, members)
             group = self._groups.get(group_id)
             if group is None:
                 return [LeaveResult(member, GroupErrorCode.UNKNOWN_MEMBER_ID) for member in members]
@@ -271,6 +308,8 @@ class GroupCoordinator:
         consumer_group = self._consumer.groups.get(group_id)
         if consumer_group is not None:
             return self._consumer.validate_commit(consumer_group, member_id, group_instance_id, generation, partitions)
+        if group_id in self.share.groups:
+            return GroupErrorCode.GROUP_ID_NOT_FOUND  # a share group acknowledges records, and commits nothing
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
@@ -291,6 +330,12 @@ class GroupCoordinator:
             if consumer_group.members:
                 return GroupErrorCode.NON_EMPTY_GROUP
             self._consumer.forget(consumer_group)
+            return GroupErrorCode.NONE
+        share_group = self.share.groups.get(group_id)
+        if share_group is not None:
+            if share_group.members:
+                return GroupErrorCode.NON_EMPTY_GROUP
+            self.share.forget(share_group)
             return GroupErrorCode.NONE
         group = self._groups.get(group_id)
         if group is None:
@@ -318,6 +363,7 @@ class GroupCoordinator:
         with self._event():
             now_ms = self._rebalancer.ticked(now_ms)
             self._consumer.tick(now_ms)
+            self.share.tick(now_ms)
             for kind, group_id, member_id in self._rebalancer.timers.due(now_ms):
                 group = self._groups[group_id]
                 if kind is Timer.SESSION:
@@ -338,18 +384,20 @@ class GroupCoordinator:
                     self._rebalancer.turn_away(group, member, GroupErrorCode.COORDINATOR_NOT_AVAILABLE)
                 self._forget(group)
             self._consumer.close()
+            self.share.close()
 
     # --- what the driver asks -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
         """When to call `tick`, in monotonic milliseconds; None if nothing can expire."""
-        deadlines = (self._rebalancer.timers.next_deadline_ms(), self._consumer.timers.next_deadline_ms())
+        timers = (self._rebalancer.timers, self._consumer.timers, self.share.timers)
+        deadlines = [each.next_deadline_ms() for each in timers]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def take_writes(self) -> list[tuple[bytes, bytes | None]]:
         """Records for `__consumer_offsets` since the last call, in order; a null value is a tombstone."""
-        taken = self._rebalancer.writes + self._consumer.writes
-        self._rebalancer.writes, self._consumer.writes = [], []
+        taken = self._rebalancer.writes + self._consumer.writes + self.share.writes
+        self._rebalancer.writes, self._consumer.writes, self.share.writes = [], [], []
         return taken
 
     def list_groups(self) -> list[GroupListing]:
@@ -359,6 +407,10 @@ class GroupCoordinator:
                 GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state, GroupType.CONSUMER)
                 for group in self._consumer.groups.values()
             ),
+            *(
+                GroupListing(group.group_id, SHARE_PROTOCOL_TYPE, group.state, GroupType.SHARE)
+                for group in self.share.groups.values()
+            ),
         ]
 
     def describe(self, group_id: str) -> GroupSummary:
@@ -366,6 +418,9 @@ class GroupCoordinator:
         consumer_group = self._consumer.groups.get(group_id)
         if consumer_group is not None:
             return self._consumer.describe(consumer_group)
+        share_group = self.share.groups.get(group_id)
+        if share_group is not None:
+            return self.share.describe(share_group)
         group = self._groups.get(group_id)
         return GroupSummary(group_id, GroupState.DEAD) if group is None else group.describe()
 
@@ -374,6 +429,9 @@ class GroupCoordinator:
         consumer_group = self._consumer.groups.get(group_id)
         if consumer_group is not None:
             return consumer_group.subscribed_topics()
+        share_group = self.share.groups.get(group_id)
+        if share_group is not None:
+            return share_group.subscribed_topics()
         group = self._groups.get(group_id)
         return frozenset() if group is None else group.subscribed_topics()
 
@@ -401,6 +459,9 @@ class GroupCoordinator:
         `CorruptGroupRecord` and changes nothing if malformed.
         """
         decoded = decode_key(key)
+        if isinstance(decoded, ShareKey):
+            self.share.restore(key, decoded, value)
+            return
         if isinstance(decoded, ConsumerKey):
             part = None if value is None else decode_consumer_value(key, decoded, value)
             self._stored.setdefault(decoded.group, StoredConsumerGroup()).put(decoded, part)
@@ -432,6 +493,7 @@ class GroupCoordinator:
             if classic is not None:
                 self._forget(classic)  # the end of an upgrade was written, its beginning lost
             self._consumer.take_in(group)
+        self.share.restored(is_final=is_final)
         if is_final:
             self._stored.clear()
 

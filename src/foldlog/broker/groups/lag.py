@@ -25,6 +25,8 @@ class PartitionLag(NamedTuple):
     end: int | None
     begins: int | None = None
     """Where its member begins without a commit, if that is known to be the former end of the log."""
+    done: int = 0
+    """Of a share group, whose `committed` is its start: the offsets from there on that are done already."""
 
     @property
     def is_uncommitted(self) -> bool:
@@ -49,7 +51,7 @@ class PartitionLag(NamedTuple):
     def lag(self) -> int | None:
         """Offsets to the end, as Kafka's tools count: including those that compaction or retention removed."""
         at = self.next_offset
-        return None if at is None or self.end is None else max(0, self.end - at)
+        return None if at is None or self.end is None else max(0, self.end - at - self.done)
 
 
 def partition_lags(
@@ -69,6 +71,22 @@ def partition_lags(
         PartitionLag(*place, known.get(place), *bounds.get(place, (None, None)), begins.get(place))
         for place in sorted({*known, *assigned})
     ]
+
+
+def share_lags(
+    offsets: Mapping[TopicPartition, tuple[int, int]],
+    bounds: Mapping[TopicPartition, tuple[int | None, int | None]],
+) -> list[PartitionLag]:
+    """The partitions of a share group, in order; `offsets` are where it is, and its lag there.
+
+    >>> share_lags({("a", 0): (3, 4)}, {("a", 0): (0, 9)})[0].lag
+    4
+    """
+    found = []
+    for place, (at, lag) in sorted(offsets.items()):
+        start, end = bounds.get(place, (None, None))
+        found.append(PartitionLag(*place, at, start, end, done=0 if end is None else max(0, end - at - lag)))
+    return found
 
 
 def total_lag(found: Iterable[PartitionLag]) -> int | None:

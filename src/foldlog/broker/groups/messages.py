@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings
 from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.share.messages import ShareGroupSettings
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import (
     GROUP_MEMBERS_MAX,
@@ -39,10 +40,12 @@ class GroupState(StrEnum):
 
 
 class GroupType(StrEnum):
-    """Kafka's names of the protocols: in the classic one members assign partitions, in the other the coordinator."""
+    """Kafka's names of the protocols: in the classic one members assign partitions, in the others the coordinator. In a
+    share group partitions have several readers, and each record goes to one of them."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class GroupSettings:
     pending_members_max: int = GROUP_PENDING_MEMBERS_MAX
     groups_max: int = GROUPS_MAX
     consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    share: ShareGroupSettings = field(default_factory=ShareGroupSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMemberSummary:
-    """What is known of a member of a consumer group only. Partitions are topic id, topic name and number."""
+    """What is known of a member of a consumer or share group only. Partitions are topic id, topic name and number."""
 
     member_epoch: int
     topics: tuple[str, ...]

@@ -1,9 +1,10 @@
 """The records of `__consumer_offsets`, in Kafka's own formats.
 
-A key begins with an int16 that says what the record is: 0 and 1 are a committed offset, 2 is a group's
-metadata, and those of ConsumerRecord belong to a consumer group (`consumer/records.py` has their values). A
-value begins with the version of its own format; a null value is a tombstone. Of the first three we write key
-versions 1 and 2 and value version 3, which every Kafka since 2.3 reads, and read value versions 0 to 4.
+A key begins with an int16 that says what the record is: 0 and 1 are a committed offset, 2 is a group's metadata, and
+those of ConsumerRecord and ShareRecord belong to a consumer or a share group (`consumer/records.py` and
+`share/member_records.py` have their values). A value begins with the version of its own format; a null value is a
+tombstone. Of the first three we write key versions 1 and 2 and value version 3, which every Kafka since 2.3 reads, and
+read value versions 0 to 4.
 
     offset key      int16 1 · string group · string topic · int32 partition
     offset value    int16 3 · int64 offset · int32 leaderEpoch · string metadata · int64 commitTimestamp
@@ -65,8 +66,20 @@ class ConsumerRecord(IntEnum):
     REGEX = 16
 
 
+class ShareRecord(IntEnum):
+    """The key versions of a share group's records (KIP-932)."""
+
+    MEMBER = 10
+    GROUP = 11
+    TARGET_EPOCH = 12
+    TARGET = 13
+    CURRENT = 14
+
+
 _CONSUMER_VERSIONS = frozenset(map(int, ConsumerRecord))
+_SHARE_VERSIONS = frozenset(map(int, ShareRecord))
 _NAMED_RECORDS = (ConsumerRecord.MEMBER, ConsumerRecord.TARGET, ConsumerRecord.CURRENT, ConsumerRecord.REGEX)
+_NAMED_SHARE_RECORDS = (ShareRecord.MEMBER, ShareRecord.TARGET, ShareRecord.CURRENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,15 @@ class ConsumerKey:
     """Names a part of a consumer group: `name` is the member's id or the regular expression, if it is one's."""
 
     record: ConsumerRecord
+    group: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareKey:
+    """Names a part of a share group: `name` is the member's id, if it is one's."""
+
+    record: ShareRecord
     group: str
     name: str = ""
 
@@ -133,8 +155,13 @@ def encode_consumer_key(key: ConsumerKey) -> bytes:
     return writer.string(key.name).done() if key.record in _NAMED_RECORDS else writer.done()
 
 
-def decode_key(key: bytes) -> OffsetKey | GroupKey | ConsumerKey:
-    """Decode the key: the group, for an offset the topic and partition, for a consumer group which part of it.
+def encode_share_key(key: ShareKey) -> bytes:
+    writer = BytesWriter().int16(key.record).string(key.group)
+    return writer.string(key.name).done() if key.record in _NAMED_SHARE_RECORDS else writer.done()
+
+
+def decode_key(key: bytes) -> OffsetKey | GroupKey | ConsumerKey | ShareKey:
+    """Decode the key: the group, for an offset the topic and partition, for a consumer or share group which part.
 
     >>> decode_key(encode_offset_key(OffsetKey("fraud", "orders", 2)))
     OffsetKey(group='fraud', topic='orders', partition=2)
@@ -142,7 +169,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | ConsumerKey:
     reader = BytesReader(key, "__consumer_offsets key")
     try:
         version = reader.int16()
-        decoded: OffsetKey | GroupKey | ConsumerKey
+        decoded: OffsetKey | GroupKey | ConsumerKey | ShareKey
         if 0 <= version <= OFFSET_KEY_VERSION:
             decoded = OffsetKey(reader.string(), reader.string(), reader.int32())
         elif version == GROUP_KEY_VERSION:
@@ -150,6 +177,9 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | ConsumerKey:
         elif version in _CONSUMER_VERSIONS:
             record = ConsumerRecord(version)
             decoded = ConsumerKey(record, reader.string(), reader.string() if record in _NAMED_RECORDS else "")
+        elif version in _SHARE_VERSIONS:
+            part = ShareRecord(version)
+            decoded = ShareKey(part, reader.string(), reader.string() if part in _NAMED_SHARE_RECORDS else "")
         else:
             raise reader.malformed(f"key version {version} is not known here")
         reader.end()

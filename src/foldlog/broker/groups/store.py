@@ -39,6 +39,7 @@ from foldlog.broker.groups.messages import (
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.share.group_settings import GroupConfigs
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -117,6 +118,7 @@ class GroupStore:
         writer: OffsetsWriter | None,
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
+        share_configs: GroupConfigs | None = None,
     ) -> None:
         # Second in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
         self.lock = threading.RLock()
@@ -125,7 +127,7 @@ class GroupStore:
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
-        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics)
+        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, share_configs=share_configs)
         self._offsets = CommittedOffsets() if offsets is None else offsets
         self._read_to: dict[int, int] = {}
         self._loaded = False
@@ -158,6 +160,10 @@ class GroupStore:
             finally:
                 self._append_group_writes()
                 self._schedule_tick()
+
+    def watch_share_members(self, on_gone: Callable[[str, str], None]) -> None:
+        """Call `on_gone` with the group and the id of each member that leaves a share group, under `lock`."""
+        self._coordinator.share.on_gone = on_gone
 
     def loaded_coordinator(self) -> GroupCoordinator:
         with self.lock:
@@ -330,7 +336,7 @@ class GroupStore:
             partition = self._own_partition(group)
             if not records:
                 return partition, partition.high_watermark
-            packed = _pack(records, self._clock.now_ms(), producer_id, producer_epoch)
+            packed = pack_records(records, self._clock.now_ms(), producer_id, producer_epoch)
             appended = partition.append(packed, trusted=True, begins_transaction=True)
             for offset, (key, value) in enumerate(records, appended.base_offset):
                 self._offsets.hold(partition.label[1], producer_id, key, value, offset)
@@ -492,7 +498,7 @@ class GroupStore:
             return None
         partition = self._own_partition(group)
         self._take_in()
-        appended = partition.append(_pack(records, self._clock.now_ms()), trusted=True)
+        appended = partition.append(pack_records(records, self._clock.now_ms()), trusted=True)
         pending = _Pending(partition, appended.base_offset, appended.next_offset, records)
         self._pending.append(pending)
         return pending
@@ -540,7 +546,7 @@ class GroupStore:
             self._home.report("storing group metadata", error)
 
 
-def _pack(
+def pack_records(
     records: list[GroupRecord], now_ms: int, producer_id: int = NO_PRODUCER, producer_epoch: int = -1
 ) -> bytearray:
     """Pack the records into batches; with a producer id they belong to its transaction."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 import crc32c
 
 from foldlog.broker.topics.config import TopicConfig
-from foldlog.broker.topics.names import OFFSETS_TOPIC, check_topic_name
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
 from foldlog.errors import CorruptLog, FoldlogError, NewerVersion, brief_repr
 from foldlog.files.base import Files, read_file, replace_file
 
@@ -88,8 +88,8 @@ class CatalogTopic:
         return replace(self, config=config)
 
     def with_defaults(self, defaults: Mapping[str, str]) -> CatalogTopic:
-        """A copy with the broker's defaults; the log's own topic stays as it is: it needs its settings."""
-        return self if self.name == OFFSETS_TOPIC else self.configured(self.config.with_defaults(defaults))
+        """A copy with the broker's defaults; the log's own topics stay as they are: they need theirs."""
+        return self if self.name in KAFKA_OWN_TOPICS else self.configured(self.config.with_defaults(defaults))
 
 
 @dataclass(frozen=True, slots=True)

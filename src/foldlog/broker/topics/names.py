@@ -22,8 +22,11 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 """The state of each transactional id, in Kafka's own key and value formats."""
 
-KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
-"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has the first two. Clients
+SHARE_STATE_TOPIC: Final = "__share_group_state"
+"""What share groups have done with which records, in Kafka's own key and value formats."""
+
+KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
+"""Topics that Apache Kafka's brokers keep for themselves, by its class Topic; a directory has them, too. Clients
 may not create, write or change them: tools take such a topic for the broker's own."""
 
 FOLDS_TOPIC: Final = "__folds"

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from foldlog.broker.groups.lag import PartitionLag, partition_lags, total_lag
+from foldlog.broker.groups.lag import PartitionLag, partition_lags, share_lags, total_lag
+from foldlog.broker.groups.messages import GroupType
 from foldlog.cli.topic.facts import partitions_of
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
 from foldlog.client.fold_runs import FoldRuns, GroupStanding, is_of_a_fold, standing_of
 from foldlog.client.groups import OWN_GROUPS
@@ -97,15 +99,20 @@ def chosen_groups(log: Log, patterns: Iterable[str], *, include_internal: bool =
 def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
     """UnknownGroup if it has been deleted meanwhile."""
     description = log.describe_group(group)
-    committed = log.committed(group)
+    is_share = description.group_type == GroupType.SHARE
+    committed = {} if is_share else log.committed(group)
+    shared = backend_of(log).share_offsets(group) if is_share else {}
     readers = {partition: member for member in description.members for partition in member.assignment}
     bounds: dict[tuple[str, int], tuple[int | None, int | None]] = {}
-    for topic in {partition.topic for partition in (*committed, *readers)}:
+    for topic in {partition.topic for partition in (*committed, *readers, *shared)}:
         try:
             bounds.update({(topic, one.partition): (one.start, one.end) for one in partitions_of(log, topic)})
         except UnknownTopic:
             continue  # deleted, while the group still has offsets in it: its ends are unknown
-    found = partition_lags({partition: one.offset for partition, one in committed.items()}, readers, bounds)
+    if is_share:
+        found = share_lags({(one.topic, one.partition): at for one, at in shared.items()}, bounds)
+    else:
+        found = partition_lags({partition: one.offset for partition, one in committed.items()}, readers, bounds)
     notes = {(partition.topic, partition.partition): one.metadata for partition, one in committed.items()}
     members = {(partition.topic, partition.partition): member for partition, member in readers.items()}
     cursors = [

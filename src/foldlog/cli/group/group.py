@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.groups.messages import GroupType
 from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, member_rows
@@ -187,7 +188,12 @@ def _describe(arguments: Arguments, group: GroupFacts) -> None:
     readers = counted(group.reader_count, "member" if group.runs is None else "runner")
     say(f"{group.name}: {group.state}, {readers}{lag}")
     description = group.description
-    if description.epoch is not None:
+    if description.group_type == GroupType.SHARE:
+        say(
+            f"share group at epoch {description.epoch}, assigned by {description.protocol}: members share partitions"
+            " and acknowledge each record; COMMITTED is the first that is not done, and LAG leaves out those that are"
+        )
+    elif description.epoch is not None:
         say(
             f"consumer group at epoch {description.epoch}, assigned by {description.protocol} for epoch"
             f" {description.assignment_epoch}; TARGET is what each member is to have once others gave it back"

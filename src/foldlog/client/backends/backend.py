@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foldlog.client.outgoing import Outgoing
     from foldlog.client.positions import GroupOffsets, Place, TopicPartition
     from foldlog.client.producer import ProducerSettings
+    from foldlog.client.queue.queue import QueueSettings, Taking
     from foldlog.client.reader import ReadRequest
     from foldlog.clock import Clock
     from foldlog.log.compaction import CompactionReport
@@ -100,6 +101,10 @@ class Backend(ABC):
     @abstractmethod
     def reading(self, settings: ConsumerSettings) -> Reading:
         """What a new consumer reads with."""
+
+    @abstractmethod
+    def taking(self, settings: QueueSettings) -> Taking:
+        """Join the share group, to take records from then on."""
 
     @abstractmethod
     def read(
@@ -190,6 +195,10 @@ class Backend(ABC):
 
     @abstractmethod
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+    @abstractmethod
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Where a share group is in each partition, and how many records there it has not done with."""
 
     def members_begin(self, group: str) -> Mapping[tuple[str, int], int]:
         """Where this log's own members begin that read from the end on, if nothing is committed there. Not known of a
@@ -400,6 +409,10 @@ class DirectoryBroker(Protocol):
     def group_names(self) -> list[str]: ...
 
     def describe_group(self, group: str) -> group_messages.GroupSummary: ...
+
+    def share_offsets(
+        self, group: str
+    ) -> Mapping[TopicPartition, tuple[int, int]] | Mapping[tuple[str, int], tuple[int, int]]: ...
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False

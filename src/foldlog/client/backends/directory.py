@@ -264,6 +264,9 @@ class DirectoryBackend(Backend):
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         return {TopicPartition(*partition): at for partition, at in self.broker.committed(group).items()}
 
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        return {TopicPartition(*place): found for place, found in self.broker.share_offsets(group).items()}
+
     def members_begin(self, group: str) -> dict[tuple[str, int], int]:
         return dict(self._memberships.begins(group).items())
 

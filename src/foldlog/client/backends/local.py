@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.backend import LogListener
@@ -16,6 +17,10 @@ from foldlog.client.outgoing import TransactionalProducer
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Appended, Partition
+
+if TYPE_CHECKING:
+    from foldlog.client.queue.local import LocalTaking
+    from foldlog.client.queue.queue import QueueSettings
 
 
 class LocalBackend(DirectoryBackend):
@@ -64,6 +69,11 @@ class LocalBackend(DirectoryBackend):
 
     def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
         abort_here(self.reader, topic, number, producer)
+
+    def taking(self, settings: QueueSettings) -> LocalTaking:
+        from foldlog.client.queue.local import LocalTaking
+
+        return LocalTaking(self.reader, settings)
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

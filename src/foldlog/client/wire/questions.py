@@ -18,6 +18,7 @@ from foldlog.broker.groups import messages as group_messages
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, Assignment, encode_assignment
 from foldlog.broker.groups.messages import GroupState
+from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE
 from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire.refusals import check_code, check_group_code, group_error, refuse, topic_error
@@ -65,6 +66,11 @@ from foldlog.wire.messages.describe_producers import (
     DescribeProducersResponse,
     TopicRequest,
 )
+from foldlog.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
 from foldlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from foldlog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -101,6 +107,8 @@ from foldlog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from foldlog.wire.messages.share_group_describe import Assignment as SharedAssignment
+from foldlog.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from foldlog.wire.schema import Request, Response
 
 Answer = TypeVar("Answer", bound=Response)
@@ -123,6 +131,7 @@ _CLIENT_SETTINGS: Final = {"message.max.bytes": "max.message.bytes", "log.cleanu
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
+_GROUP_RESOURCE: Final = 32
 _OWN_SETTING: Final = 1
 _SET_FOR_BROKERS: Final = (2, 3, 4)
 """Kafka's numbers for kinds of resources, and for where a value comes from: 1 is one that the topic sets itself; 2 and
@@ -238,13 +247,26 @@ def alter_topic(name: str, settings: Mapping[str, str | None]) -> Question[Incre
         result = _only(answer.responses, "IncrementalAlterConfigs")
         _check_change(result.error_code, result.error_message, name)
 
+    return Question(_altering(_TOPIC_RESOURCE, name, settings), IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+
+
+def alter_group(group: str, settings: Mapping[str, str | None]) -> Question[IncrementalAlterConfigsResponse, None]:
+    """Settings of a share group. None puts one back to its default."""
+
+    def read(answer: IncrementalAlterConfigsResponse) -> None:
+        result = _only(answer.responses, "IncrementalAlterConfigs")
+        check_code(result.error_code, result.error_message, group=group)
+
+    return Question(_altering(_GROUP_RESOURCE, group, settings), IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+
+
+def _altering(kind: int, name: str, settings: Mapping[str, str | None]) -> IncrementalAlterConfigsRequest:
     configs = [
         AlterableConfig(name=setting, config_operation=_DELETE if value is None else _SET, value=value)
         for setting, value in settings.items()
     ]
-    resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    return Question(request, IncrementalAlterConfigsResponse, read, Whom.CONTROLLER)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def topic_settings(
@@ -632,7 +654,68 @@ def describe_consumer_group(
     return Question(request, ConsumerGroupDescribeResponse, read, Coordinator(group))
 
 
-def _parts(assignment: DescribedAssignment) -> tuple[tuple[bytes, str, int], ...]:
+def describe_share_group(group: str) -> Question[ShareGroupDescribeResponse, group_messages.GroupSummary | None]:
+    """A share group (KIP-932), which the other two do not know of; None if there is none."""
+
+    def read(answer: ShareGroupDescribeResponse) -> group_messages.GroupSummary | None:
+        found = _only(answer.groups, "ShareGroupDescribe")
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        check_code(found.error_code, found.error_message, group=group)
+        members = tuple(
+            group_messages.MemberSummary(
+                one.member_id,
+                None,
+                one.client_id,
+                one.client_host,
+                b"",
+                encode_assignment(Assignment(tuple((topic, number) for _, topic, number in _parts(one.assignment)))),
+                group_messages.ConsumerMemberSummary(
+                    one.member_epoch,
+                    tuple(one.subscribed_topic_names),
+                    "",
+                    one.rack_id,
+                    _parts(one.assignment),
+                    _parts(one.assignment),
+                    is_classic=False,
+                ),
+            )
+            for one in found.members
+        )
+        return group_messages.GroupSummary(
+            group,
+            _group_state(found.group_state, has_members=bool(members)),
+            SHARE_PROTOCOL_TYPE,
+            found.assignor_name,
+            found.group_epoch,
+            members=members,
+            group_type=group_messages.GroupType.SHARE,
+            assignment_epoch=found.assignment_epoch,
+        )
+
+    return Question(ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse, read, Coordinator(group))
+
+
+def share_offsets(group: str) -> Question[DescribeShareGroupOffsetsResponse, dict[TopicPartition, tuple[int, int]]]:
+    """Where a share group is in each partition, and how many records there it has not done with."""
+
+    def read(answer: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, tuple[int, int]]:
+        found = _only(answer.groups, "DescribeShareGroupOffsets")
+        if found.error_code:
+            check_group_code(found.error_code, group)
+        return {
+            TopicPartition(topic.topic_name, one.partition_index): (one.start_offset, one.lag)
+            for topic in found.topics
+            for one in topic.partitions
+            if not one.error_code and one.start_offset >= 0
+        }
+
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    request = DescribeShareGroupOffsetsRequest(groups=[asked])
+    return Question(request, DescribeShareGroupOffsetsResponse, read, Coordinator(group))
+
+
+def _parts(assignment: DescribedAssignment | SharedAssignment) -> tuple[tuple[bytes, str, int], ...]:
     return tuple(
         (bytes(topic.topic_id), topic.topic_name, number)
         for topic in assignment.topic_partitions
@@ -647,15 +730,27 @@ def _group_state(word: str, *, has_members: bool) -> GroupState:
         return GroupState.STABLE if has_members else GroupState.EMPTY
 
 
+def _asked_consumer(asker: Asker, group: str) -> group_messages.GroupSummary | None:
+    return asker.ask(describe_consumer_group(group))
+
+
+def _asked_share(asker: Asker, group: str) -> group_messages.GroupSummary | None:
+    return asker.ask(describe_share_group(group))
+
+
 def describe_any_group(asker: Asker, group: str) -> group_messages.GroupSummary:
     """The group, whatever its protocol; Dead if the coordinator knows nothing of it."""
     found = asker.ask(describe_group(group))
     if found.state is not GroupState.DEAD:
         return found
-    try:
-        return asker.ask(describe_consumer_group(group)) or found
-    except RefusedByBroker:
-        return found  # an older broker, without consumer groups
+    for kind in (_asked_consumer, _asked_share):
+        try:
+            newer = kind(asker, group)
+        except RefusedByBroker:
+            continue  # an older broker, without such groups
+        if newer is not None:
+            return newer
+    return found
 
 
 def leave_group(group: str, members: Sequence[group_messages.MemberSummary]) -> Question[LeaveGroupResponse, None]:

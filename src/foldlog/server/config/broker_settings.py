@@ -275,6 +275,31 @@ _SERVER_SETTINGS: Final = {
         str(MigrationPolicy.BIDIRECTIONAL),
         "Which way groups may go between the classic and the consumer protocol while they have members.",
     ),
+    "group.share.session.timeout.ms": _integer(
+        45_000, 1, MAX_INT32, "How long a member of a share group may be silent before others are given its records."
+    ),
+    "group.share.max.session.timeout.ms": _integer(
+        60_000, 1, MAX_INT32, "The most that a group may set as `share.session.timeout.ms`."
+    ),
+    "group.share.heartbeat.interval.ms": _integer(5_000, 1, MAX_INT32, "How often members of share groups report."),
+    "group.share.max.heartbeat.interval.ms": _integer(
+        15_000, 1, MAX_INT32, "The most that a group may set as `share.heartbeat.interval.ms`."
+    ),
+    "group.share.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one share group."),
+    "group.share.record.lock.duration.ms": _integer(
+        30_000, 1, MAX_INT32, "How long a record is its taker's before others are given it."
+    ),
+    "group.share.min.record.lock.duration.ms": _integer(
+        15_000, 1, MAX_INT32, "The least that a group may set as `share.record.lock.duration.ms`."
+    ),
+    "group.share.max.record.lock.duration.ms": _integer(
+        60_000, 1, MAX_INT32, "The most that a group may set as `share.record.lock.duration.ms`."
+    ),
+    "group.share.delivery.count.limit": _integer(5, 2, 10, "How often a record is delivered to a share group."),
+    "group.share.partition.max.record.locks": _integer(
+        2_000, 100, 10_000, "Records of one partition that are in flight in a share group."
+    ),
+    "group.share.max.share.sessions": _integer(2_000, 1, MAX_INT32, "Members that take records at a time."),
     "offsets.retention.minutes": _integer(
         7 * 24 * 60, 1, MAX_INT32, "How long the committed offsets of a group without members are kept."
     ),

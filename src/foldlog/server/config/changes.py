@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.share.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
@@ -83,7 +85,10 @@ def _refuse_unless_alterable(call: Call, change: ConfigChange) -> None:
         refuse_own(call.node, change.name, OwnTopicChange.ALTER)
         return
     if change.resource_type == ConfigResource.GROUP:
-        refuse(ErrorCode.INVALID_REQUEST, f"group {name} has no settings here; its members bring theirs when they join")
+        if not call.allows(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, change.name):
+            refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {name} are not yours to change")
+        check_group_name(change.name)
+        return
     if change.resource_type not in (ConfigResource.BROKER_LOGGER, *_CHANGERS):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {change.resource_type} have no settings here")
     if not call.allows(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
@@ -104,6 +109,7 @@ _TOPIC_TYPES: Final = {name: setting.kafka_type for name, setting in TOPIC_SETTI
 _BROKER_TYPES: Final = {name: setting.kafka_type for name, setting in BROKER_SETTINGS.items()}
 _BROKER_DEFAULTS: Final = {name: text_of(setting.default) or "" for name, setting in BROKER_SETTINGS.items()}
 _SUBSCRIPTION_TYPES: Final = {name: setting.kafka_type for name, setting in SUBSCRIPTION_SETTINGS.items()}
+_GROUP_TYPES: Final = {name: setting.kafka_type for name, setting in GROUP_SETTINGS.items()}
 
 
 def _change_topic(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
@@ -128,6 +134,13 @@ def _change_subscription(node: BrokerNode, change: ConfigChange, validate_only: 
     change_subscription(node.broker.dynamic_settings, change.name, decide, validate_only=validate_only)
 
 
+def _change_group(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
+    def decide(own: Settings) -> Settings:
+        return _merged(own, change.decide(Held(own, own, _GROUP_TYPES)))
+
+    node.broker.shares.configs.change(change.name, decide, validate_only=validate_only)
+
+
 def _merged(own: Settings, changes: Mapping[str, str | None]) -> Settings:
     kept = {name: value for name, value in own.items() if name not in changes}
     return {**kept, **{name: value for name, value in changes.items() if value is not None}}
@@ -138,5 +151,6 @@ _CHANGERS: Final = MappingProxyType(
         ConfigResource.TOPIC: _change_topic,
         ConfigResource.BROKER: _change_broker,
         ConfigResource.CLIENT_METRICS: _change_subscription,
+        ConfigResource.GROUP: _change_group,
     }
 )

@@ -41,6 +41,20 @@ _ORDERED: Final = (
         "group.consumer.session.timeout.ms",
         "members would be taken for dead between two heartbeats",
     ),
+    *(
+        (lower, upper, "the setting would be out of its own bounds")
+        for lower, upper in (
+            ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+            ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+            ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
+            ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
+        )
+    ),
+    (
+        "group.share.heartbeat.interval.ms",
+        "group.share.session.timeout.ms",
+        "members would be taken for dead between two heartbeats",
+    ),
     ("socket.request.max.bytes", "queued.max.request.bytes", "the largest request would never find room"),
 )
 """Pairs of settings where the first may not be above the second, and why."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.share.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.catalog import GROWTHS_SETTING, CatalogTopic
 from foldlog.broker.topics.config import TOPIC_SETTINGS, Setting, TopicConfig
 from foldlog.server.config.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
@@ -19,6 +20,7 @@ from foldlog.server.telemetry.subscriptions import SUBSCRIPTION_SETTINGS, SUBSCR
 
 if TYPE_CHECKING:
     from foldlog.broker.dynamic_settings import ChangedSettings
+    from foldlog.broker.share.group_settings import GroupConfigs
     from foldlog.server.config.live_settings import LiveSettings
 
 
@@ -42,6 +44,7 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
     DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class ConfigType(IntEnum):
@@ -231,6 +234,23 @@ def subscription_rows(changed: ChangedSettings, name: str) -> list[ConfigRow]:
         )
         for setting_name, setting in SUBSCRIPTION_SETTINGS.items()
     ]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_rows(configs: GroupConfigs, name: str) -> list[ConfigRow]:
+    """What a share group sets, with the broker's values of the rest."""
+    own = configs.own(name)
+    rows = []
+    for setting_name, setting in GROUP_SETTINGS.items():
+        default = Synonym(setting_name, setting.default(configs.broker), ConfigSource.DEFAULT_CONFIG)
+        synonyms = [default]
+        if setting_name in own:
+            synonyms.insert(0, Synonym(setting_name, own[setting_name], ConfigSource.DYNAMIC_GROUP_CONFIG))
+        kind = ConfigType[setting.kafka_type]
+        rows.append(ConfigRow(setting_name, synonyms[0].value, synonyms, kind, setting.doc, is_read_only=False))
+    return rows
 
 
 # --- loggers ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MigrationPolicy
 from foldlog.broker.groups.messages import GroupSettings
+from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
 from foldlog.broker.transactions.coordinator import TransactionSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
@@ -81,6 +82,17 @@ class ServerSettings:
     group_consumer_max_size: int = _default("group.consumer.max.size")
     group_consumer_assignors: tuple[str, ...] = _default("group.consumer.assignors")
     group_consumer_migration_policy: str = _default("group.consumer.migration.policy")
+    group_share_session_timeout_ms: int = _default("group.share.session.timeout.ms")
+    group_share_max_session_timeout_ms: int = _default("group.share.max.session.timeout.ms")
+    group_share_heartbeat_interval_ms: int = _default("group.share.heartbeat.interval.ms")
+    group_share_max_heartbeat_interval_ms: int = _default("group.share.max.heartbeat.interval.ms")
+    group_share_max_size: int = _default("group.share.max.size")
+    group_share_record_lock_duration_ms: int = _default("group.share.record.lock.duration.ms")
+    group_share_min_record_lock_duration_ms: int = _default("group.share.min.record.lock.duration.ms")
+    group_share_max_record_lock_duration_ms: int = _default("group.share.max.record.lock.duration.ms")
+    group_share_delivery_count_limit: int = _default("group.share.delivery.count.limit")
+    group_share_partition_max_record_locks: int = _default("group.share.partition.max.record.locks")
+    group_share_max_share_sessions: int = _default("group.share.max.share.sessions")
     offsets_retention_minutes: int = _default("offsets.retention.minutes")
     offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
     transaction_max_timeout_ms: int = _default("transaction.max.timeout.ms")
@@ -156,6 +168,21 @@ class ServerSettings:
                 members_max=self.group_consumer_max_size,
                 assignors=self.group_consumer_assignors,
                 migration_policy=MigrationPolicy(self.group_consumer_migration_policy),
+            ),
+            share=ShareGroupSettings(
+                limits=ShareLimits(
+                    self.group_share_record_lock_duration_ms,
+                    self.group_share_delivery_count_limit,
+                    self.group_share_partition_max_record_locks,
+                ),
+                record_lock_duration_min_ms=self.group_share_min_record_lock_duration_ms,
+                record_lock_duration_max_ms=self.group_share_max_record_lock_duration_ms,
+                session_timeout_ms=self.group_share_session_timeout_ms,
+                session_timeout_max_ms=self.group_share_max_session_timeout_ms,
+                heartbeat_interval_ms=self.group_share_heartbeat_interval_ms,
+                heartbeat_interval_max_ms=self.group_share_max_heartbeat_interval_ms,
+                members_max=self.group_share_max_size,
+                sessions_max=self.group_share_max_share_sessions,
             ),
         )
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.broker.groups.eviction import HAS_MEMBERS
-from foldlog.broker.groups.lag import partition_lags
+from foldlog.broker.groups.lag import partition_lags, share_lags
 from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, check_group_name
+from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE
 from foldlog.client.descriptions import assigned_partitions, described_members, full_name, not_empty
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.client.fold_runs import is_of_a_fold, standing_of
@@ -68,13 +69,13 @@ def _overview(
 ) -> dict[str, Any]:
     standing = standing_of(description.state.value, len(description.members), fold_runs.of(description.group))
     assigned = assigned_partitions(description)
-    bounds = {one: bounds_of(*one) or (None, None) for one in {*commits, *assigned}}
-    found = partition_lags(
-        {partition: at.offset for partition, at in commits.items()},
-        assigned,
-        bounds,
-        broker.members_begin(description.group),
-    )
+    shared = broker.share_offsets(description.group) if description.group_type is GroupType.SHARE else None
+    bounds = {one: bounds_of(*one) or (None, None) for one in {*commits, *assigned, *(shared or ())}}
+    if shared is not None:
+        found = share_lags(shared, bounds)
+    else:
+        begins = broker.members_begin(description.group)
+        found = partition_lags({one: at.offset for one, at in commits.items()}, assigned, bounds, begins)
     cursors = [
         {
             "topic": one.topic,
@@ -111,7 +112,7 @@ def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: Se
         **overview,
         "protocol": description.protocol,
         "generation": description.generation,
-        "assignment_epoch": description.assignment_epoch if description.group_type is GroupType.CONSUMER else None,
+        "assignment_epoch": description.assignment_epoch if description.group_type is not GroupType.CLASSIC else None,
         "members": [_member(member, description) for member in description.members],
     }
 
@@ -132,7 +133,7 @@ def _checked(group: str) -> str:
 
 def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
     assignment: list[list[Any]] | None = None
-    if description.protocol_type == PROTOCOL_TYPE:
+    if description.protocol_type in (PROTOCOL_TYPE, SHARE_PROTOCOL_TYPE):
         try:
             assignment = [list(each) for each in decode_assignment(member.assignment).partitions]
         except MalformedBytes:

@@ -2,8 +2,8 @@
 
 - 1 has the source of a value and its synonyms, 3 its type and documentation.
 
-Topics, this broker, its loggers (KIP-412) and subscriptions to clients' metrics (KIP-714) have settings. The empty name
-has those that were changed for all brokers.
+Topics, share groups, this broker, its loggers (KIP-412) and subscriptions to clients' metrics (KIP-714) have settings.
+The empty name has those that were changed for all brokers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from foldlog.server.config.resources import (
     ConfigRow,
     all_brokers_rows,
     broker_rows,
+    group_rows,
     growths_row,
     logger_rows,
     subscription_rows,
@@ -77,7 +78,7 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
             refuse(
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
-        return []  # Kafka's settings of groups are for protocols in which members do not bring their own
+        return group_rows(node.broker.shares.configs, name)
     if resource.resource_type not in (
         ConfigResource.BROKER,
         ConfigResource.BROKER_LOGGER,

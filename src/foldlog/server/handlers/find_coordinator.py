@@ -54,5 +54,8 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
         return ErrorCode.NONE, None
     if key_type == _SHARE:
-        return ErrorCode.INVALID_REQUEST, "this broker has no share groups; use a consumer group"
+        group, *rest = key.rsplit(":", 2)
+        if len(rest) != 2:
+            return ErrorCode.INVALID_REQUEST, "the key of a share coordinator is group:topicId:partition"
+        return refusal(call, AclOperation.DESCRIBE, group), None
     return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's, 1 a transactional id's"

@@ -1,7 +1,7 @@
 """ListConfigResources: the resources that have settings. Versions 0 and 1.
 
 0 lists subscriptions to clients' metrics only. 1 lists the requested kinds, or all of them: topics, the broker, its
-loggers and those subscriptions. Groups have no settings here.
+loggers, those subscriptions, and the groups for which something was set.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourc
         Kind.BROKER: [node],
         Kind.BROKER_LOGGER: [node],
         Kind.CLIENT_METRICS: call.node.broker.dynamic_settings.current.names(SUBSCRIPTIONS),
+        Kind.GROUP: call.node.broker.shares.configs.names(),
     }
     return ListConfigResourcesResponse(
         config_resources=[

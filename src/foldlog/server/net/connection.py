@@ -50,7 +50,9 @@ _LENGTH: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
 _PRODUCE_KEY: Final = 0
-_FETCH_KEY: Final = 1
+_FETCH_KEYS: Final = frozenset({1, 78})
+"""Fetch and ShareFetch."""
+
 _PARKED_KEYS: Final = frozenset({11, 14})
 """JoinGroup and SyncGroup wait for other members; a stopping broker does not wait for these."""
 
@@ -196,6 +198,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._caller.buffers.release()
         self._memory.leave(self._caller.append_queue.capacity_bytes)
         self._caller.append_queue.close(self._memory.close)
+        self._node.shares.disconnected(self._caller)
         self._node.connections.closed(self, self._caller.host)
 
     def pause_writing(self) -> None:
@@ -253,7 +256,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._caller.append_queue.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             # The records of a Fetch are read into buffers of the connection, which are free once it is answered.
-            or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
+            or (self._fetching and _INT16.unpack_from(view, body)[0] in _FETCH_KEYS)
             or (
                 self._throttled.is_needed
                 and _INT16.unpack_from(view, body)[0] == _PRODUCE_KEY
@@ -341,7 +344,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _begin(self, exchange: Exchange, reply: Reply) -> None:
         self._exchanges.append(exchange)
         if isinstance(reply, Message):
-            self._fetching |= exchange.header.api_key == _FETCH_KEY
+            self._fetching |= exchange.header.api_key in _FETCH_KEYS
             self._settle(exchange, reply)
         elif reply is None:
             exchange.chunks = []
@@ -375,7 +378,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _await(self, exchange: Exchange, later: Later) -> None:
         exchange.later = later
-        if exchange.header.api_key == _FETCH_KEY:
+        if exchange.header.api_key in _FETCH_KEYS:
             self._fetching = True
         later.add_done_callback(lambda done: self._arrived(exchange, done))
 
@@ -424,7 +427,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while exchanges and exchanges[0].chunks is not None:
             exchange = exchanges.popleft()
             out += exchange.chunks or ()
-            if exchange.header.api_key == _FETCH_KEY:
+            if exchange.header.api_key in _FETCH_KEYS:
                 self._fetching = False
             self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
         sent_bytes = sum(map(len, out))

@@ -71,6 +71,13 @@ APIS: Final = MappingProxyType(
         72: Api(72, "push_telemetry", 0, 0, 0),
         74: Api(74, "list_config_resources", 0, 1, 0),
         75: Api(75, "describe_topic_partitions", 0, 0, 0),
+        76: Api(76, "share_group_heartbeat", 1, 1, 1),
+        77: Api(77, "share_group_describe", 1, 1, 1),
+        78: Api(78, "share_fetch", 1, 2, 1),
+        79: Api(79, "share_acknowledge", 1, 2, 1),
+        90: Api(90, "describe_share_group_offsets", 0, 1, 0),
+        91: Api(91, "alter_share_group_offsets", 0, 0, 0),
+        92: Api(92, "delete_share_group_offsets", 0, 0, 0),
     }
 )
 """By API key."""

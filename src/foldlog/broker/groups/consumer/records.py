@@ -84,14 +84,14 @@ def target_epoch_record(group: ConsumerGroup) -> Record:
 
 def target_record(group_id: str, member_id: str, target: Iterable[TopicIdPartition]) -> Record:
     writer = _begin()
-    _write_partitions(writer, dict.fromkeys(target, 0), with_epochs=False)
+    write_partitions(writer, dict.fromkeys(target, 0), with_epochs=False)
     return _key(ConsumerRecord.TARGET, group_id, member_id), writer.tagged_fields().done()
 
 
 def current_record(group_id: str, member: ConsumerMember) -> Record:
     writer = _begin().int32(member.epoch).int32(member.previous_epoch).int8(member.state)
-    _write_partitions(writer, member.assigned, with_epochs=True)
-    _write_partitions(writer, member.revoking, with_epochs=True)
+    write_partitions(writer, member.assigned, with_epochs=True)
+    write_partitions(writer, member.revoking, with_epochs=True)
     return _key(ConsumerRecord.CURRENT, group_id, member.member_id), writer.tagged_fields().done()
 
 
@@ -159,7 +159,7 @@ def _classic_bytes(classic: ClassicMetadata) -> bytes:
     return writer.tagged_fields().done()
 
 
-def _write_partitions(writer: BytesWriter, partitions: Assigned, *, with_epochs: bool) -> None:
+def write_partitions(writer: BytesWriter, partitions: Assigned, *, with_epochs: bool) -> None:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(number)
@@ -248,15 +248,15 @@ def _decode_target_epoch(reader: BytesReader, key: ConsumerKey) -> int:
 
 
 def _decode_target(reader: BytesReader, key: ConsumerKey) -> frozenset[TopicIdPartition]:
-    target = frozenset(_read_partitions(reader, epoch=0))
+    target = frozenset(read_partitions(reader, epoch=0))
     reader.tagged_fields()
     return target
 
 
 def _decode_current(reader: BytesReader, key: ConsumerKey) -> StoredCurrent:
     epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
-    assigned = _read_partitions(reader, epoch)
-    revoking = _read_partitions(reader, epoch)
+    assigned = read_partitions(reader, epoch)
+    revoking = read_partitions(reader, epoch)
     reader.tagged_fields()
     known = MemberState(state) if state in _STATES else MemberState.UNKNOWN
     return StoredCurrent(epoch, previous_epoch, known, assigned, revoking)
@@ -270,7 +270,7 @@ def _decode_regex(reader: BytesReader, key: ConsumerKey) -> ResolvedRegex:
     return ResolvedRegex(topics, resolved_ms)
 
 
-def _read_partitions(reader: BytesReader, epoch: int) -> dict[TopicIdPartition, int]:
+def read_partitions(reader: BytesReader, epoch: int) -> dict[TopicIdPartition, int]:
     """Kafka before 4.3 stored no assignment epochs: the partitions then count as assigned at the member's epoch."""
     found: dict[TopicIdPartition, int] = {}
     for _ in range(reader.array_count(_UUID_BYTES + 2, compact=True)):

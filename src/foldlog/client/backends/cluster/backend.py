@@ -56,6 +56,8 @@ from foldlog.records.loops import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from foldlog.client.backends.cluster.queue import ClusterTaking
+    from foldlog.client.queue.queue import QueueSettings
     from foldlog.client.wire.links import ClusterLinks, TopicMetadata
 
 _SINGLE_RECORDS: Final = ProducerSettings(linger_ms=0, partitioner="round_robin")
@@ -137,6 +139,17 @@ class ClusterBackend(Backend):
         self._handles.check_usable()
         refuse_user_write(require_text(topic))
         return tables.append_table(self._handles, self.topic(topic), table, compression, batch_bytes)
+
+    def taking(self, settings: QueueSettings) -> ClusterTaking:
+        from foldlog.client.backends.cluster.queue import ClusterTaking, check_share_consumer
+
+        check_share_consumer()
+        for name in settings.topics:
+            self.check_topic(name)
+        if settings.group_settings:
+            with self._handles.wire() as links:
+                links.ask(questions.alter_group(settings.group, settings.group_settings))
+        return ClusterTaking(self._handles, settings)
 
     def reading(self, settings: ConsumerSettings) -> LibraryConsumption | DirectConsumption:
         if settings.group is None:
@@ -395,6 +408,10 @@ class ClusterBackend(Backend):
         """Every group that has members or committed offsets, in order."""
         with self._handles.wire() as links:
             return admin.list_groups(links)
+
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        with self._handles.wire() as links:
+            return links.ask(questions.share_offsets(group))
 
     def describe_group(self, group: str) -> GroupDescription:
         with self._handles.wire() as links:

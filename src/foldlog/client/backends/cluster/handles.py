@@ -154,6 +154,17 @@ class Handles:
         made: Consumer = self._made(confluent().Consumer, settings, trouble)
         return made
 
+    def share_consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Any:
+        """A share consumer; confluent-kafka has no types for it before 2.16."""
+        made = self._settings(settings, trouble)
+        for name in ("isolation.level", "allow.auto.create.topics"):
+            made.pop(name, None)  # the group's matter, and not taken by share consumers
+        self.check_usable()
+        try:
+            return confluent().ShareConsumer(made)
+        except self.kafka_exception as error:
+            raise config_fault(error.args[0]) from error
+
     def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
         self.check_usable()
         try:

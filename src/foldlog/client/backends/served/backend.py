@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import DirectoryBackend
@@ -14,6 +14,10 @@ from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.clock import Clock
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
+
+if TYPE_CHECKING:
+    from foldlog.client.backends.served.queue import ServedTaking
+    from foldlog.client.queue.queue import QueueSettings
 
 
 class ServedBackend(DirectoryBackend):
@@ -49,6 +53,9 @@ class ServedBackend(DirectoryBackend):
     @property
     def is_remote(self) -> bool:
         return True
+
+    def taking(self, settings: QueueSettings) -> ServedTaking:
+        return self.remote.taking(settings)
 
 
 def open_served(

@@ -11,7 +11,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
@@ -32,6 +32,7 @@ from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
 from foldlog.client.outgoing import TransactionalProducer
+from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import questions
 from foldlog.client.wire.batches import Numbering, OutgoingBatch
 from foldlog.client.wire.questions import Answer, Done, Question
@@ -45,6 +46,10 @@ from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.follower import FollowedPartition
 from foldlog.log.retention import outlived_on_arrival, outlived_text
 from foldlog.records.stamping import newest_time
+
+if TYPE_CHECKING:
+    from foldlog.client.backends.served.queue import ServedTaking
+    from foldlog.client.queue.queue import QueueSettings
 
 _log = logging.getLogger("foldlog")
 
@@ -277,6 +282,26 @@ class RemoteBroker:
         return self._do(
             lambda: questions.describe_any_group(self._calls, group), lambda broker: broker.describe_group(group)
         )
+
+    def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        return self._carry_out(
+            questions.share_offsets(group),
+            lambda broker: {TopicPartition(*place): found for place, found in broker.share_offsets(group).items()},
+        )
+
+    def taking(self, settings: QueueSettings) -> ServedTaking:
+        """Join a share group of the writer's."""
+        from foldlog.client.backends.served.queue import ServedTaking
+
+        self._check_usable()
+        topic_ids = {name: bytes.fromhex(self.topic(name).topic_id) for name in settings.topics}
+        changes = settings.group_settings
+        if changes:
+            self._change(
+                questions.alter_group(settings.group, changes),
+                lambda broker: broker.shares.configs.change(settings.group, lambda own: {**own, **changes}),
+            )
+        return ServedTaking(self._search, settings, topic_ids)
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False
