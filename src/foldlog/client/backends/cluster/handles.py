@@ -47,6 +47,22 @@ _DEFAULTS: Final[Mapping[str, object]] = {
     "isolation.level": "read_uncommitted",
 }
 
+_NOT_OF_SHARES: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
+"""Properties of consumers that are the group's in a share group: librdkafka refuses them."""
+
 
 def _call_ms(url: KafkaUrl) -> int:
     given = url.properties.get(CALL_PROPERTY, str(KAFKA_CALL_MS))
@@ -156,14 +172,14 @@ class Handles:
 
     def share_consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Any:
         """A share consumer; confluent-kafka has no types for it before 2.16."""
-        made = self._settings(settings, trouble)
-        for name in ("isolation.level", "allow.auto.create.topics"):
-            made.pop(name, None)  # the group's matter, and not taken by share consumers
+        given = self._settings(settings, trouble)
         self.check_usable()
         try:
-            return confluent().ShareConsumer(made)
+            return confluent().ShareConsumer({name: given[name] for name in given if name not in _NOT_OF_SHARES})
         except self.kafka_exception as error:
             raise config_fault(error.args[0]) from error
+        except ValueError as error:
+            raise InvalidConfig(f"a queue of {self.url} cannot be made: {error}") from error
 
     def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
         self.check_usable()

@@ -1,0 +1,178 @@
+"""`log.queue`, wherever the log is: records are taken by one worker at a time, accepted for good, given back, rejected.
+
+Every test runs in every place of `log_places.PLACES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import foldlog
+from client.log_places import PLACES, WAIT_MS
+from foldlog import errors
+from foldlog.client.backends.directory import broker_of
+
+
+@pytest.fixture(params=PLACES)
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[foldlog.Log]:
+    with PLACES[request.param](tmp_path / "data") as opened:
+        opened.create_topic("jobs")
+        yield opened
+
+
+def values(records: list[foldlog.Record]) -> list[str]:
+    return [record.text() or "" for record in records]
+
+
+def test_two_workers_of_one_partition_share_its_records(log: foldlog.Log) -> None:
+    for number in range(6):
+        log.append("jobs", str(number))
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as first:
+        mine = first.take(max_records=2, timeout_ms=WAIT_MS)
+        first.ack(*mine)
+        with log.queue("jobs", group="workers") as second:
+            theirs: list[foldlog.Record] = []
+            while len(theirs) < 4:
+                taken = second.take(max_records=10, timeout_ms=WAIT_MS)
+                second.ack(*taken)
+                theirs += taken
+                if not taken:
+                    break
+        assert values(mine) + values(theirs) == ["0", "1", "2", "3", "4", "5"]
+    assert sum(log.lag("workers").values()) == 0
+
+
+def test_a_released_record_is_taken_again_and_counted_a_rejected_one_is_not(log: foldlog.Log) -> None:
+    log.append("jobs", "once more")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        assert queue.deliveries(record) == 1
+        queue.release(record)
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        assert queue.deliveries(record) == 2
+        queue.reject(record)
+        log.append("jobs", "the next")
+        assert values(queue.take(timeout_ms=WAIT_MS)) == ["the next"]
+
+
+def test_what_a_worker_held_when_it_closed_goes_to_another(log: foldlog.Log) -> None:
+    log.append("jobs", "held")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        assert values(queue.take(timeout_ms=WAIT_MS)) == ["held"]
+    with log.queue("jobs", group="workers") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        queue.ack(record)
+
+
+def test_a_queue_waits_for_a_record_and_gives_up_in_time(log: foldlog.Log) -> None:
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        assert queue.take(timeout_ms=1) == []
+        writer = Thread(target=log.append, args=("jobs", "late"))
+        writer.start()
+        taken = queue.take(timeout_ms=WAIT_MS)
+        writer.join()
+        assert values(taken) == ["late"]
+        queue.ack(*taken)
+
+
+def test_the_records_stay_in_the_log_for_other_readers(log: foldlog.Log) -> None:
+    log.append("jobs", "both")
+    for group in ("workers", "others"):
+        with log.queue("jobs", group=group, auto_offset_reset="earliest") as queue:
+            (record,) = queue.take(timeout_ms=WAIT_MS)
+            queue.ack(record)
+    assert values(list(log.read("jobs", 0))) == ["both"]
+    assert sorted(log.groups()) == ["others", "workers"]
+    assert log.describe_group("workers").group_type == "share"
+
+
+def test_only_what_is_held_can_be_acknowledged_and_only_once(log: foldlog.Log) -> None:
+    log.append("jobs", "once")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        queue.ack(record)
+        with pytest.raises(errors.InvalidRecordState, match="holds"):
+            queue.ack(record)
+        with pytest.raises(errors.InvalidRecordState, match="holds"):
+            queue.deliveries(record)
+    with pytest.raises(errors.LogClosed, match="closed"):
+        queue.take()
+
+
+def test_what_no_queue_can_be_is_refused(log: foldlog.Log) -> None:
+    with pytest.raises(errors.UnknownTopic):
+        log.queue("nowhere", group="workers")
+    with pytest.raises(errors.InvalidArgument):
+        log.queue([], group="workers")
+    with pytest.raises(errors.InvalidArgument):
+        log.queue("jobs", group="")
+    with pytest.raises((errors.InvalidArgument, errors.InvalidConfig), match=r"share\.auto\.offset\.reset"):
+        log.queue("jobs", group="workers", auto_offset_reset="somewhere")
+    with log.queue("jobs", group="workers") as queue, pytest.raises(errors.InvalidArgument):
+        queue.take(max_records=0)
+
+
+def test_a_group_of_consumers_is_no_group_of_a_queue(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        with log.consumer(["jobs"], group="readers") as consumer:
+            consumer.poll(timeout_ms=0)
+            with pytest.raises(errors.UnknownGroup):
+                log.queue("jobs", group="readers")
+
+
+def test_without_a_share_consumer_a_cluster_says_which_version_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import confluent_kafka
+
+    with PLACES["cluster"](tmp_path / "data") as log:
+        log.create_topic("jobs")
+        monkeypatch.delattr(confluent_kafka, "ShareConsumer")
+        with pytest.raises(errors.InvalidArgument, match=r"confluent-kafka 2\.16 or newer"):
+            log.queue("jobs", group="workers")
+
+
+def test_a_served_queue_goes_on_when_the_writer_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    writer = foldlog.open(path, listen=True)
+    writer.create_topic("jobs")
+    with foldlog.open(path) as log, log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        writer.append("jobs", "before")
+        held = queue.take(timeout_ms=WAIT_MS)
+        writer.close()
+        writer = foldlog.open(path, listen=True)
+        again = queue.take(timeout_ms=WAIT_MS)
+        assert values(again) == values(held) == ["before"]
+        assert queue.deliveries(again[0]) == 2
+        queue.ack(*again)
+        assert sum(log.lag("workers").values()) == 0
+    writer.close()
+
+
+def test_a_group_that_reads_committed_records_is_given_no_aborted_and_no_undecided_one(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        with log.transaction("etl") as aborted:
+            aborted.send("jobs", "aborted").result()
+            aborted.abort()
+        log.append("jobs", "plain")
+        with log.transaction("etl") as tx:
+            tx.send("jobs", "committed")
+        undecided = log.transaction("other")
+        undecided.send("jobs", "undecided").result()
+        broker_of(log).shares.configs.change("careful", lambda own: {**own, "share.isolation.level": "read_committed"})
+        for group, wanted in (
+            ("careful", ["plain", "committed"]),
+            ("careless", ["aborted", "plain", "committed", "undecided"]),
+        ):
+            found: list[str] = []
+            with log.queue("jobs", group=group, auto_offset_reset="earliest") as queue:
+                while taken := queue.take(max_records=10, timeout_ms=0):
+                    queue.ack(*taken)
+                    found += values(taken)
+            assert found == wanted
