@@ -1,4 +1,4 @@
-"""Bugs planted in transactions: the checks of test_exactly_once and test_power_loss_whole_transactions find each of them.
+"""Bugs planted in transactions: test_exactly_once and test_power_loss_whole_transactions find each of them.
 
 That the same runs pass without the bug is said there.
 """
