@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters.kafka_tools import run_tool
+from clusters.kafka_tools import EXACTLY_ONCE, run_tool
 from clusters.maven import KAFKA, JarsUnavailable, class_path, fetch
 from confluent_kafka import Producer
 
 import foldlog
 from foldlog.testing import KafkaBroker
 
-EXACTLY_ONCE = Path(__file__).resolve().parents[2] / "clusters" / "ExactlyOnce.java"
 TIMEOUT_S = 120
 
 
