@@ -68,6 +68,11 @@ class Client:
     def call(self, method: str, *parameters: Any) -> Any:
         return self.begin(method, *parameters).result(BOUND_S)
 
+    def transaction(self, name: str) -> Client:
+        """A transaction of this producer."""
+        self.call("transaction", name)
+        return Client(self._process, name)
+
     def take(self, number: int) -> list[Received]:
         """The next records that this consumer is given."""
         return [self.records.get(timeout=BOUND_S) for _ in range(number)]

@@ -2,7 +2,8 @@
 //
 //   {"id": 1, "make": "producer", "as": "p1", "options": {...}}         -> {"id": 1, "result": null}
 //   {"id": 2, "on": "p1", "call": "send", "with": [{...}]}              -> {"id": 2, "result": ...} or {"id": 2, "error": {...}}
-//   {"id": 3, "on": "c1", "call": "run", "with": [{...}]}               -> and {"from": "c1", "record": {...}} for each record
+//   {"id": 3, "on": "p1", "call": "transaction", "with": ["t1"]}        -> and from then on "on": "t1" is that transaction
+//   {"id": 4, "on": "c1", "call": "run", "with": [{...}]}               -> and {"from": "c1", "record": {...}} for each record
 //
 // Bytes are in both directions what Node's own JSON makes of a Buffer: {"type": "Buffer", "data": [...]}.
 "use strict";
@@ -50,6 +51,10 @@ async function call({ on, call: method, with: parameters }) {
       say({ from: on, record: { ...message, topic, partition } });
     };
     return await one.run({ ...parameters[0], eachMessage });
+  }
+  if (method === "transaction") {
+    made.set(parameters[0], await one.transaction());
+    return null;
   }
   return await one[method](...parameters);
 }

@@ -141,12 +141,17 @@ def test_a_topic_that_is_not_there_is_made_by_the_first_record(kafkajs: KafkaJs,
     assert [record.value for record in log.read("made-by-kafkajs")] == [b"first"]
 
 
-def test_a_transaction_is_refused_and_nothing_is_written(kafkajs: KafkaJs, log: Log, topic: str) -> None:
-    producer = kafkajs.producer(transactionalId="mine", idempotent=True, maxInFlightRequests=1)
-    with pytest.raises(KafkaJsError) as refusal:
-        producer.call("transaction")
-    assert refusal.value.kind == "UNSUPPORTED_VERSION", "not a lack of rights"
-    assert log.offsets(topic) == {0: (0, 0)}
+def test_a_transaction_is_committed_or_aborted(kafkajs: KafkaJs, log: Log, topic: str, group: str) -> None:
+    producer = kafkajs.producer(transactionalId=topic, idempotent=True, maxInFlightRequests=1)
+    for number, end in enumerate(["commit", "abort", "commit"]):
+        transaction = producer.transaction(f"{topic}-{number}")
+        transaction.call("send", {"topic": topic, "messages": [{"value": end}]})
+        offsets = [{"topic": topic, "partitions": [{"partition": 0, "offset": str(number)}]}]
+        transaction.call("sendOffsets", {"consumerGroupId": group, "topics": offsets})
+        transaction.call(end)
+    consumer = kafkajs.consumer(f"{group}-reads", topic)
+    assert [record.value for record in consumer.take(2)] == [b"commit", b"commit"]
+    assert [committed.offset for committed in log.committed(group).values()] == [2]
 
 
 def test_a_consumer_seeks_and_reads_on_from_there(kafkajs: KafkaJs, log: Log, topic: str, group: str) -> None:

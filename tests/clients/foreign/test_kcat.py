@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from clients.conftest import NewTopic
-from clients.foreign.kcat import Failed, Kcat, Printed
+from clients.foreign.kcat import Kcat, Printed
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
 from foldlog.records.batch import Compression
@@ -103,10 +103,11 @@ def test_a_topic_that_is_not_there_is_made_by_the_first_record(kcat: Kcat, log: 
     assert [record.value for record in log.read("made-by-kcat")] == [b"first"]
 
 
-def test_a_transaction_is_refused_with_a_reason_and_nothing_is_written(kcat: Kcat, log: Log, topic: str) -> None:
-    with pytest.raises(Failed, match=r"[Tt]ransaction"):
-        kcat.produce(topic, b"first\n", "-X", "transactional.id=mine")
-    assert log.offsets(topic) == {0: (0, 0)}
+def test_a_transaction_is_committed_at_the_end_of_the_input(kcat: Kcat, log: Log, topic: str) -> None:
+    kcat.produce(topic, b"first\nsecond\n", "-X", "transactional.id=mine")
+    found = kcat.consume(topic, "-X", "isolation.level=read_committed")
+    assert [record.value for record in found] == ["first", "second"]
+    assert log.offsets(topic) == {0: (0, 3)}, "and a marker"
 
 
 def test_reading_starts_and_stops_where_it_is_told(kcat: Kcat, log: Log, topic: str) -> None:
