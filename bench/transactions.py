@@ -34,11 +34,10 @@ def run(place: Place, scale: Scale) -> Table:
     title = "Transactions"
     if find_spec("confluent_kafka") is None:
         return table_of(title, [Row("librdkafka from Python", "-", "confluent-kafka is not installed")])
-    is_full = scale is FULL
     path = place.fresh()
     with broker_process.running(path / "log") as broker:
         host, port = broker.address
-        found = _measured(f"{host}:{port}", 3 if is_full else 1, _COUNTS if is_full else _QUICK_COUNTS)
+        found = _measured(f"{host}:{port}", scale.repeats, _COUNTS if scale is FULL else _QUICK_COUNTS)
     place.give_back(path)
     rows = [_produce_row(found, size) for size in SIZES]
     read = statistics.median(one / other for one, other in zip(found["committed"], found["uncommitted"], strict=True))
@@ -63,7 +62,7 @@ def _produce_row(found: Mapping[str, list[float]], size: int) -> Row:
     ours, plain = found[f"transactions of {size}"], found[f"plain, {size}"]
     speed = statistics.median(ours)
     return Row(
-        f"produce, {size:,} records a transaction",
+        f"produce, {'1 record' if size == 1 else f'{size:,} records'} a transaction",
         f"{per_second(speed)} records, {duration(size / speed)} a transaction",
         f"plain {per_second(statistics.median(plain))}, {duration(size / statistics.median(plain))} a flush",
         statistics.median(one / other for one, other in zip(ours, plain, strict=True)),

@@ -14,6 +14,9 @@ from typing import IO, Final, Self, cast
 from clusters.maven import KAFKA, class_path, fetch
 from clusters.watchdog import watchdog
 
+EXACTLY_ONCE: Final = Path(__file__).resolve().parent / "ExactlyOnce.java"
+"""Java's own clients in transactions; the file says how it is called."""
+
 TOOLS: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters.kafka_tools import run_tool
+from clusters.kafka_tools import EXACTLY_ONCE, run_tool
 from clusters.maven import KAFKA, JarsUnavailable, class_path, fetch
 from confluent_kafka import Producer
 
@@ -20,7 +20,6 @@ import foldlog
 from foldlog import TopicPartition
 from foldlog.testing import KafkaBroker
 
-EXACTLY_ONCE = Path(__file__).resolve().parents[2] / "clusters" / "ExactlyOnce.java"
 TIMEOUT_S = 120
 QUICK = {"group.consumer.heartbeat.interval.ms": 100}
 

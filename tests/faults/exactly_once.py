@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -35,6 +35,9 @@ BOUND_S = 90.0
 STARTS_MAX = 100
 _TESTS = Path(__file__).resolve().parents[1]
 PROGRAM = f"sys.path.insert(0, {str(_TESTS)!r})\nfrom faults.copying_worker import main\nmain()"
+
+ProcessOf = Callable[[Job], AbstractContextManager["subprocess.Popen[str]"]]
+"""How a process for a job is started, which says what the one of copying_worker says."""
 
 Found = list[list[bytes]]
 """The values of each partition, in order."""
@@ -67,12 +70,17 @@ class Progress:
         return f"{dict(self.said)}, {len(self.read)} read, ended with {self.endings[-5:]}"
 
 
+def copying_process(job: Job) -> AbstractContextManager[subprocess.Popen[str]]:
+    return child(PROGRAM, *job)
+
+
 class Copier:
     """One place in the pipeline: a process, and after its end the next one, until it is stopped."""
 
-    def __init__(self, job: Job, progress: Progress) -> None:
+    def __init__(self, job: Job, progress: Progress, process_of: ProcessOf) -> None:
         self.job = job
         self.progress = progress
+        self._process_of = process_of
         self._stopping = threading.Event()
         self._running: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._run, name=job.name, daemon=True)
@@ -82,7 +90,7 @@ class Copier:
         for _ in range(STARTS_MAX):
             if self._stopping.is_set():
                 return
-            with child(PROGRAM, *self.job) as process:
+            with self._process_of(self.job) as process:
                 self._running = process
                 if self._stopping.is_set():
                     return
@@ -108,7 +116,7 @@ class Copier:
         process = self._running
         assert process is not None
         process.send_signal(signal.SIGSTOP)
-        heir = Copier(self.job, self.progress)
+        heir = Copier(self.job, self.progress, self._process_of)
         try:
             yield
         finally:
@@ -205,8 +213,9 @@ def write_source(bootstrap: str, count: int) -> Found:
 class Pipeline:
     """The processes of both steps, at work."""
 
-    def __init__(self, bootstrap: str, records: int, jobs: Sequence[Job]) -> None:
+    def __init__(self, bootstrap: str, records: int, jobs: Sequence[Job], process_of: ProcessOf) -> None:
         self.bootstrap = bootstrap
+        self._process_of = process_of
         self.progress = Progress()
         marks = MARK * len({job.target for job in jobs})
         self.expected = [[value + marks for value in values] for values in write_source(bootstrap, records)]
@@ -215,7 +224,7 @@ class Pipeline:
         self._reader = LiveReader(bootstrap, self.progress)
 
     def start(self) -> None:
-        self.copiers += [Copier(job, self.progress) for job in self.jobs]
+        self.copiers += [Copier(job, self.progress, self._process_of) for job in self.jobs]
 
     def wait_for_all(self, bound_s: float = BOUND_S) -> None:
         wanted = {value for values in self.expected for value in values}
@@ -253,9 +262,11 @@ def difference(found: Found, expected: Found) -> str:
 
 
 @contextmanager
-def pipeline_on(served: ServedDirectory, records: int, jobs: Sequence[Job] = ()) -> Iterator[Pipeline]:
+def pipeline_on(
+    served: ServedDirectory, records: int, jobs: Sequence[Job] = (), process_of: ProcessOf = copying_process
+) -> Iterator[Pipeline]:
     """Written, and the processes not started yet."""
-    pipeline = Pipeline(served.bootstrap, records, jobs or both_steps(served.bootstrap))
+    pipeline = Pipeline(served.bootstrap, records, jobs or both_steps(served.bootstrap), process_of)
     try:
         yield pipeline
     finally:

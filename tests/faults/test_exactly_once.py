@@ -43,22 +43,26 @@ def test_one_kill_of_each_kind_copies_everything_once(tmp_path: Path) -> None:
         finish_and_judge(served, pipeline)
 
 
+def disturb(served: ServedDirectory, pipeline: Pipeline, rng: random.Random, times: int) -> None:
+    """Kill the broker or a process, or make one a zombie, when somebody says something."""
+    for _ in range(times):
+        pipeline.progress.wait_more(rng.choice(WORDS), rng.choice((1, 1, 2, 5)))
+        what = rng.choice(("broker", "client", "client", "zombie"))
+        if what == "broker":
+            kill_broker(served)
+        elif what == "client":
+            rng.choice(pipeline.copiers).kill()
+        else:
+            with rng.choice(pipeline.copiers).succeeded():
+                pipeline.progress.wait_more("begun", 3)
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills_at_random_moments_copy_everything_once(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
     with ServedDirectory(tmp_path, *ARGUMENTS) as served, pipeline_on(served, 6000) as pipeline:
         pipeline.start()
-        for _ in range(12):
-            pipeline.progress.wait_more(rng.choice(WORDS), rng.choice((1, 1, 2, 5)))
-            what = rng.choice(("broker", "client", "client", "zombie"))
-            if what == "broker":
-                kill_broker(served)
-            elif what == "client":
-                rng.choice(pipeline.copiers).kill()
-            else:
-                with rng.choice(pipeline.copiers).succeeded():
-                    pipeline.progress.wait_more("begun", 3)
+        disturb(served, pipeline, random.Random(seed), 12)
         finish_and_judge(served, pipeline)
 
 
