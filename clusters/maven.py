@@ -27,11 +27,8 @@ KAFKA: Final = (
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # what its release ships beside them, to write its log with
 )
-<<<<<<< HEAD
 SCHEMAS: Final = (f"org.apache.kafka:kafka-clients:{SCHEMAS_VERSION}",)
-=======
 KAFKA_STREAMS: Final = (*KAFKA, f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}")
->>>>>>> txn-faults
 SPARK_KAFKA: Final = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{SPARK_KAFKA_TOKEN_VERSION}",
