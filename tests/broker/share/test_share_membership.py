@@ -48,7 +48,7 @@ class Coordinated:
 def test_a_member_gets_all_partitions_and_shares_them_when_others_come() -> None:
     world = Coordinated()
     first = world.beat("ann", 0, "a")
-    assert (first.error, first.assignment) == (GroupErrorCode.NONE, {(A, 0), (A, 1)})
+    assert (first.error, first.assignment) == (GroupErrorCode.NONE, frozenset({(A, 0), (A, 1)}))
     second = world.beat("ben", 0, "a")
     again = world.beat("ann", first.member_epoch)
     assert again.assignment is not None
@@ -62,7 +62,7 @@ def test_a_member_gets_all_partitions_and_shares_them_when_others_come() -> None
 def test_more_members_than_partitions_share_a_partition() -> None:
     world = Coordinated()
     found = [world.beat(name, 0, "b") for name in ("ann", "ben", "cleo")]
-    assert [one.assignment for one in found] == [{(B, 0)}] * 3
+    assert [one.assignment for one in found] == [frozenset({(B, 0)})] * 3
 
 
 def test_epochs_that_the_coordinator_did_not_give_are_fenced() -> None:
@@ -91,7 +91,7 @@ def test_a_topic_that_grows_is_shared_out_anew() -> None:
     world = Coordinated()
     epoch = world.beat("ann", 0, "a").member_epoch
     world.image = TopicsImage({"a": ImagedTopic(A, 3)})
-    assert world.beat("ann", epoch).assignment == {(A, 0), (A, 1), (A, 2)}
+    assert world.beat("ann", epoch).assignment == frozenset({(A, 0), (A, 1), (A, 2)})
 
 
 def test_members_go_on_at_their_epochs_after_a_restart() -> None:
