@@ -20,7 +20,7 @@ import foldlog
 from console.chromium import WAIT_MS, page_of, stop_clock
 from console.conftest import served_log
 from foldlog.broker.topics.names import SCENE_TOPIC
-from foldlog.server.console.scene import Queue, SceneLog, group_of
+from foldlog.server.console.scene import SceneLog, SceneQueue, group_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -113,7 +113,7 @@ def test_reading_the_log_moves_a_bookmark_and_reading_the_queue_takes_the_record
         scene.reader("queue", name).get_by_role("button", name="Dequeue").click()
         expect(scene.telling).to_contain_text(f"{name} takes" if name == "billing" else "search gets None")
     expect(scene.reader("queue", "search")).to_contain_text("got None; had nothing yet")
-    expect(scene.lit("Queue.dequeue")).to_contain_text("return None")
+    expect(scene.lit("SceneQueue.dequeue")).to_contain_text("return None")
     expect(scene.lane["queue"].locator("li.gone")).to_have_count(2)
     expect(scene.cells("log")).to_have_count(2)
 
@@ -159,7 +159,7 @@ def test_the_code_beside_it_is_what_the_broker_runs(scene: SceneOnPage) -> None:
     shown: dict[str, Callable[..., object]] = {
         "Log.append": SceneLog.append,
         "Log.read": SceneLog.read,
-        "Queue.dequeue": Queue.dequeue,
+        "SceneQueue.dequeue": SceneQueue.dequeue,
     }
     for name, method in shown.items():
         text = scene.page.locator(f"[data-code='{name}'] code").text_content()

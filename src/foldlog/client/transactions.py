@@ -16,7 +16,7 @@ from typing import Any, overload
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import check_group_name
-from foldlog.client.backends.backend import Backend, OpenTransaction, Reading, TransactionSession
+from foldlog.client.backends.backend import Backend, BegunTransaction, Reading, TransactionSession
 from foldlog.client.consumer.consumer import Consumer, reading_of
 from foldlog.client.handle_types import SendFuture
 from foldlog.client.outgoing import Headers
@@ -65,7 +65,7 @@ class Transaction:
 
     def __init__(
         self,
-        opened: OpenTransaction,
+        opened: BegunTransaction,
         backend: Backend,
         transactional_id: str,
         key_serializer: Serializer | str | None = None,
@@ -226,7 +226,7 @@ class _Holder:
     def __init__(self, session: TransactionSession) -> None:
         self.session = session
         self.beginning = Lock()  # held while a transaction begins, which may wait for the disk
-        self.opened: OpenTransaction | None = None
+        self.opened: BegunTransaction | None = None
         self.used_by: Callable[[], Transaction | None] = lambda: None
 
 

@@ -130,14 +130,14 @@ def _resolve(reached: asyncio.Future[FoldlogError | None], error: FoldlogError |
 # --- what is acknowledged ---------------------------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class ShareOutcome(NamedTuple):
     """What became of something a client asked of a partition."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-DONE: Final = Outcome()
+DONE: Final = ShareOutcome()
 
 
 class ReceivedBatch(Protocol):
@@ -148,24 +148,24 @@ class ReceivedBatch(Protocol):
     acknowledge_types: Sequence[int]
 
 
-def refusal_of(call: Call, group: str | None, member: str | None) -> Outcome:
+def refusal_of(call: Call, group: str | None, member: str | None) -> ShareOutcome:
     """Why a member of that name may not take part in a group of that name."""
     if not group or not member:
-        return Outcome(ErrorCode.INVALID_REQUEST, "the group id and the member id may not be empty")
+        return ShareOutcome(ErrorCode.INVALID_REQUEST, "the group id and the member id may not be empty")
     if not call.allows(AclOperation.READ, ResourceType.GROUP, group):
-        return Outcome(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return ShareOutcome(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return DONE
 
 
-def readable(call: Call, one: TopicIdPartition) -> tuple[str, Outcome]:
+def readable(call: Call, one: TopicIdPartition) -> tuple[str, ShareOutcome]:
     """The name of the partition's topic, and why the caller may not read it."""
     name = call.node.topic_ids.name_of(one[0])
     if name is None:
-        return "", Outcome(ErrorCode.UNKNOWN_TOPIC_ID)
+        return "", ShareOutcome(ErrorCode.UNKNOWN_TOPIC_ID)
     if not call.allows(AclOperation.READ, ResourceType.TOPIC, name):
-        return name, Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return name, ShareOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not call.node.has_partition(name, one[1]):
-        return name, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return name, ShareOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return name, DONE
 
 
@@ -175,26 +175,26 @@ async def acknowledge(
     received: Mapping[TopicIdPartition, Sequence[ReceivedBatch]],
     *,
     is_renewal: bool,
-) -> dict[TopicIdPartition, Outcome]:
+) -> dict[TopicIdPartition, ShareOutcome]:
     """Take in what the member says of records, each partition by itself. Returns once it is durable."""
     shares, store = call.node.shares, call.node.broker.shares
-    outcomes: dict[TopicIdPartition, Outcome] = {}
+    outcomes: dict[TopicIdPartition, ShareOutcome] = {}
     saved: dict[TopicIdPartition, Saved | None] = {}
     may_renew = is_renewal and store.configs.of(session.group).may_renew
     for one, batches in received.items():
         name, outcomes[one] = readable(call, one)
         parsed = _parsed(batches, may_renew=may_renew)
         if parsed is None:
-            outcomes[one] = Outcome(ErrorCode.INVALID_REQUEST, "the acknowledgements are not what they may be")
+            outcomes[one] = ShareOutcome(ErrorCode.INVALID_REQUEST, "the acknowledgements are not what they may be")
         elif outcomes[one] is DONE:
             try:
                 saved[one] = await shares.run(store.acknowledge, session.group, session.member, name, one[1], parsed)
             except FoldlogError as error:
                 call.node.storage_failed("an acknowledgement", name, one[1], error)
-                outcomes[one] = Outcome(code_of(error), str(error))
+                outcomes[one] = ShareOutcome(code_of(error), str(error))
     failed = await shares.durable(saved.values())
     if failed is not None:
-        outcomes.update(dict.fromkeys(saved, Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failed))))
+        outcomes.update(dict.fromkeys(saved, ShareOutcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failed))))
     return outcomes
 
 

@@ -12,7 +12,7 @@ from foldlog.broker.share.messages import (
     ShareLimits,
     StateBatch,
 )
-from foldlog.broker.share.partition import FoundBatches, SharePartition
+from foldlog.broker.share.partition import ReadBatches, SharePartition
 
 LIMITS = ShareLimits(record_lock_duration_ms=1000, delivery_count_limit=3, record_locks_max=20)
 ACCEPT, RELEASE, REJECT, RENEW, GAP = (
@@ -35,7 +35,7 @@ def take(
     """Acquire from what is available on; by default there is one batch of ten records."""
     first = share.next_fetch_offset()
     batches = spans or ((0, 9),)
-    found = FoundBatches(first, batches[-1][1] + 1, batches)
+    found = ReadBatches(first, batches[-1][1] + 1, batches)
     return share.acquire(member, found, LIMITS, now_ms, records_max=records_max, whole_batches=whole_batches)
 
 
@@ -153,7 +153,7 @@ def test_a_late_read_archives_nothing_that_was_released_meanwhile() -> None:
     """The log is read without a lock: what was found from offset 5 on says nothing of those before."""
     share = SharePartition(0)
     take(share, records_max=5)
-    found = FoundBatches(share.next_fetch_offset(), 10, [(5, 9)])
+    found = ReadBatches(share.next_fetch_offset(), 10, [(5, 9)])
     share.release("ann", LIMITS)
     assert share.acquire("ben", found, LIMITS, 0.0, records_max=100) == [(5, 9, 1)]
     assert share.next_fetch_offset() == 0

@@ -22,7 +22,7 @@ from foldlog.broker.groups.messages import JoinRequest, JoinResult
 from foldlog.broker.topics.names import SCENE_TOPIC
 from foldlog.clock import SystemClock
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
-from foldlog.server.console.scene import READERS, Queue, Scene, SceneLog, group_of
+from foldlog.server.console.scene import READERS, Scene, SceneLog, SceneQueue, group_of
 from server.console.console_site import console
 
 BILLING, SEARCH = READERS
@@ -37,7 +37,7 @@ def values(half: dict[str, Any]) -> list[str]:
 
 
 def test_the_second_reader_of_a_queue_gets_none() -> None:
-    queue = Queue[str]()
+    queue = SceneQueue[str]()
     queue.enqueue("tea")
     assert queue.dequeue() == "tea"
     assert queue.dequeue() is None
@@ -46,7 +46,7 @@ def test_the_second_reader_of_a_queue_gets_none() -> None:
 @given(st.lists(st.one_of(st.none(), st.integers())))
 def test_a_queue_gives_every_item_once_and_in_order(steps: list[int | None]) -> None:
     """None is a read, a number is an item."""
-    queue, taken = Queue[int](), list[int]()
+    queue, taken = SceneQueue[int](), list[int]()
     for step in steps:
         if step is not None:
             queue.enqueue(step)
@@ -125,7 +125,7 @@ def test_the_code_that_is_shown_is_the_code_that_runs() -> None:
     for method, text in (
         (SceneLog.append, code["append"]),
         (SceneLog.read, code["read"]),
-        (Queue.dequeue, code["dequeue"]),
+        (SceneQueue.dequeue, code["dequeue"]),
     ):
         assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(textwrap.dedent(inspect.getsource(method))))
         assert len(text.splitlines()) <= 8, "it is there to be read"

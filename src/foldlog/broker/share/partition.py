@@ -31,7 +31,7 @@ from foldlog.broker.share.messages import (
 NEVER_MS = float("inf")
 
 
-class FoundBatches(NamedTuple):
+class ReadBatches(NamedTuple):
     """What the log has from `first` up to `end`: the first and last offset of each batch, in order. Offsets between
     them have no record that a member may be given: they were compacted away, are markers, or were aborted."""
 
@@ -156,7 +156,7 @@ class SharePartition:
     def acquire(
         self,
         member: str,
-        found: FoundBatches,
+        found: ReadBatches,
         limits: ShareLimits,
         now_ms: float,
         *,

@@ -19,7 +19,7 @@ from foldlog.broker.groups.store import pack_records
 from foldlog.broker.groups.timers import Timers
 from foldlog.broker.share.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
 from foldlog.broker.share.messages import NO_OFFSET, AcknowledgedBatch, AcquiredRange, ShareLimits, SharePartitionKey
-from foldlog.broker.share.partition import NEVER_MS, FoundBatches, SharePartition
+from foldlog.broker.share.partition import NEVER_MS, ReadBatches, SharePartition
 from foldlog.broker.share.records import (
     Record,
     StoredShare,
@@ -217,7 +217,7 @@ class ShareStore:
             return nothing  # expired meanwhile: the next call begins where the log does
         headers, aborted = walk(read.data, check_crc=False).headers, Aborted(read.aborted)
         given = [one for one in headers if _is_read(one) and not aborted.holds(one)]
-        found = FoundBatches(first, read.next_offset, [(one.base_offset, one.next_offset - 1) for one in given])
+        found = ReadBatches(first, read.next_offset, [(one.base_offset, one.next_offset - 1) for one in given])
         with self.lock:
             if self._shares.get(share.key) is not share:
                 return nothing  # the group was deleted, or reset, meanwhile

@@ -279,7 +279,7 @@ class Sender(Protocol):
         ...
 
 
-class OpenTransaction(Protocol):
+class BegunTransaction(Protocol):
     """A transaction that was begun. `sender` takes records from any thread; one thread ends it."""
 
     is_over: bool
@@ -304,7 +304,7 @@ class OpenTransaction(Protocol):
 class TransactionSession(Protocol):
     """One transactional id, as a log holds it. One transaction at a time."""
 
-    def begin(self, timeout_ms: int, settings: ProducerSettings) -> OpenTransaction:
+    def begin(self, timeout_ms: int, settings: ProducerSettings) -> BegunTransaction:
         """The first call makes this log the id's holder: an earlier one is fenced, and what it left open aborted. After
         an error it goes on being it; ProducerFenced if another one came since."""
         ...

@@ -226,7 +226,7 @@ class DirectorySession:
 
 
 class DirectoryTransaction:
-    """See `OpenTransaction`."""
+    """See `BegunTransaction`."""
 
     def __init__(self, session: DirectorySession, sender: TransactionalSender) -> None:
         self._session = session
@@ -235,12 +235,12 @@ class DirectoryTransaction:
         self.is_over = False
 
     def commit_offsets(self, wanted: GroupOffsets) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         self._has_offsets = True
         self._session.commit_offsets(wanted)
 
     def commit(self) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         self._session.check_usable()
         try:
             self.sender.close()
@@ -255,7 +255,7 @@ class DirectoryTransaction:
             self._session.end(commit=True)
 
     def abort(self) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         self.is_over = True
         self._session.check_usable()
         self.sender.discard()

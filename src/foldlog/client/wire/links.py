@@ -19,7 +19,7 @@ from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.logins.sasl import authenticate
 from foldlog.client.wire.properties import Address, ClusterProperties
-from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, find_coordinator
+from foldlog.client.wire.questions import Coordinator, Question, TransactionalIdCoordinator, Whom, find_coordinator
 from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
@@ -284,7 +284,7 @@ class ClusterLinks:
 
     def _put(self, question: Question[Answer, Done]) -> Answer:
         """Ask once whom it is for."""
-        if isinstance(question.to, Coordinator | TransactionCoordinator):
+        if isinstance(question.to, Coordinator | TransactionalIdCoordinator):
             address = self.coordinator(question.to)
             return self.call(address, question.request, question.answer, question.at_most)
         if question.to is Whom.CONTROLLER:
@@ -293,7 +293,7 @@ class ClusterLinks:
             raise ValueError("leaders are asked each for its own partitions: see admin.py")
         return self.call_any(question.request, question.answer)
 
-    def coordinator(self, of: Coordinator | TransactionCoordinator) -> Address:
+    def coordinator(self, of: Coordinator | TransactionalIdCoordinator) -> Address:
         """Which broker it is, as of now. Asked once."""
         question = find_coordinator(of)
         return Address(*question.read(self.call_any(question.request, question.answer)))

@@ -168,7 +168,7 @@ class Coordinator(NamedTuple):
     group: str
 
 
-class TransactionCoordinator(NamedTuple):
+class TransactionalIdCoordinator(NamedTuple):
     """The broker that looks after this transactional id."""
 
     transactional_id: str
@@ -185,7 +185,7 @@ class Question(Generic[Answer, Done]):
     request: Request
     answer: type[Answer]
     read: Callable[[Answer], Done]
-    to: Whom | Coordinator | TransactionCoordinator = Whom.ANYBODY
+    to: Whom | Coordinator | TransactionalIdCoordinator = Whom.ANYBODY
     done_shows_as: type[FoldlogError] | None = None
     at_most: int | None = None
 
@@ -451,7 +451,7 @@ def last_sequences(
 
 
 def find_coordinator(
-    of: Coordinator | TransactionCoordinator,
+    of: Coordinator | TransactionalIdCoordinator,
 ) -> Question[FindCoordinatorResponse, tuple[str, int]]:
     """The host and the port of the broker that looks after the group or the transactional id, as of now."""
     (name,) = of

@@ -9,7 +9,7 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.outgoing import TransactionalProducer
 from foldlog.client.positions import GroupOffsets, TopicPartition
-from foldlog.client.wire.questions import Coordinator, Question, TransactionCoordinator, Whom, commit_error
+from foldlog.client.wire.questions import Coordinator, Question, TransactionalIdCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
 from foldlog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
@@ -51,7 +51,7 @@ def init_producer(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
     )
-    return Question(request, InitProducerIdResponse, read, TransactionCoordinator(transactional_id))
+    return Question(request, InitProducerIdResponse, read, TransactionalIdCoordinator(transactional_id))
 
 
 def commit_offsets(producer: TransactionalProducer, wanted: GroupOffsets) -> Question[TxnOffsetCommitResponse, None]:
@@ -106,7 +106,7 @@ def end(producer: TransactionalProducer, *, commit: bool) -> Question[EndTxnResp
         producer_epoch=producer.epoch,
         committed=commit,
     )
-    return Question(request, EndTxnResponse, read, TransactionCoordinator(producer.transactional_id))
+    return Question(request, EndTxnResponse, read, TransactionalIdCoordinator(producer.transactional_id))
 
 
 # --- operators ------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def describe_transaction(transactional_id: str) -> Question[DescribeTransactions
         )
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    to = TransactionCoordinator(transactional_id)
+    to = TransactionalIdCoordinator(transactional_id)
     return Question(request, DescribeTransactionsResponse, read, to)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 
-class Held(NamedTuple):
+class PresentSettings(NamedTuple):
     """The settings of a resource before a change: its own, each setting with its default, and their types."""
 
     own: Settings
@@ -36,7 +36,7 @@ class Held(NamedTuple):
     types: Mapping[str, str]
 
 
-Decide = Callable[[Held], Mapping[str, str | None]]
+Decide = Callable[[PresentSettings], Mapping[str, str | None]]
 """The new value of each setting that is to change; None resets it. May raise a FoldlogError."""
 
 
@@ -114,7 +114,7 @@ _GROUP_TYPES: Final = {name: setting.kafka_type for name, setting in GROUP_SETTI
 
 def _change_topic(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
     def decide(config: TopicConfig) -> TopicConfig:
-        return config.with_changes(change.decide(Held(config.settings, config.effective(), _TOPIC_TYPES)))
+        return config.with_changes(change.decide(PresentSettings(config.settings, config.effective(), _TOPIC_TYPES)))
 
     node.broker.configure_topic(change.name, decide, validate_only=validate_only)
 
@@ -122,21 +122,21 @@ def _change_topic(node: BrokerNode, change: ConfigChange, validate_only: bool) -
 def _change_broker(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
     def decide(own: Settings) -> Settings:
         # Items are added to what was changed before, else to what is built in, as in Kafka.
-        return _merged(own, change.decide(Held(own, {**_BROKER_DEFAULTS, **own}, _BROKER_TYPES)))
+        return _merged(own, change.decide(PresentSettings(own, {**_BROKER_DEFAULTS, **own}, _BROKER_TYPES)))
 
     node.live_settings.change(change.name, decide, validate_only=validate_only)
 
 
 def _change_subscription(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
     def decide(own: Settings) -> Settings:
-        return _merged(own, change.decide(Held(own, own, _SUBSCRIPTION_TYPES)))
+        return _merged(own, change.decide(PresentSettings(own, own, _SUBSCRIPTION_TYPES)))
 
     change_subscription(node.broker.dynamic_settings, change.name, decide, validate_only=validate_only)
 
 
 def _change_group(node: BrokerNode, change: ConfigChange, validate_only: bool) -> None:
     def decide(own: Settings) -> Settings:
-        return _merged(own, change.decide(Held(own, own, _GROUP_TYPES)))
+        return _merged(own, change.decide(PresentSettings(own, own, _GROUP_TYPES)))
 
     node.broker.shares.configs.change(change.name, decide, validate_only=validate_only)
 

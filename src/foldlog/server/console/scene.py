@@ -122,13 +122,13 @@ class SceneLog:
 Item = TypeVar("Item")
 
 
-class Queue(Generic[Item]):
+class SceneQueue(Generic[Item]):
     """The queue's half: reading takes the item out, for all readers. Not thread-safe: users share a lock.
 
     Behaves like a queue that acknowledges on delivery. Brokers that wait for an acknowledgement give the item to
     another reader after a crash, but what one reader has had is gone for every other reader all the same.
 
-    >>> queue = Queue[str]()
+    >>> queue = SceneQueue[str]()
     >>> queue.enqueue("tea")
     >>> queue.dequeue(), queue.dequeue()
     ('tea', None)
@@ -160,7 +160,7 @@ SIDES: Final = ("log", "queue")
 _SHOWN: Final[Mapping[str, Callable[..., object]]] = {
     "append": SceneLog.append,
     "read": SceneLog.read,
-    "dequeue": Queue.dequeue,
+    "dequeue": SceneQueue.dequeue,
 }
 """The code that the page shows beside the scene is the code that runs."""
 
@@ -206,7 +206,7 @@ class Scene:
         self._forget()
 
     def _forget(self) -> None:
-        self._queue = Queue[SceneRecord]()
+        self._queue = SceneQueue[SceneRecord]()
         self._enqueued = 0
         self._log_readers = {name: _LogReader() for name in READERS}
         self._queue_readers = {name: _QueueReader() for name in READERS}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from foldlog.errors import brief_repr
 from foldlog.server.call import Call
-from foldlog.server.config.changes import ConfigChange, Decide, Held, carry_out
+from foldlog.server.config.changes import ConfigChange, Decide, PresentSettings, carry_out
 from foldlog.server.topic_admin import refuse, repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.alter_configs import (
@@ -32,7 +32,7 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
 
 
 def _replacing(resource: AlterConfigsResource) -> Decide:
-    def decide(held: Held) -> dict[str, str | None]:
+    def decide(held: PresentSettings) -> dict[str, str | None]:
         twice = repeated(given.name for given in resource.configs)
         if twice:
             refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is set more than once; set it once")

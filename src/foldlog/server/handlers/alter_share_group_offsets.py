@@ -10,7 +10,7 @@ from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.server.partitions import partition_refusal
-from foldlog.server.shares import Outcome
+from foldlog.server.shares import ShareOutcome
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -26,18 +26,18 @@ async def handle(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterSha
     error = refusal(call, AclOperation.READ, group)
     if error is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=error)
-    outcomes: dict[tuple[str, int], Outcome] = {}
+    outcomes: dict[tuple[str, int], ShareOutcome] = {}
     wanted: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for one in topic.partitions:
             key = (topic.topic_name, one.partition_index)
-            outcomes[key] = Outcome(partition_refusal(call, AclOperation.READ, *key))
+            outcomes[key] = ShareOutcome(partition_refusal(call, AclOperation.READ, *key))
             if outcomes[key].error is ErrorCode.NONE:
                 wanted[key] = one.start_offset
     try:
         refused = await call.node.run(_alter, call.node.broker, group, wanted, outcomes)
     except FoldlogError as failed:
-        refused = Outcome(group_error_code(group, failed))
+        refused = ShareOutcome(group_error_code(group, failed))
     if refused is not None:
         return AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
     found = {topic.topic_name: call.node.broker.find_topic(topic.topic_name) for topic in request.topics}
@@ -61,8 +61,8 @@ async def handle(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterSha
 
 
 def _alter(
-    broker: Broker, group: str, wanted: dict[tuple[str, int], int], outcomes: dict[tuple[str, int], Outcome]
-) -> Outcome | None:
+    broker: Broker, group: str, wanted: dict[tuple[str, int], int], outcomes: dict[tuple[str, int], ShareOutcome]
+) -> ShareOutcome | None:
     """On a thread: it syncs. Returns why nothing may be altered; sets the errors of single partitions."""
     # Under the lock of the groups, so that nobody joins meanwhile.
     with broker.group_lock:
@@ -73,14 +73,14 @@ def _alter(
             try:
                 broker.shares.alter(group, {key: offset})
             except FoldlogError as error:
-                outcomes[key] = Outcome(code_of(error), str(error))
+                outcomes[key] = ShareOutcome(code_of(error), str(error))
     return None
 
 
-def why_not_alone(group: str, found: GroupSummary) -> Outcome | None:
+def why_not_alone(group: str, found: GroupSummary) -> ShareOutcome | None:
     """Why an administrator may not change what the group did: it is no share group, or has members."""
     if found.group_type is not GroupType.SHARE:
-        return Outcome(ErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group)} is not a share group")
+        return ShareOutcome(ErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group)} is not a share group")
     if found.members:
-        return Outcome(ErrorCode.NON_EMPTY_GROUP, f"group {brief_repr(group)} has members; stop them first")
+        return ShareOutcome(ErrorCode.NON_EMPTY_GROUP, f"group {brief_repr(group)} has members; stop them first")
     return None

@@ -9,7 +9,7 @@ from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.server.handlers.alter_share_group_offsets import why_not_alone
-from foldlog.server.shares import Outcome
+from foldlog.server.shares import ShareOutcome
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -30,7 +30,7 @@ async def handle(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteS
         wanted = [name for name, error in errors.items() if error is ErrorCode.NONE]
         refused = await call.node.run(_delete, call.node.broker, group, wanted)
     except FoldlogError as failed:
-        refused = Outcome(group_error_code(group, failed))
+        refused = ShareOutcome(group_error_code(group, failed))
     if refused is not None:
         return DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
     found = {name: call.node.broker.find_topic(name) for name in names}
@@ -52,7 +52,7 @@ def _refuse(call: Call, name: str) -> ErrorCode:
     return ErrorCode.NONE if call.node.broker.find_topic(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _delete(broker: Broker, group: str, topics: list[str]) -> Outcome | None:
+def _delete(broker: Broker, group: str, topics: list[str]) -> ShareOutcome | None:
     """On a thread: it syncs."""
     with broker.group_lock:
         refused = why_not_alone(group, broker.describe_group(group))

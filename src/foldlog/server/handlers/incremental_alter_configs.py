@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.server.call import Call
-from foldlog.server.config.changes import ConfigChange, Decide, Held, carry_out
+from foldlog.server.config.changes import ConfigChange, Decide, PresentSettings, carry_out
 from foldlog.server.topic_admin import refuse, repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.incremental_alter_configs import (
@@ -45,7 +45,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
 
 
 def _changing(resource: AlterConfigsResource) -> Decide:
-    def decide(held: Held) -> dict[str, str | None]:
+    def decide(held: PresentSettings) -> dict[str, str | None]:
         twice = repeated(given.name for given in resource.configs)
         if twice:
             refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is changed more than once; change it once")
@@ -54,13 +54,13 @@ def _changing(resource: AlterConfigsResource) -> Decide:
     return decide
 
 
-def _is_done(given: AlterableConfig, held: Held) -> bool:
+def _is_done(given: AlterableConfig, held: PresentSettings) -> bool:
     """Whether nothing is to be done: an unknown setting may be reset, as in Kafka, since scripts outlive settings."""
     known = given.name in held.types or given.name in held.own
     return given.config_operation == _Operation.DELETE and not known
 
 
-def _new_value(given: AlterableConfig, held: Held) -> str | None:
+def _new_value(given: AlterableConfig, held: PresentSettings) -> str | None:
     """The new value of the setting; None to reset it to its default."""
     if given.config_operation == _Operation.DELETE:
         return None

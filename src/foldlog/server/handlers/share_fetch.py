@@ -18,7 +18,7 @@ from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
 from foldlog.server.call import Call, Later
 from foldlog.server.share_sessions import FIRST_EPOCH, LAST_EPOCH, SessionRequest, ShareSession, TopicIdPartition
-from foldlog.server.shares import DONE, Outcome, acknowledge, readable, refusal_of
+from foldlog.server.shares import DONE, ShareOutcome, acknowledge, readable, refusal_of
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.share_fetch import (
     AcquiredRecords,
@@ -77,12 +77,14 @@ async def _begin(call: Call, session: ShareSession) -> None:
         )
 
 
-def _refuse(request: ShareFetchRequest, acknowledged: Mapping[TopicIdPartition, object]) -> Outcome:
+def _refuse(request: ShareFetchRequest, acknowledged: Mapping[TopicIdPartition, object]) -> ShareOutcome:
     if request.share_session_epoch == FIRST_EPOCH and acknowledged:
-        return Outcome(ErrorCode.INVALID_REQUEST, "the first request of a session has nothing to acknowledge")
+        return ShareOutcome(ErrorCode.INVALID_REQUEST, "the first request of a session has nothing to acknowledge")
     wants = request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records
     if request.is_renew_ack and wants:
-        return Outcome(ErrorCode.INVALID_REQUEST, "who asks for more time for records may not fetch with that request")
+        return ShareOutcome(
+            ErrorCode.INVALID_REQUEST, "who asks for more time for records may not fetch with that request"
+        )
     return DONE
 
 
@@ -94,7 +96,7 @@ class ShareFetching:
         call: Call,
         request: ShareFetchRequest,
         session: ShareSession,
-        acknowledged: Mapping[TopicIdPartition, Outcome],
+        acknowledged: Mapping[TopicIdPartition, ShareOutcome],
     ) -> None:
         self._call = call
         self._node = call.node
@@ -126,13 +128,13 @@ class ShareFetching:
         finally:
             self._forget()
 
-    async def _take(self) -> tuple[dict[TopicIdPartition, Taken], dict[TopicIdPartition, Outcome]]:
+    async def _take(self) -> tuple[dict[TopicIdPartition, Taken], dict[TopicIdPartition, ShareOutcome]]:
         """One pass over the partitions: what was acquired, and what went wrong."""
         request = self._request
         room_bytes = min(request.max_bytes, self._node.settings.fetch_max_bytes, self._node.memory.answer_bytes())
         wanted = request.max_records
         taken: dict[TopicIdPartition, Taken] = {}
-        errors: dict[TopicIdPartition, Outcome] = {}
+        errors: dict[TopicIdPartition, ShareOutcome] = {}
         for one in self._session.in_turns():
             if taken and (room_bytes <= 0 or wanted <= 0):
                 break
@@ -153,7 +155,7 @@ class ShareFetching:
                 )
             except FoldlogError as error:
                 self._node.storage_failed("a share fetch", name, one[1], error)
-                errors[one] = Outcome(code_of(error), str(error))
+                errors[one] = ShareOutcome(code_of(error), str(error))
                 continue
             if self._watch(name, one[1]):
                 self._news.set()  # it was opened by this look, and may have moved since
@@ -164,11 +166,13 @@ class ShareFetching:
         await self._durable(taken, errors)
         return taken, errors
 
-    async def _durable(self, taken: dict[TopicIdPartition, Taken], errors: dict[TopicIdPartition, Outcome]) -> None:
+    async def _durable(
+        self, taken: dict[TopicIdPartition, Taken], errors: dict[TopicIdPartition, ShareOutcome]
+    ) -> None:
         saved: Sequence[Saved | None] = [got.saved for got in taken.values()]
         error = await self._node.shares.durable(saved)
         if error is not None:
-            errors.update(dict.fromkeys(taken, Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
+            errors.update(dict.fromkeys(taken, ShareOutcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
             taken.clear()
 
     def _watch(self, name: str, number: int) -> bool:
@@ -190,7 +194,7 @@ class ShareFetching:
             self._node.fetch_purgatory.forget(partition, self)
 
     def response(
-        self, taken: Mapping[TopicIdPartition, Taken], errors: Mapping[TopicIdPartition, Outcome]
+        self, taken: Mapping[TopicIdPartition, Taken], errors: Mapping[TopicIdPartition, ShareOutcome]
     ) -> ShareFetchResponse:
         size_bytes = sum(len(got.data) for got in taken.values())
         if size_bytes:
@@ -213,11 +217,11 @@ class ShareFetching:
         )
 
 
-def _failed(outcome: Outcome) -> bool:
+def _failed(outcome: ShareOutcome) -> bool:
     return outcome.error is not ErrorCode.NONE
 
 
-def _partition(number: int, got: Taken | None, fetched: Outcome, acknowledged: Outcome) -> PartitionData:
+def _partition(number: int, got: Taken | None, fetched: ShareOutcome, acknowledged: ShareOutcome) -> PartitionData:
     acquired: Iterable[tuple[int, int, int]] = () if got is None else got.acquired
     return PartitionData(
         partition_index=number,

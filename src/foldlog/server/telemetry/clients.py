@@ -20,7 +20,7 @@ from foldlog.errors import DecompressedTooLarge, InvalidBatch, MalformedBytes
 from foldlog.records.batch import Compression
 from foldlog.records.compression import decompress
 from foldlog.server.metrics.exposition import Family, Sample
-from foldlog.server.telemetry.subscriptions import ClientTraits, Subscription, subscriptions_of, wanted_of
+from foldlog.server.telemetry.subscriptions import ClientTraits, MetricsSubscription, subscriptions_of, wanted_of
 from foldlog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class _Instance:
         self.last_error = ErrorCode.NONE
         self.values: dict[tuple[str, str], float] = {}
 
-    def subscribe(self, instance_id: bytes, epoch: int, subscriptions: list[Subscription]) -> None:
+    def subscribe(self, instance_id: bytes, epoch: int, subscriptions: list[MetricsSubscription]) -> None:
         """Look again what is asked of it. With another answer it may ask and push at once."""
         self.epoch = epoch
         metrics, interval_ms = wanted_of(subscriptions, self.traits)
@@ -108,7 +108,7 @@ class ClientTelemetry:
         self._stored = stored
         self._clock = clock
         self._seen: ChangedSettings | None = None
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[MetricsSubscription] = []
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # the longest silent first
         self._value_count = 0
         self.push_count = 0

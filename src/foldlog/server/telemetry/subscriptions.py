@@ -74,7 +74,7 @@ class ClientTraits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class MetricsSubscription:
     """One subscription, parsed."""
 
     metrics: tuple[str, ...]
@@ -82,7 +82,7 @@ class Subscription:
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
 
     @classmethod
-    def parse(cls, settings: Settings) -> Subscription:
+    def parse(cls, settings: Settings) -> MetricsSubscription:
         """Raises RefusedByBroker or InvalidConfig, where Kafka answers INVALID_REQUEST or INVALID_CONFIG."""
         for name in settings:
             if name not in SUBSCRIPTION_SETTINGS:
@@ -114,24 +114,24 @@ def change_subscription(
 
     def checked(before: Settings) -> Settings:
         wanted = decide(before)
-        Subscription.parse(wanted)
+        MetricsSubscription.parse(wanted)
         return wanted
 
     stored.change(SUBSCRIPTIONS, name, checked, validate_only=validate_only)
 
 
-def subscriptions_of(changed: ChangedSettings) -> list[Subscription]:
+def subscriptions_of(changed: ChangedSettings) -> list[MetricsSubscription]:
     """Every stored subscription; one that this version cannot parse matches nobody."""
     found = []
     for name in changed.names(SUBSCRIPTIONS):
         try:
-            found.append(Subscription.parse(changed.of(SUBSCRIPTIONS, name)))
+            found.append(MetricsSubscription.parse(changed.of(SUBSCRIPTIONS, name)))
         except InvalidConfig:
             continue
     return found
 
 
-def wanted_of(subscriptions: Iterable[Subscription], traits: ClientTraits) -> tuple[tuple[str, ...], int]:
+def wanted_of(subscriptions: Iterable[MetricsSubscription], traits: ClientTraits) -> tuple[tuple[str, ...], int]:
     """The metrics that are asked of a client, and how often: of all subscriptions that match it together."""
     matching = [one for one in subscriptions if one.matches(traits)]
     metrics = sorted({metric for one in matching for metric in one.metrics})

@@ -19,7 +19,7 @@ from foldlog.files.paths import exists, make_parents
 from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.settings import SUM_TOO_LARGE
-from foldlog.views.counters.view import CountersView, StoredCounters, Transaction
+from foldlog.views.counters.view import CountersTransaction, CountersView, StoredCounters
 from foldlog.views.local_paths import local_path
 from foldlog.views.sql.bookmarks import BookmarkTable, Run
 from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, quoted_list, table_name
@@ -69,25 +69,25 @@ class DuckdbCounters(CountersView[Any]):
         return exists(self._path)
 
     @contextmanager
-    def _writing(self, *, create: bool = False) -> Iterator[Transaction[Any]]:
+    def _writing(self, *, create: bool = False) -> Iterator[CountersTransaction[Any]]:
         if not create and not self._exists():
             raise self._missing()
         with _writers.setdefault(self._path, threading.Lock()), self._transaction() as transaction:
             yield transaction
 
     @contextmanager
-    def _reading(self) -> Iterator[Transaction[Any]]:
+    def _reading(self) -> Iterator[CountersTransaction[Any]]:
         with self._transaction() as transaction:
             yield transaction
 
     @contextmanager
-    def _transaction(self) -> Iterator[Transaction[Any]]:
+    def _transaction(self) -> Iterator[CountersTransaction[Any]]:
         duckdb = load_duckdb()
         try:
             connection = self._connected(duckdb)
             try:
                 connection.execute("BEGIN TRANSACTION")
-                yield Transaction(connection, _runner(connection))
+                yield CountersTransaction(connection, _runner(connection))
                 connection.execute("COMMIT")
             finally:
                 # Closing rolls back an uncommitted transaction; closing the last connection writes the WAL to the file.
@@ -117,7 +117,7 @@ class DuckdbCounters(CountersView[Any]):
         columns = [f"{quoted(field.name)} {_declared(field.type)}" for field in stored.settings.stored()]
         run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)})")
 
-    def _merge(self, transaction: Transaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+    def _merge(self, transaction: CountersTransaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
         """Two joins over whole columns, without an index: it would cost DuckDB more than it gives."""
         groups = stored.settings.groups
         same = " AND ".join(f"kept.{quoted(name)} IS NOT DISTINCT FROM new.{quoted(name)}" for name in groups) or "TRUE"
@@ -131,7 +131,7 @@ class DuckdbCounters(CountersView[Any]):
         )
         transaction.connection.unregister("foldlog_range")
 
-    def _read(self, transaction: Transaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+    def _read(self, transaction: CountersTransaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         schema = stored.settings.stored()
         found = transaction.connection.sql(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")
         # DuckDB 1 has only the other name.

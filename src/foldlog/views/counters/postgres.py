@@ -15,7 +15,7 @@ from foldlog.errors import FoldError, ViewInUse, ViewUnavailable
 from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.settings import SUM_TOO_LARGE, CounterSettings
-from foldlog.views.counters.view import CountersView, StoredCounters, Transaction
+from foldlog.views.counters.view import CountersTransaction, CountersView, StoredCounters
 from foldlog.views.sql.bookmarks import BookmarkTable, Run
 from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, quoted_list, table_name
 from foldlog.views.sql.postgres import (
@@ -99,7 +99,7 @@ class PostgresCounters(CountersView[Any]):
         return True
 
     @contextmanager
-    def _writing(self, *, create: bool = False) -> Iterator[Transaction[Any]]:
+    def _writing(self, *, create: bool = False) -> Iterator[CountersTransaction[Any]]:
         with self._database.transaction(wait_ms=None if create else VIEW_APPLY_LOCK_WAIT_MS) as connection:
             if create and connection.info.server_version < VERSION_MIN:
                 raise ViewUnavailable(
@@ -109,14 +109,14 @@ class PostgresCounters(CountersView[Any]):
             run = runner(connection)
             if create:
                 lock_schema(run, resolved(run, self._table, self.place).schema)
-            yield Transaction(connection, run)
+            yield CountersTransaction(connection, run)
 
     @contextmanager
-    def _reading(self) -> Iterator[Transaction[Any]]:
+    def _reading(self) -> Iterator[CountersTransaction[Any]]:
         database = self._database.another()
         try:
             with database.transaction(snapshot=True) as connection:
-                yield Transaction(connection, runner(connection))
+                yield CountersTransaction(connection, runner(connection))
         finally:
             database.close()
 
@@ -159,7 +159,7 @@ class PostgresCounters(CountersView[Any]):
         if dependents:
             raise ViewInUse(self.place, dependents)
 
-    def _merge(self, transaction: Transaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+    def _merge(self, transaction: CountersTransaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
         psycopg = load_psycopg()
         _refuse_nul(rows, self.place)
         columns = quoted_list(rows.column_names)
@@ -176,7 +176,7 @@ class PostgresCounters(CountersView[Any]):
         except psycopg.errors.NumericValueOutOfRange as error:
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
 
-    def _read(self, transaction: Transaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+    def _read(self, transaction: CountersTransaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         schema = stored.settings.stored()

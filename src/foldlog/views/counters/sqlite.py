@@ -18,7 +18,7 @@ from foldlog.errors import ViewUnavailable
 from foldlog.limits import VIEW_SCAN_ROWS
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.settings import DECIMAL_DIGITS_MAX, SUM_TOO_LARGE
-from foldlog.views.counters.view import CountersView, StoredCounters, Transaction
+from foldlog.views.counters.view import CountersTransaction, CountersView, StoredCounters
 from foldlog.views.local_paths import local_path
 from foldlog.views.sql.bookmarks import BookmarkTable, Run
 from foldlog.views.sql.names import quoted, quoted_list, table_name
@@ -56,16 +56,16 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
         return self._database.exists()
 
     @contextmanager
-    def _writing(self, *, create: bool = False) -> Iterator[Transaction[sqlite3.Connection]]:
+    def _writing(self, *, create: bool = False) -> Iterator[CountersTransaction[sqlite3.Connection]]:
         with self._database.write(create=create) as connection:
-            yield Transaction(connection, runner(connection))
+            yield CountersTransaction(connection, runner(connection))
 
     @contextmanager
-    def _reading(self) -> Iterator[Transaction[sqlite3.Connection]]:
+    def _reading(self) -> Iterator[CountersTransaction[sqlite3.Connection]]:
         database = self._database.another()
         try:
             with database.read() as connection:
-                yield Transaction(connection, runner(connection))
+                yield CountersTransaction(connection, runner(connection))
         finally:
             database.close()
 
@@ -80,7 +80,9 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
             index = quoted(stored.table.name + "_groups")
             run(f"CREATE UNIQUE INDEX {index} ON {stored.table.sql} ({quoted_list(stored.settings.groups)})")
 
-    def _merge(self, transaction: Transaction[sqlite3.Connection], stored: StoredCounters, rows: pa.Table) -> None:
+    def _merge(
+        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, rows: pa.Table
+    ) -> None:
         connection = transaction.connection
         for name, function in _DECIMAL_FUNCTIONS.items():
             connection.create_function(name, 2, function, deterministic=True)
@@ -101,7 +103,9 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
                 raise
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
 
-    def _read(self, transaction: Transaction[sqlite3.Connection], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters
+    ) -> Iterator[pa.RecordBatch]:
         schema = stored.settings.stored()
         cursor = transaction.connection.execute(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")
         while found := cursor.fetchmany(VIEW_SCAN_ROWS):

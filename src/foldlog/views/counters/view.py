@@ -34,7 +34,7 @@ _PART_SUFFIX: Final = re.compile(r"__[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction(Generic[Connection]):
+class CountersTransaction(Generic[Connection]):
     """An open transaction: the driver's connection, and a function that runs a statement on it."""
 
     connection: Connection
@@ -91,11 +91,11 @@ class CountersView(View, Generic[Connection]):
         """Whether there may be something to read; False if there certainly is nothing."""
 
     @abstractmethod
-    def _writing(self, *, create: bool = False) -> AbstractContextManager[Transaction[Connection]]:
+    def _writing(self, *, create: bool = False) -> AbstractContextManager[CountersTransaction[Connection]]:
         """A transaction that excludes other writers, durable when it ends."""
 
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[Transaction[Connection]]:
+    def _reading(self) -> AbstractContextManager[CountersTransaction[Connection]]:
         """A transaction on its own connection that reads one state of the database."""
 
     @abstractmethod
@@ -107,11 +107,11 @@ class CountersView(View, Generic[Connection]):
         """Create the empty table of partial results."""
 
     @abstractmethod
-    def _merge(self, transaction: Transaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
+    def _merge(self, transaction: CountersTransaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
         """Insert rows of new groups, and merge those of known ones; `rows` is in the types of the table."""
 
     @abstractmethod
-    def _read(self, transaction: Transaction[Connection], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+    def _read(self, transaction: CountersTransaction[Connection], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         """The whole table, in its types."""
 
     @abstractmethod

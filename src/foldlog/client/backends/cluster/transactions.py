@@ -234,7 +234,7 @@ class ClusterSession:
 
 
 class ClusterTransaction:
-    """See `OpenTransaction`."""
+    """See `BegunTransaction`."""
 
     def __init__(self, session: ClusterSession, sender: TransactionalLibrarySender) -> None:
         self._session = session
@@ -242,7 +242,7 @@ class ClusterTransaction:
         self.is_over = False
 
     def commit_offsets(self, wanted: GroupOffsets) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         positions = [offset_to_commit(one, at) for one, at in wanted.offsets.items()]
         metadata = self._session.group_metadata(wanted)
         producer = self.sender.producer
@@ -253,7 +253,7 @@ class ClusterTransaction:
         )
 
     def commit(self) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         try:
             self.sender.pause()
             self._session.do(self.sender, self.sender.producer.commit_transaction)
@@ -266,7 +266,7 @@ class ClusterTransaction:
         self.is_over = True
 
     def abort(self) -> None:
-        """See `OpenTransaction`."""
+        """See `BegunTransaction`."""
         self.is_over = True
         try:
             self._session.do(self.sender, self.sender.producer.abort_transaction)
