@@ -171,6 +171,17 @@ def test_a_folder_holds_a_family_of_modules() -> None:
     assert not full, f"over {FOLDER_MODULES_MAX} modules: {full}"
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    """Messages are Kafka's, and repeat its names."""
+    found: dict[str, list[str]] = {}
+    for path in sources("src"):
+        if "messages" not in path.parts:
+            for node in tree_of(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    assert not {name: where for name, where in found.items() if len(where) > 1}
+
+
 def test_a_small_module_has_several_importers_or_a_reason() -> None:
     found = {path.relative_to(SOURCE).as_posix() for path in sources("src") if is_small_and_used_by_one(path)}
     unlisted, stale = sorted(found - set(SMALL_MODULES)), sorted(set(SMALL_MODULES) - found)
