@@ -93,5 +93,5 @@ def test_an_accepted_record_is_never_given_again_and_none_is_lost(seed: int) -> 
 
 def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Saved, "wait", lambda self: None)
-    with pytest.raises(Violation, match="given to nobody|given again"):
+    with pytest.raises(Violation, match=r"given to nobody|given again"):
         run(0).finish()
