@@ -19,6 +19,7 @@ import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings
 from foldlog.broker.groups.messages import GroupSettings, GroupState, GroupType
+from foldlog.cli.main import main
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 from server.group_readers import BOUND_S, append
@@ -32,7 +33,7 @@ class Service:
     """A served broker in a directory that can be restarted at its address, and the members that poll it."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self.broker = self._opened()
         self.broker.create_topic(TOPIC, partitions=4)
         self.server = self._served("127.0.0.1:0")
@@ -40,7 +41,7 @@ class Service:
         self.read: set[tuple[str, int, int]] = set()
 
     def _opened(self) -> Broker:
-        return Broker.open(str(self._directory), group_settings=SETTINGS)
+        return Broker.open(str(self.directory), group_settings=SETTINGS)
 
     def _served(self, address: str) -> Server:
         return Server.start(self.broker, ServerSettings.parse({"listeners": address}))
@@ -233,6 +234,33 @@ def test_it_is_listed_by_type_and_state_and_deleted_when_it_is_empty(service: Se
     service.leave(service.members[0])
     admin.delete_consumer_groups([GROUP])[GROUP].result(BOUND_S)
     assert admin.list_consumer_groups().result(BOUND_S).valid == []
+
+
+def test_the_command_line_lists_describes_and_moves_it(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    member = service.member(client_id="app")
+    service.until(service.shared(4))
+    at = ["-b", service.server.bootstrap]
+    assert main(["group", "list", *at]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == [GROUP, "Stable", "consumer", "1"]
+    assert main(["group", "describe", GROUP, *at]) == 0
+    text = capsys.readouterr().out
+    assert "consumer group at epoch 1, assigned by uniform for epoch 1" in text
+    assert text.splitlines()[-1].split() == ["app", "127.0.0.1", "4", "4", "1"], "partitions, target, epoch"
+    assert main(["group", "seek", GROUP, "--to", "start", "--topic", TOPIC, "--evict", *at]) == 0
+    assert {one.offset for one in service.broker.committed(GROUP).values()} == {0}
+    service.until(lambda: len(assigned(member)) == 4)
+
+
+def test_its_records_are_dumped_in_words(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    service.member()
+    service.until(service.shared(4))
+    topic_id = service.broker.topic(TOPIC).topic_id
+    (segment,) = service.directory.glob("__consumer_offsets-0/*.log")
+    assert main(["dump", str(segment), "--records"]) == 0
+    text = capsys.readouterr().out
+    assert f"consumer group {GROUP}: epoch: 1" in text
+    assert f"epoch 1, stable, has {topic_id} 0, 1, 2, 3" in text
+    assert "client rdkafka at /127.0.0.1, wants orders" in text
 
 
 def test_the_library_describes_it_and_moves_its_offsets(service: Service) -> None:

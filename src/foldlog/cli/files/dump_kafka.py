@@ -4,9 +4,11 @@ state; and the records of `__consumer_offsets`, which foldlog writes as well, in
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
-from foldlog.broker.groups.consumer.records import decode_consumer_value
+from foldlog.broker.groups.consumer.records import StoredCurrent, StoredEpoch, StoredValue, decode_consumer_value
+from foldlog.broker.groups.consumer.state import ResolvedRegex
 from foldlog.broker.groups.offsets_format import (
     ConsumerKey,
     ConsumerRecord,
@@ -136,6 +138,31 @@ def _consumer_item(fields: dict[str, object], raw: bytes, key: ConsumerKey, valu
     """A part of a consumer group; its value as the coordinator reads it."""
     part = _CONSUMER_PARTS[key.record]
     about = f"consumer group {key.group}: {part}" + (f" {key.name}" if key.name else "")
-    told = "deleted" if value is None else repr(decode_consumer_value(raw, key, value))
-    text = f"      {about} {told}" if value is None else f"      {about} = {told}"
+    told = "deleted" if value is None else _told(decode_consumer_value(raw, key, value))
+    text = f"      {about} {told}" if value is None else f"      {about}: {told}"
     return Item("consumer group", text, {**fields, "part": part, "name": key.name or None, "value": told})
+
+
+def _told(value: StoredValue) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, frozenset):
+        return _by_topic(value)
+    if isinstance(value, StoredEpoch):
+        return str(value.epoch)
+    if isinstance(value, StoredCurrent):
+        state = value.state.name.lower().replace("_", " ")
+        back = f", gives back {_by_topic(value.revoking)}" if value.revoking else ""
+        return f"epoch {value.epoch}, {state}, has {_by_topic(value.assigned)}{back}"
+    if isinstance(value, ResolvedRegex):
+        return ", ".join(sorted(value.topics)) or "no topic"
+    wanted = [*value.topics, *([f"the expression {value.regex}"] if value.regex else [])]
+    return f"client {value.client_id or '-'} at {value.client_host or '-'}, wants {', '.join(wanted) or 'nothing'}"
+
+
+def _by_topic(partitions: Iterable[tuple[bytes, int]]) -> str:
+    """The partitions by their topics' ids: the record has no names."""
+    numbers: dict[str, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        numbers.setdefault(topic_id.hex(), []).append(number)
+    return "; ".join(f"{topic} {', '.join(map(str, those))}" for topic, those in numbers.items()) or "nothing"
