@@ -45,7 +45,6 @@ SMALL_MODULES: dict[str, str] = {
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
-    "broker/share/member_records.py": "the records of a share group, a format of its own",
     "client/backends/cluster/queue.py": "one of the three ways to take records, loaded where it is used",
     "client/backends/cluster/reading.py": "one partition of a cluster as records, or its tail",
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
