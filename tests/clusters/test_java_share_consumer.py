@@ -76,3 +76,24 @@ def test_the_tool_lists_describes_resets_and_deletes(broker: KafkaBroker) -> Non
         assert work(broker, 1) == ["plain 1"], "it is given out anew"
         tool(broker, "kafka-share-groups", "--delete", "--group", GROUP)
         assert GROUP not in log.groups()
+
+
+def test_kafkas_dump_tool_reads_what_is_stored_of_a_share_group(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        for _ in range(3):
+            log.append("jobs", "plain")
+        with log.queue("jobs", group=GROUP, auto_offset_reset="earliest") as queue:
+            first, second, _ = queue.take()
+            queue.ack(second)
+            queue.release(first)
+    for topic, decoder, expected in (
+        ("__share_group_state", "--share-group-state-decoder", '"firstOffset":1,"lastOffset":1,"deliveryState":2'),
+        ("__consumer_offsets", "--offsets-decoder", f'"type":"11","data":{{"groupId":"{GROUP}"}}'),
+    ):
+        (segment,) = (tmp_path / "data" / f"{topic}-0").glob("*.log")
+        try:
+            done = run_tool("kafka-dump-log", "--files", str(segment), decoder)
+        except JarsUnavailable as missing:
+            pytest.skip(str(missing))
+        assert expected in done.stdout, done.stdout + done.stderr

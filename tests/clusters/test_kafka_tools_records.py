@@ -186,7 +186,6 @@ def test_the_tools_of_a_cluster_find_one_broker(both_sides: BothSides) -> None:
         ("kafka-configs", ("--entity-type", "users", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
         ("kafka-configs", ("--entity-type", "ips", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
         ("kafka-features", ("upgrade", "--metadata", "4.0"), "there is no such feature here"),
-        ("kafka-share-groups", ("--describe", "--group", "x"), "does not support SHARE_GROUP_DESCRIBE"),
         ("kafka-streams-groups", ("--describe", "--group", "x"), "does not support STREAMS_GROUP_DESCRIBE"),
     ],
 )

@@ -32,6 +32,7 @@ from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.groups.eviction import commit_evicting
 from foldlog.broker.groups.messages import (
     GroupListing,
@@ -608,6 +609,14 @@ class Broker:
     def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
         """Where a share group is in each partition, and how many records there it has not done with."""
         return {(one.topic, one.partition): (one.start_offset, one.lag) for one in self.shares.describe(group)}
+
+    def move_share_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a share group begin anew at these offsets. Durable on return. Raises GroupNotEmpty if it has members."""
+        self._writable()
+        with self.group_lock:  # so that nobody joins meanwhile
+            if self.describe_group(group).members:
+                raise_for(GroupErrorCode.NON_EMPTY_GROUP, group)
+            self._shares.alter(group, offsets)
 
     @property
     def shares(self) -> ShareStore:

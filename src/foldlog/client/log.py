@@ -753,7 +753,7 @@ class Log:
         Raises GroupNotEmpty with the members while it has any: their next commits would overwrite it. With `evict` they
         are made to leave: they notice at their next poll or heartbeat, join again and read on from these offsets;
         commits of their old assignments are refused. GroupNotEmpty is still raised if they keep coming back before the
-        commit.
+        commit. A share group begins anew at these offsets, whatever was done from there; its members are not evicted.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -767,10 +767,19 @@ class Log:
         """
         committed = resolve_offsets(self._backend, group, offsets)
         try:
-            self._backend.move_group(group, committed, evict=evict)
+            if self._is_share(group):
+                self._backend.move_share_group(group, {one: at.offset for one, at in committed.items()})
+            else:
+                self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
             raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
+
+    def _is_share(self, group: str) -> bool:
+        try:
+            return self._backend.describe_group(group).group_type == GroupType.SHARE
+        except UnknownGroup:
+            return False
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.

@@ -90,6 +90,20 @@ def test_the_records_stay_in_the_log_for_other_readers(log: foldlog.Log) -> None
     assert log.describe_group("workers").group_type == "share"
 
 
+def test_a_group_that_is_moved_is_given_its_records_anew(log: foldlog.Log) -> None:
+    log.append("jobs", "again")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        queue.ack(*queue.take(timeout_ms=WAIT_MS))
+        with pytest.raises(errors.GroupNotEmpty):
+            log.reset_group("workers", {("jobs", 0): "start"})
+    log.reset_group("workers", {("jobs", 0): "start"})
+    assert log.lag("workers") == {foldlog.TopicPartition("jobs", 0): 1}
+    with log.queue("jobs", group="workers") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        assert queue.deliveries(record) == 1
+        queue.ack(record)
+
+
 def test_only_what_is_held_can_be_acknowledged_and_only_once(log: foldlog.Log) -> None:
     log.append("jobs", "once")
     with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:

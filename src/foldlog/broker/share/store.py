@@ -566,10 +566,13 @@ def _first_offset(partition: Partition, config: ShareGroupConfig, now_ms: int) -
     """Where a group begins that was never there."""
     if config.auto_offset_reset == EARLIEST:
         return partition.log_start_offset
+    end = partition.acknowledged_end()
+    if config.read_committed:
+        end = partition.last_stable_offset
     if config.auto_offset_reset == LATEST:
-        return partition.acknowledged_end()
-    found = partition.offset_at_time(now_ms - config.reset_ms)
-    return partition.acknowledged_end() if found is None else found[0]
+        return end
+    found = partition.offset_at_time(now_ms - config.reset_ms, committed=config.read_committed)
+    return end if found is None else found[0]
 
 
 def _is_read(header: BatchHeader) -> bool:

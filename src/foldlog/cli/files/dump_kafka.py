@@ -13,11 +13,20 @@ from foldlog.broker.groups.offsets_format import (
     ConsumerKey,
     ConsumerRecord,
     OffsetKey,
+    ShareKey,
+    ShareRecord,
     decode_group_value,
     decode_key,
     decode_offset_value,
 )
 from foldlog.broker.kafka_files.directory import KAFKA_PROPERTIES, LOG_STARTS_NAME, parse_offset_checkpoint
+from foldlog.broker.share.member_records import (
+    StoredShareEpoch,
+    StoredShareMember,
+    StoredShareProgress,
+    StoredShareValue,
+    decode_share_value,
+)
 from foldlog.cli.files.dump_items import Item, Items, damage, named_values, time_text
 from foldlog.cli.wording import counted
 from foldlog.errors import CorruptGroupRecord, MalformedBytes
@@ -109,6 +118,8 @@ def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | No
             return Item("committed offset", f"      {about} at {committed.offset}, {when}{told}", fields)
         if isinstance(decoded, ConsumerKey):
             return _consumer_item(fields, key or b"", decoded, value)
+        if isinstance(decoded, ShareKey):
+            return _share_item(fields, key or b"", decoded, value)
         if value is None:
             return Item("group", f"      group {decoded.group}: deleted", {**fields, "generation": None})
         group = decode_group_value(key or b"", value)
@@ -141,6 +152,34 @@ def _consumer_item(fields: dict[str, object], raw: bytes, key: ConsumerKey, valu
     told = "deleted" if value is None else _told(decode_consumer_value(raw, key, value))
     text = f"      {about} {told}" if value is None else f"      {about}: {told}"
     return Item("consumer group", text, {**fields, "part": part, "name": key.name or None, "value": told})
+
+
+_SHARE_PARTS: Final = {
+    ShareRecord.GROUP: "epoch",
+    ShareRecord.MEMBER: "member",
+    ShareRecord.TARGET_EPOCH: "target epoch",
+    ShareRecord.TARGET: "target of member",
+    ShareRecord.CURRENT: "current assignment of member",
+}
+
+
+def _share_item(fields: dict[str, object], raw: bytes, key: ShareKey, value: bytes | None) -> Item:
+    """A part of a share group; its value as the coordinator reads it."""
+    part = _SHARE_PARTS[key.record]
+    about = f"share group {key.group}: {part}" + (f" {key.name}" if key.name else "")
+    told = "deleted" if value is None else _told_share(decode_share_value(raw, key, value))
+    text = f"      {about} {told}" if value is None else f"      {about}: {told}"
+    return Item("share group", text, {**fields, "part": part, "name": key.name or None, "value": told})
+
+
+def _told_share(value: StoredShareValue) -> str:
+    if isinstance(value, StoredShareEpoch):
+        return str(value.epoch)
+    if isinstance(value, StoredShareMember):
+        return f"client {value.client_id!r} at {value.client_host}, topics {', '.join(value.topics)}"
+    if isinstance(value, StoredShareProgress):
+        return f"epoch {value.epoch}, {_by_topic(value.assigned)}"
+    return str(value) if isinstance(value, int) else _by_topic(value)
 
 
 def _told(value: StoredValue) -> str:

@@ -200,6 +200,10 @@ class Backend(ABC):
     def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
         """Where a share group is in each partition, and how many records there it has not done with."""
 
+    @abstractmethod
+    def move_share_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a share group begin anew at these offsets. Durable on return; one of HAS_MEMBERS if it has members."""
+
     def members_begin(self, group: str) -> Mapping[tuple[str, int], int]:
         """Where this log's own members begin that read from the end on, if nothing is committed there. Not known of a
         cluster's, which begin on their own."""
@@ -409,6 +413,8 @@ class DirectoryBroker(Protocol):
     def group_names(self) -> list[str]: ...
 
     def describe_group(self, group: str) -> group_messages.GroupSummary: ...
+
+    def move_share_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None: ...
 
     def share_offsets(
         self, group: str

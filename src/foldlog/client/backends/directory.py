@@ -267,6 +267,9 @@ class DirectoryBackend(Backend):
     def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
         return {TopicPartition(*place): found for place, found in self.broker.share_offsets(group).items()}
 
+    def move_share_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self.broker.move_share_group(group, dict(offsets.items()))
+
     def members_begin(self, group: str) -> dict[tuple[str, int], int]:
         return dict(self._memberships.begins(group).items())
 

@@ -34,6 +34,12 @@ from foldlog.errors import (
 )
 from foldlog.limits import OFFSET_METADATA_BYTES_MAX
 from foldlog.wire.error_codes import ErrorCode, exception_of
+from foldlog.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
 from foldlog.wire.messages.consumer_group_describe import Assignment as DescribedAssignment
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from foldlog.wire.messages.create_partitions import (
@@ -713,6 +719,31 @@ def share_offsets(group: str) -> Question[DescribeShareGroupOffsetsResponse, dic
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     request = DescribeShareGroupOffsetsRequest(groups=[asked])
     return Question(request, DescribeShareGroupOffsetsResponse, read, Coordinator(group))
+
+
+def move_share_group(
+    group: str, offsets: Mapping[tuple[str, int], int]
+) -> Question[AlterShareGroupOffsetsResponse, None]:
+    """Let a share group without members begin anew at these offsets."""
+
+    def read(answer: AlterShareGroupOffsetsResponse) -> None:
+        if answer.error_code:
+            check_group_code(answer.error_code, group)
+        for topic in answer.responses:
+            for one in topic.partitions:
+                check_code(one.error_code, one.error_message, topic=topic.topic_name, partition=one.partition_index)
+
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for (name, number), offset in offsets.items():
+        one = AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        topics.setdefault(name, []).append(one)
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=found) for name, found in topics.items()
+        ],
+    )
+    return Question(request, AlterShareGroupOffsetsResponse, read, Coordinator(group))
 
 
 def _parts(assignment: DescribedAssignment | SharedAssignment) -> tuple[tuple[bytes, str, int], ...]:

@@ -517,7 +517,7 @@ class ConsumerGroups:
     @staticmethod
     def validate_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> GroupErrorCode:
         """Whether who says to be this member may fetch its commits; who says nothing, as administrators, may."""
-        if member_id is None and epoch < 0:
+        if not member_id and epoch < 0:
             return GroupErrorCode.NONE
         member = group.members.get(member_id or NO_MEMBER)
         if member is None:

@@ -409,6 +409,10 @@ class ClusterBackend(Backend):
         with self._handles.wire() as links:
             return admin.list_groups(links)
 
+    def move_share_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._handles.wire() as links:
+            links.ask(questions.move_share_group(group, dict(offsets.items())))
+
     def share_offsets(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
         with self._handles.wire() as links:
             return links.ask(questions.share_offsets(group))

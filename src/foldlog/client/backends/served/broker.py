@@ -289,6 +289,9 @@ class RemoteBroker:
             lambda broker: {TopicPartition(*place): found for place, found in broker.share_offsets(group).items()},
         )
 
+    def move_share_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._change(questions.move_share_group(group, offsets), lambda broker: broker.move_share_group(group, offsets))
+
     def taking(self, settings: QueueSettings) -> ServedTaking:
         """Join a share group of the writer's."""
         from foldlog.client.backends.served.queue import ServedTaking
