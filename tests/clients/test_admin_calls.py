@@ -147,7 +147,7 @@ def test_kafka_python_tells_what_the_broker_serves(kafka_python: python.KafkaAdm
     assert set(versions) == set(APIS) - {71, 72}, "telemetry is off"
     assert kafka_python.get_broker_version_data(1).api_versions == versions
     finalized = {name: feature["finalized"] for name, feature in kafka_python.describe_features().items()}
-    assert finalized == {"transaction.version": (2, 2), "group.version": (1, 1)}
+    assert finalized == {"transaction.version": (2, 2), "group.version": (1, 1), "share.version": (1, 1)}
     with pytest.raises(InvalidUpdateVersionError, match="there is no such feature here"):
         kafka_python.update_features({"metadata.version": 1})
     kafka_python.wait_for_topics([topic], timeout_ms=BOUND_S * 1000)

@@ -18,7 +18,7 @@ from foldlog.environment import PURE_PYTHON
 DESCRIPTION: Final = """\
 The version of foldlog and of what it stands on. "foldlog --version" is the short form. Report this with a fault."""
 
-REQUIRED: Final = ("click", "crc32c", "cramjam", "h11", "rich", "uvloop")
+REQUIRED: Final = ("click", "crc32c", "cramjam", "google-re2", "h11", "rich", "uvloop")
 EXTRAS: Final = {
     "kafka": ("confluent-kafka",),
     "arrow": ("pyarrow",),

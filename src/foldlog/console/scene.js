@@ -32,7 +32,7 @@ class SceneRoom {
     this.code = {
       append: new CodeView("Log.append", "a producer adds a record at the right end", code.append),
       read: new CodeView("Log.read", "a group reads at its own bookmark", code.read),
-      dequeue: new CodeView("Queue.dequeue", "whoever asks first takes the head", code.dequeue),
+      dequeue: new CodeView("SceneQueue.dequeue", "whoever asks first takes the head", code.dequeue),
     };
     this.build(element);
     const look = () => this.look();

@@ -31,8 +31,9 @@ def test_the_newest_transactions_and_groups_are_finalized(small: SmallNode, vers
     answer = small.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
     finalized = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
-    assert supported == ([("transaction.version", 0, 2), ("group.version", 0, 1)] if version >= 4 else [])
-    assert finalized == ([("transaction.version", 2, 2), ("group.version", 1, 1)] if version >= 3 else [])
+    newest = {"transaction.version": 2, "group.version": 1, "share.version": 1}
+    assert supported == ([(name, 0, level) for name, level in newest.items()] if version >= 4 else [])
+    assert finalized == ([(name, level, level) for name, level in newest.items()] if version >= 3 else [])
     assert (answer.finalized_features_epoch >= 0) == (version >= 3), "clients ignore features without an epoch"
 
 
