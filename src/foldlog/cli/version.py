@@ -31,6 +31,7 @@ EXTRAS: Final = {
 
 _MISSING: Final = "(missing)"
 _WIDTH: Final = 80
+_GLUE: Final = "\N{NO-BREAK SPACE}"
 
 COLUMNS: Final = (
     Column("extra", "EXTRA"),
@@ -45,8 +46,10 @@ def run(arguments: Arguments) -> int:
         return DONE
     say(f"foldlog {foldlog.__version__}, {kernels_text()}")
     say(f"Python {platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}")
-    for line in textwrap.wrap(f"with {_packages_text(REQUIRED)}", _WIDTH):
-        say(line)
+    # Glued together while the lines are broken, so that no line ends between a package and its version.
+    glued = _packages_text(REQUIRED).replace(" ", _GLUE).replace(f",{_GLUE}", ", ")
+    for line in textwrap.wrap(f"with {glued}", _WIDTH):
+        say(line.replace(_GLUE, " "))
     say("")
     # Most extras include pyarrow: the table shows it once.
     rows = [
