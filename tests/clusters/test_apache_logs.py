@@ -240,13 +240,14 @@ def test_a_group_of_the_newer_protocol_is_shared_described_and_goes_on(newer_log
             with pytest.raises(errors.GroupNotEmpty) as caught:
                 log.reset_group(group, {(topic, 0): "start"})
             assert sorted(caught.value.members) == sorted(member.name for member in described.members)
-            with pytest.raises(errors.GroupNotEmpty):
-                log.reset_group(group, {(topic, 0): "start"}, evict=True)
+            log.reset_group(group, {(topic, 0): "start"}, evict=True)
+            assert log.committed(group)[foldlog.TopicPartition(topic, 0)].offset == 0
+            assert log.describe_group(group).members == ()
     assert group in log.groups()
-    assert log.lag(group) == {(topic, 0): 0, (topic, 1): 0}
+    assert log.lag(group) == {(topic, 0): 1, (topic, 1): 0}
     assert log.describe_group(group).state == "Empty"
-    log.reset_group(group, {(topic, 0): "start"})
+    log.reset_group(group, {(topic, 0): "end", (topic, 1): "start"})
     with log.consumer([topic], group) as consumer:
-        assert [record.value for record in polled(consumer, 1)] == [b"0"]
+        assert [record.value for record in polled(consumer, 1)] == [b"1"]
     log.delete_group(group)
     assert group not in log.groups()

@@ -187,7 +187,7 @@ def test_settings_of_loggers_and_groups_are_shown_and_cannot_be_changed(both_sid
     assert configs(*group, "--describe") == (0, "Dynamic configs for group tool-group are:\n")
     for subject, change, sentence in (
         (loggers, "foldlog.server=DEBUG", "set foldlog.log.level"),
-        (group, "consumer.session.timeout.ms=50000", "its members bring theirs when they join"),
+        (group, "consumer.session.timeout.ms=50000", "a group has no setting 'consumer.session.timeout.ms'"),
     ):
         code, told = configs(*subject, "--alter", "--add-config", change)
         assert code == 1, told

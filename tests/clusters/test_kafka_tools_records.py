@@ -56,13 +56,6 @@ def test_what_the_console_producer_writes_the_console_consumer_shows(both_sides:
     assert consume(3, "--topic", name, "--group", "tool-console") == ["v3", "gzip", "snappy"]
 
 
-def test_the_console_consumer_of_the_new_protocol_is_told_to_take_the_classic_one(both_sides: BothSides) -> None:
-    both_sides.broker.create_topic("tool-new-protocol")
-    new = ("--topic", "tool-new-protocol", "--command-property", "group.protocol=consumer")
-    done = both_sides.ours("kafka-console-consumer", *new, *LONG_ENOUGH)
-    assert "Set group.protocol=classic on the consumer configs" in done.stderr
-
-
 def test_a_name_that_no_topic_can_have_is_said_by_the_console_producer(both_sides: BothSides) -> None:
     told = both_sides.same("kafka-console-producer", "--topic", "tool/odd", text="x\n")
     assert told[-1] == "Invalid topics: [tool/odd]"

@@ -312,7 +312,7 @@ def offsets_of_a_group(talk: Talk) -> Told:
         yield "ended", [talk.committed(stable=stable) for stable in (True, False)]
     yield "not announced", tx.commit_offsets(talk.group, {talk.zero: 9})
     yield "unknown", tx.commit_offsets(talk.group, {(talk.topic, 9): 1, ("nothing-at-all", 0): 1})
-    yield "member", talk.commit(tx, 9, member_id="nobody", generation_id=1)
+    yield "member", talk.commit(tx, 9, member_id="nobody", generation_id_or_member_epoch=1)
 
 
 def what_brokers_ask(talk: Talk) -> Told:
