@@ -147,11 +147,16 @@ _CONSUMER_PARTS: Final = {
 
 def _consumer_item(fields: dict[str, object], raw: bytes, key: ConsumerKey, value: bytes | None) -> Item:
     """A part of a consumer group; its value as the coordinator reads it."""
-    part = _CONSUMER_PARTS[key.record]
-    about = f"consumer group {key.group}: {part}" + (f" {key.name}" if key.name else "")
-    told = "deleted" if value is None else _told(decode_consumer_value(raw, key, value))
-    text = f"      {about} {told}" if value is None else f"      {about}: {told}"
-    return Item("consumer group", text, {**fields, "part": part, "name": key.name or None, "value": told})
+    told = None if value is None else _told(decode_consumer_value(raw, key, value))
+    return _part_item("consumer group", fields, key, _CONSUMER_PARTS[key.record], told)
+
+
+def _part_item(kind: str, fields: dict[str, object], key: ConsumerKey | ShareKey, part: str, told: str | None) -> Item:
+    """A part of a group whose parts are records of their own; `told` is None if it was deleted."""
+    about = f"      {kind} {key.group}: {part}" + (f" {key.name}" if key.name else "")
+    text = f"{about} deleted" if told is None else f"{about}: {told}"
+    value = "deleted" if told is None else told
+    return Item(kind, text, {**fields, "part": part, "name": key.name or None, "value": value})
 
 
 _SHARE_PARTS: Final = {
@@ -165,11 +170,8 @@ _SHARE_PARTS: Final = {
 
 def _share_item(fields: dict[str, object], raw: bytes, key: ShareKey, value: bytes | None) -> Item:
     """A part of a share group; its value as the coordinator reads it."""
-    part = _SHARE_PARTS[key.record]
-    about = f"share group {key.group}: {part}" + (f" {key.name}" if key.name else "")
-    told = "deleted" if value is None else _told_share(decode_share_value(raw, key, value))
-    text = f"      {about} {told}" if value is None else f"      {about}: {told}"
-    return Item("share group", text, {**fields, "part": part, "name": key.name or None, "value": told})
+    told = None if value is None else _told_share(decode_share_value(raw, key, value))
+    return _part_item("share group", fields, key, _SHARE_PARTS[key.record], told)
 
 
 def _told_share(value: StoredShareValue) -> str:
