@@ -83,9 +83,9 @@ class PreparedFold:
         Nothing is read yet, unless the function itself reads.
         """
         result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
-        final = _final(self.fold, result, self.shape)
         if result is given and self.is_plain:  # otherwise the view has other columns than the topic
-            return PlannedFold(self, given, final, frozenset(given.columns), is_plain=True)
+            return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
+        final = _final(self.fold, result, self.shape)
         facts = self._facts(given, result, final)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(

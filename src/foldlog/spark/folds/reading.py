@@ -16,7 +16,9 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pyspark import TaskContext
@@ -283,6 +285,10 @@ def _once(letters: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
     return letters.take(pa.array([numbers[one] for one in sorted(numbers)], pa.int64()))
 
 
+def _new_name() -> str:
+    return f"foldlog.columns.{uuid.uuid4().hex}"
+
+
 def _as_times(times_ms: Any) -> Any:
     import pyarrow as pa
 
@@ -296,7 +302,7 @@ class TopicFrames:
         self._spark = spark
         self._spec = spec
         self._topic_id = topic_id
-        self._name = f"foldlog.columns.{uuid.uuid4().hex}"
+        self._name = _new_name()
         self._key = topic.key
         given = _parsed(topic)
         self._values, fields = _value_columns(topic, given)
@@ -313,6 +319,14 @@ class TopicFrames:
         self._seen = spark.sparkContext.accumulator(Seen(), _Sum())
         self.schema = T.StructType([*columns, *_META_TYPES])
         """The columns that a fold is given."""
+
+    @cached_property
+    def aside(self) -> TopicFrames:
+        """Frames of this topic for a second thread: they count, and are narrowed, by themselves."""
+        other = copy(self)
+        other._name = _new_name()
+        other._seen = self._spark.sparkContext.accumulator(Seen(), _Sum())
+        return other
 
     def rows(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> DataFrame:
         """The rows of these ranges, with all columns."""

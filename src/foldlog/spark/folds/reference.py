@@ -5,7 +5,7 @@ itself, Spark runs the function over a frame with all columns, and deletions, th
 counters are computed independently. So a bug of the short way (`deltas`, `runner`) is detected and not repeated.
 
 `verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random
-offsets for the long one: `try_fold`.
+offsets for the long one: `fold_sample`, `check_trial`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
 
 from foldlog.client.places import places_text
@@ -44,20 +47,52 @@ _FAULTY_RANGES: Final = 10
 """A range here may be as long as this many ranges of a run, each with FAULTY_RECORDS_MAX records at fault."""
 
 Ranges = Sequence[OffsetRange]
+Coordinates = set[tuple[int, int]]
 
 
 def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
     """The change of the view by these ranges. Reads them twice, except for counters."""
+    (delta,) = _long_deltas(fold, frames, shape, [ranges])
+    return delta
+
+
+def _long_deltas(fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges]) -> list[Delta]:
+    """The change by each of the pieces. The function is called for each, and Spark computes all of them in one job."""
+    keyed = fold.view.is_keyed
+    records = [None if fold.view.aggregation else frames.records(piece, needs_key=keyed) for piece in pieces]
+    tombstones = [set() if one is None else _tombstones(one) for one in records]
+    try:
+        whole = _given_rows(fold, frames, pieces, tombstones)
+    except Exception as error:
+        if not is_records_fault(error):
+            raise
+        whole = [None] * len(pieces)
+    found = [
+        _parts(fold, frames, shape, piece, gone, rows)
+        for piece, gone, rows in zip(pieces, tombstones, whole, strict=True)
+    ]
+    return [
+        _delta(fold, frames, shape, piece, *given)
+        for piece, given in zip(pieces, zip(records, tombstones, found, strict=True), strict=True)
+    ]
+
+
+def _delta(
+    fold: Fold,
+    frames: TopicFrames,
+    shape: Shape,
+    ranges: Ranges,
+    records: pa.Table | None,
+    tombstones: Coordinates,
+    given: tuple[list[pa.Table], Coordinates],
+) -> Delta:
+    """The change by these ranges, of which the function returned these parts and failed at those records."""
     import pyarrow as pa
 
-    aggregation = fold.view.aggregation
-    records = None if aggregation is not None else frames.records(ranges, needs_key=fold.view.is_keyed)
-    tombstones = set() if records is None else _tombstones(records)
-    parts, faulty = _parts(fold, frames, shape, ranges, tombstones)
-    found = pa.concat_tables(parts or [_given_rows(fold, frames, [], tombstones)])
-    spans = {one.partition: (one.start, one.stop) for one in ranges}
-    if aggregation is not None:
-        return Delta(_counted(found, aggregation, shape), spans)
+    parts, faulty = given
+    found = pa.concat_tables(parts or _given_rows(fold, frames, [[]], [tombstones]))
+    if fold.view.aggregation is not None:
+        return Delta(_counted(found, fold.view.aggregation, shape), _spans(ranges))
     rows = _in_order(_typed(fold, shape, found))
     if fold.view.is_keyed and records is not None:
         rows = _with_records(fold, shape, rows, _sound(records, faulty))
@@ -66,21 +101,25 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
             keys, deleted = rows[shape.record_key], rows[DELETED].to_pylist()
             kept = [not gone or _is_held(fold, keys.slice(number, 1)) for number, gone in enumerate(deleted)]
             rows = rows.filter(pa.array(kept, pa.bool_()))
-    return Delta(rows, spans)
-
-
-Coordinates = set[tuple[int, int]]
+    return Delta(rows, _spans(ranges))
 
 
 def _parts(
-    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Coordinates
+    fold: Fold,
+    frames: TopicFrames,
+    shape: Shape,
+    ranges: Ranges,
+    tombstones: Coordinates,
+    rows: pa.Table | None = None,
 ) -> tuple[list[pa.Table], Coordinates]:
     """All rows that the function returns, in parts, and the coordinates of the records that it fails at, or whose rows
-    the view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
+    the view cannot hold. These are found by folding smaller and smaller ranges, down to single records. `rows` is what
+    the function returns for the whole, if that is known.
     """
     error: Exception | None = None
     try:
-        rows = _given_rows(fold, frames, ranges, tombstones)
+        if rows is None:
+            (rows,) = _given_rows(fold, frames, [ranges], [tombstones])
     except Exception as raised:
         if not is_records_fault(raised):
             raise
@@ -135,22 +174,45 @@ def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
         yield [one._replace(start=start, stop=min(one.stop, start + step))]
 
 
-def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Coordinates) -> pa.Table:
-    """The function's result for the ranges. For counters, only the columns that they count."""
-    given = frames.rows(ranges, None, needs_key=fold.view.is_keyed)
-    aggregation = fold.view.aggregation
+def _given_rows(
+    fold: Fold, frames: TopicFrames, pieces: Sequence[Ranges], tombstones: Sequence[Coordinates]
+) -> list[pa.Table]:
+    """The function's result for each of the pieces. For counters, only the columns that they count."""
+    given = [frames.rows(piece, None, needs_key=fold.view.is_keyed) for piece in pieces]
     try:
-        if aggregation is None:
-            return _with_deleted(fold(given).toArrow(), tombstones)
-        window = () if aggregation.window is None else (aggregation.window.column,)
-        measured = (column for _, _, column in aggregation.partials() if column is not None)
-        result = fold(given.where(f"NOT {DELETED}"))
-        said = (DELETED,) if DELETED in result.columns else ()
-        names = dict.fromkeys((*aggregation.by, *window, *measured, *said))
-        found = result.select(F.lit(1).alias(_ROW), *map(named, names)).toArrow()
-        return _live(found) if said else found
+        found = _computed([_result(fold, one) for one in given])
     finally:
-        frames.forget(given)
+        for one in given:
+            frames.forget(one)
+    if fold.view.aggregation is None:
+        return [_with_deleted(rows, gone) for rows, gone in zip(found, tombstones, strict=True)]
+    return [_live(rows) if DELETED in rows.column_names else rows for rows in found]
+
+
+def _result(fold: Fold, given: DataFrame) -> DataFrame:
+    aggregation = fold.view.aggregation
+    if aggregation is None:
+        return fold(given)
+    window = () if aggregation.window is None else (aggregation.window.column,)
+    measured = (column for _, _, column in aggregation.partials() if column is not None)
+    result = fold(given.where(f"NOT {DELETED}"))
+    said = (DELETED,) if DELETED in result.columns else ()
+    names = dict.fromkeys((*aggregation.by, *window, *measured, *said))
+    return result.select(F.lit(1).alias(_ROW), *map(named, names))
+
+
+def _computed(results: Sequence[DataFrame]) -> list[pa.Table]:
+    """The rows of each, in one job if they have the same columns: a small job costs 50 ms before it reads anything."""
+    import pyarrow as pa
+
+    first = results[0]
+    if len(results) == 1 or any(one.dtypes != first.dtypes for one in results):
+        return [one.toArrow() for one in results]
+    # Their plans stay apart below the union, each over its own frame: no piece sees another's rows.
+    told = (one.select(F.lit(number), "*") for number, one in enumerate(results))
+    found = reduce(DataFrame.union, told).toArrow()
+    numbers, rows = found.column(0).to_pylist(), found.remove_column(0)
+    return [rows.filter(pa.array([one == piece for one in numbers], pa.bool_())) for piece in range(len(results))]
 
 
 def _tombstones(records: pa.Table) -> Coordinates:
@@ -338,32 +400,69 @@ def sampled(ranges: Ranges) -> list[OffsetRange]:
     return [one._replace(stop=min(one.stop, one.start + share)) for one in ranges]
 
 
-def try_fold(
-    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, short: Delta, chance: random.Random | None = None
-) -> None:
-    """Raises UnlawfulFold if another split of these ranges gives other rows; FoldError if the short way gives other
-    rows than the long one. `short` is the short way's result for all of them.
-    """
+@dataclass(frozen=True)
+class Sample:
+    """Ranges folded the long way, cut in two, and the contents that gives a view."""
+
+    ranges: Ranges
+    cut_at: str
+    contents: Counter[str]
+
+
+def fold_sample(
+    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, chance: random.Random | None = None
+) -> Sample:
+    """The first half of a trial, which needs nothing of the short way and may run beside it."""
     first, second = _cut(ranges, chance or random.Random())
-    pieces = [piece for piece in (first, second) if piece]
-    cut = _held(fold, shape, [long_delta(fold, frames, shape, piece) for piece in pieces])
-    found = _held(fold, shape, [short])
-    if found == cut:
+    deltas = _long_deltas(fold, frames, shape, [piece for piece in (first, second) if piece])
+    return Sample(ranges, places_text({one.partition: one.start for one in second}), _held(fold, shape, deltas))
+
+
+def check_trial(
+    fold: Fold, frames: TopicFrames, shape: Shape, sample: Sample, short: Delta, alone: Callable[[], Delta]
+) -> None:
+    """Raises UnlawfulFold if another split gives other rows than the sample's; FoldError if the short way gives other
+    rows than the long one. `short` is the short way's result for the sample, or, unless it is aggregated, for ranges
+    that contain it; `alone` computes it for the sample alone.
+    """
+    found = _held(fold, shape, [_within(short, sample.ranges)])
+    if found == sample.contents:
         return
-    whole = _held(fold, shape, [long_delta(fold, frames, shape, ranges)])
-    if whole == cut:
-        raise FoldError(
-            f"fold {fold.name!r} was tried on {_count(ranges)} records, and the quick way to read them gave other rows"
-            f" than the plain one, {_difference(found, whole)}; nothing was stored. The fold is lawful, and this is a"
-            " mistake of foldlog: please report it"
-        )
-    at = places_text({one.partition: one.start for one in second})
-    raise UnlawfulFold(
-        fold.name,
-        f"it was tried on {_count(ranges)} records, and gave other rows when they were cut at {at},"
-        f" {_difference(whole, cut)}",
-        "a fold may look at one row at a time, and must find the same in it",
+    whole = _held(fold, shape, [long_delta(fold, frames, shape, sample.ranges)])
+    tried = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
+    advice = "a fold may look at one row at a time, and must find the same in it"
+    if whole != sample.contents:
+        difference = _difference(whole, sample.contents)
+        raise UnlawfulFold(fold.name, f"{tried} they were cut at {sample.cut_at}, {difference}", advice)
+    if short.ranges != _spans(sample.ranges) and _held(fold, shape, [alone()]) == whole:
+        difference = _difference(found, whole)
+        raise UnlawfulFold(fold.name, f"{tried} more were folded with them, {difference}", advice)
+    raise FoldError(
+        f"fold {fold.name!r} was tried on {_count(sample.ranges)} records, and the quick way to read them gave other"
+        f" rows than the plain one, {_difference(found, whole)}; nothing was stored. The fold is lawful, and this is a"
+        " mistake of foldlog: please report it"
     )
+
+
+def _spans(ranges: Ranges) -> dict[int, tuple[int, int]]:
+    return {one.partition: (one.start, one.stop) for one in ranges}
+
+
+def _within(delta: Delta, ranges: Ranges) -> Delta:
+    """The part of a change that is of these ranges. That of counters is always theirs."""
+    import pyarrow.compute as pc
+
+    if delta.ranges == _spans(ranges):
+        return delta
+    partitions, offsets = delta.rows[PARTITION], delta.rows[OFFSET]
+    parts = [
+        pc.and_(
+            pc.equal(partitions, one.partition),
+            pc.and_(pc.greater_equal(offsets, one.start), pc.less(offsets, one.stop)),
+        )
+        for one in ranges
+    ]
+    return Delta(delta.rows.filter(reduce(pc.or_, parts)), _spans(ranges))
 
 
 def _count(ranges: Ranges) -> int:

@@ -1,8 +1,9 @@
 """The runner: plans ranges, has Spark read and fold them, and applies each change to its view with a new bookmark.
 
-One thread moves all feeds; a second one has Spark compute the next range while the views store this one. There is no
-Spark checkpoint and no other state: every feed begins at its view's bookmark, and a view that has moved on meanwhile
-refuses a change computed for its old bookmark. To follow a range: `step`, `_begin`, `_compute`, `_apply`.
+One thread moves all feeds; a second one has Spark compute the next range while the views store this one; a third one
+tries a fold while the second computes its first range. There is no Spark checkpoint and no other state: every feed
+begins at its view's bookmark, and a view that has moved on meanwhile refuses a change computed for its old bookmark. To
+follow a range: `step`, `_begin`, `_compute`, `_apply`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from py4j.clientserver import ClientServer
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +30,7 @@ from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unstead
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
-from foldlog.spark.folds.reference import long_delta, sampled, try_fold
+from foldlog.spark.folds.reference import Sample, check_trial, fold_sample, long_delta, sampled
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
@@ -123,6 +125,27 @@ class _Batch:
         return after(standing.base, self.ranges, self.bounds)
 
 
+_Tried = tuple[Sample, Delta | None]
+"""A sample folded the long way; and the short way, unless the range's delta tells that."""
+
+
+@dataclass
+class _Trial:
+    """The trial of one fold on a sample. Its frames are its own: it runs beside the computing of a range."""
+
+    prepared: PreparedFold
+    ranges: Sequence[OffsetRange]
+    is_in_delta: bool
+    """The range's delta tells the short way's result for the sample."""
+    folded: Future[_Tried] = field(default_factory=Future)
+
+    @classmethod
+    def of(cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange]) -> _Trial:
+        # Of aggregated rows nobody can tell which are the sample's.
+        is_part = prepared.fold.view.aggregation is None and not list(beyond(sample, ranges))
+        return cls(replace(prepared, frames=prepared.frames.aside), sample, is_part or sample == list(ranges))
+
+
 def is_unread(bookmark: Bookmark) -> bool:
     """Whether a view with this bookmark has read nothing yet."""
     return not bookmark.reached and all(
@@ -193,10 +216,12 @@ class Runner:
         # One more thread: Spark computes the next range while a view stores this one. More threads would only compete
         # for the same executors, and hold more ranges in the driver's memory.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="foldlog-spark")
+        self._trial_pool = ThreadPoolExecutor(1, thread_name_prefix="foldlog-trial")
 
     def close(self) -> None:
         """Wait for what Spark is computing, and close the views. The origin and the ledger belong to the caller."""
         self._pool.shutdown(cancel_futures=True)
+        self._trial_pool.shutdown()
         for feed in self.feeds:
             feed.view.close()
 
@@ -435,46 +460,76 @@ class Runner:
     def _compute(
         self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
     ) -> _Outcome:
-        """On the second thread: the change of each view; with a trial of folds whose views hold little yet."""
+        """On the second thread: the change of each view; an error instead, if the fold's trial fails."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
-        outcome = self._compute_short(prepared, ranges)
+        trials = [
+            _Trial.of(one, ranges, standing.sample(ranges, bounds)) if standing.is_young else None
+            for standing, one in zip(standings, prepared, strict=True)
+        ]
+        outcome = self._compute_short(prepared, ranges, trials)
         deltas = [
-            self._tried(one, ranges, delta, standing.sample(ranges, bounds))
-            if standing.is_young and isinstance(delta, Delta)
-            else delta
-            for standing, one, delta in zip(standings, prepared, outcome.deltas, strict=True)
+            self._tried(trial, delta) if trial is not None and isinstance(delta, Delta) else delta
+            for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
 
-    def _tried(
-        self, prepared: PreparedFold, ranges: Sequence[OffsetRange], delta: Delta, sample: list[OffsetRange]
-    ) -> Delta | Exception:
-        """The delta, if the trial on a sample succeeds; else the error."""
+    def _begin_trial(self, trial: _Trial) -> Future[_Tried]:
+        """Fold the sample, on the third thread, while the second one waits for the range: on two cores that hides two
+        thirds of the trial's 0.3 s.
+        """
+        if isinstance(self._spark.sparkContext._gateway, ClientServer):
+            trial.folded = self._trial_pool.submit(self._fold_sample, trial)
+            return trial.folded
+        # With PYSPARK_PIN_THREAD=false, threads share Spark's local properties, by which a job names its columns.
+        trial.folded = Future()
         try:
-            if sample != list(ranges):
-                (short,) = self._compute_short([prepared], sample).deltas
-                if isinstance(short, Exception):
-                    return short
-            else:
-                short = delta
-            self._try(prepared, sample, short)
+            trial.folded.set_result(self._fold_sample(trial))
+        except Exception as error:  # noqa: BLE001 as of a future
+            trial.folded.set_exception(error)
+        return trial.folded
+
+    def _fold_sample(self, trial: _Trial) -> _Tried:
+        one = trial.prepared
+        sample = fold_sample(one.fold, one.frames, one.shape, trial.ranges)
+        return sample, None if trial.is_in_delta else self._short_sample(trial)
+
+    def _short_sample(self, trial: _Trial) -> Delta:
+        """The short way's result for the sample alone."""
+        (short,) = self._compute_short([trial.prepared], trial.ranges).deltas
+        if isinstance(short, Exception):
+            raise short
+        return short
+
+    def _tried(self, trial: _Trial, delta: Delta) -> Delta | Exception:
+        """The range's delta, if the trial succeeds; else the error."""
+        one = trial.prepared
+        try:
+            sample, short = trial.folded.result()
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return error
+        try:
+            check_trial(one.fold, one.frames, one.shape, sample, short or delta, lambda: self._short_sample(trial))
+        except FoldError as error:
+            return self._explained(trial, error)
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
         return delta
 
-    def _try(self, prepared: PreparedFold, sample: Sequence[OffsetRange], short: Delta) -> None:
+    def _explained(self, trial: _Trial, error: FoldError) -> Exception:
+        """If the function has changed between the two ways, that explains the difference, and is reported instead."""
+        one = trial.prepared
+        given = one.frames.rows(trial.ranges, None, needs_key=one.needs_key)
         try:
-            try_fold(prepared.fold, prepared.frames, prepared.shape, sample, short)
-        except FoldError as error:
-            # If the function has changed between the two ways, that explains the difference, and is reported instead.
-            given = prepared.frames.rows(sample, None, needs_key=prepared.needs_key)
-            try:
-                prepared.plan(given)
-            except PlanChanged as changed:
-                raise FoldError(str(changed)) from error
-            finally:
-                prepared.frames.forget(given)
-            raise
+            one.plan(given)
+        except PlanChanged as changed:
+            explained = FoldError(str(changed))
+            explained.__cause__ = error
+            return explained
+        except Exception as other:  # noqa: BLE001 one fold's trouble is not the others'
+            return other
+        finally:
+            one.frames.forget(given)
+        return error
 
     def _compute_long(self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange]) -> _Outcome:
         """The result of the long way, for the one feed that uses it."""
@@ -484,13 +539,22 @@ class Runner:
         delta = long_delta(prepared.fold, prepared.frames, prepared.shape, ranges)
         return _Outcome([delta], [None], Seen())
 
-    def _compute_short(self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange]) -> _Outcome:
-        """The result of the short way: Spark reads the range once, and runs each fold over it."""
+    def _compute_short(
+        self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange], trials: Sequence[_Trial | None] = ()
+    ) -> _Outcome:
+        """The result of the short way: Spark reads the range once, and runs each fold over it. The folds' trials are
+        begun with it, and have ended when this returns.
+        """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
         given = frames.rows(ranges, seen, needs_key=needs_key)
+        begun: list[Future[_Tried]] = []
         try:
             planned = [_planned(one, given) for one in prepared]
+            # A function is called by one thread at a time: for the range until here, then for the samples until `wait`.
+            for trial, one in zip(trials, planned, strict=False):
+                if trial is not None and isinstance(one, PlannedFold):
+                    begun.append(self._begin_trial(trial))
             deltas: Sequence[Delta | Exception]
             if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
                 seen = frames.count()  # without what the functions themselves have read
@@ -499,6 +563,7 @@ class Runner:
             else:
                 deltas = self._folded(frames, given, planned, ranges, seen)
         finally:
+            wait(begun)
             frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
