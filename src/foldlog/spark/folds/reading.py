@@ -75,7 +75,16 @@ _UNFILLED: Final = re.compile(r"(char|varchar|time|interval|void)\b")
 
 def named(column: str) -> Column:
     """A column by its literal name: a dot in it does not select a field of a struct."""
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quoted(column))
+
+
+def quoted(column: str) -> str:
+    """A column's literal name in SQL.
+
+    >>> quoted("a`b.c")
+    '`a``b.c`'
+    """
+    return "`" + column.replace("`", "``") + "`"
 
 
 Packed = bytes

@@ -8,15 +8,12 @@ extremes of many rows, where a larger value hides a smaller one; so Spark checks
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
-from foldlog.spark.folds.reading import named
+from foldlog.spark.folds.reading import quoted
 from foldlog.views.contract import View
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.storable import (
@@ -103,27 +100,24 @@ def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]
 # --- what is aggregated -----------------------------------------------------------------------------------------------
 
 
-def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, window_start: Column | None) -> list[Column]:
-    """Aggregates that detect unholdable values in the columns that a view of this aggregation stores."""
+def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, window_start: str | None) -> list[str]:
+    """Aggregates, in SQL, that detect unholdable values in the columns that a view of this aggregation stores."""
     kept = {*aggregation.by, *(column for _, how, column in aggregation.partials() if how in ("min", "max"))}
     fields = [one for one in rows.schema if one.name in kept]
-    texts = [named(one.name) for one in fields if isinstance(one.dataType, T.StringType)]
+    texts = [quoted(one.name) for one in fields if isinstance(one.dataType, T.StringType)]
     signs = {
-        "utf8": [~F.is_valid_utf8(one) for one in texts],
+        "utf8": [f"NOT is_valid_utf8({one})" for one in texts],
         "years": [sign for one in fields if (sign := _is_out_of_years(one)) is not None],
-        "nul": [] if view.holds_nul else [F.contains(one, F.lit("\0")) for one in texts],
+        "nul": [] if view.holds_nul else [f"contains({one}, chr(0))" for one in texts],
     }
     if window_start is not None:
-        signs["years"].append(~F.unix_micros(window_start).between(FIRST_US, LAST_US))
-    found = [
-        F.when(F.max(reduce(or_, (F.coalesce(flag, F.lit(False)) for flag in flags))), F.lit(kind))
-        for kind, flags in signs.items()
-        if flags
-    ]
-    columns = [F.coalesce(*found).alias(_SIGNS)] if found else []
+        signs["years"].append(f"unix_micros({window_start}) NOT BETWEEN {FIRST_US}L AND {LAST_US}L")
+    # `max` ignores nulls, and so does an OR of which another part is true.
+    found = [f"WHEN max({' OR '.join(flags)}) THEN '{kind}'" for kind, flags in signs.items() if flags]
+    columns = [f"CASE {' '.join(found)} END AS {_SIGNS}"] if found else []
     if texts and not view.holds_unicode():
-        letters = [F.split(F.regexp_replace(F.coalesce(one, F.lit("")), "[\\x00-\\x7f]", ""), "") for one in texts]
-        columns.append(F.array_distinct(F.flatten(F.collect_set(F.concat(*letters)))).alias(_CHARACTERS))
+        letters = [f"split(regexp_replace(coalesce({one}, ''), r'[\\x00-\\x7f]', ''), '')" for one in texts]
+        columns.append(f"array_distinct(flatten(collect_set(concat({', '.join(letters)})))) AS {_CHARACTERS}")
     return columns
 
 
@@ -143,13 +137,14 @@ def check_aggregated(view: View, aggregation: Aggregation, found: pa.Table) -> N
             raise UnheldValue(reason)
 
 
-def _is_out_of_years(one: T.StructField) -> Column | None:
+def _is_out_of_years(one: T.StructField) -> str | None:
+    name = quoted(one.name)
     if isinstance(one.dataType, T.DateType):
-        return ~F.unix_date(named(one.name)).between(FIRST_DAY, LAST_DAY)
+        return f"unix_date({name}) NOT BETWEEN {FIRST_DAY} AND {LAST_DAY}"
     if isinstance(one.dataType, T.TimestampType):
-        return ~F.unix_micros(named(one.name)).between(FIRST_US, LAST_US)
+        return f"unix_micros({name}) NOT BETWEEN {FIRST_US}L AND {LAST_US}L"
     if isinstance(one.dataType, T.TimestampNTZType):
-        return ~F.year(named(one.name)).between(1, 9999)
+        return f"year({name}) NOT BETWEEN 1 AND 9999"
     return None
 
 
