@@ -3,6 +3,9 @@
 A source of s records a second and a sink of t cannot do better, one after the other, than 1/(1/s + 1/t). The source
 alone is the same fold into a view that throws away; the sink alone is the view without Spark, given the very changes
 that the fold makes, captured beforehand.
+
+A new view costs something before its first record: plans, tables, the trial of its fold. A second topic, of a hundredth
+of the records, tells that from the speed: two sizes make a line, whose height at no records is the fixed cost.
 """
 
 from __future__ import annotations
@@ -27,50 +30,75 @@ if TYPE_CHECKING:
 
 TITLE = "Folds: from the log into views"
 AIM = 0.75
+SMALLER = 100
+"""How many times smaller the second topic is."""
 
 
 @with_spark(TITLE)
 def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     log = place.fresh()
     spark_topics.make_payments(log, scale.fold_records, cores(spark))
+    small = place.fresh()
+    spark_topics.make_payments(small, scale.fold_records // SMALLER, cores(spark))
     rows: list[Row] = []
     with postgres_server() as postgres:
         for case in cases(postgres):
-            rows += measure(place, scale, spark, log, case)
+            rows += measure(place, scale, spark, log, small, case)
+    place.give_back(small)
     place.give_back(log)
     notes = [
         f"{count(scale.fold_records)} JSON payments of about 100 bytes, two records a key, one in twenty a tombstone.",
         "'source' is the same fold into a view that throws away, 'sink' the view alone, given the same changes.",
         "'together' is 1/(1/source + 1/sink). Above 1 the two overlap: a range is computed while another is stored.",
         "A rebuild is measured beside the view's bulk load, which fills a shadow and makes its indexes at the end.",
+        f"'fixed' and 'then' are the line through this run and one of {count(scale.fold_records // SMALLER)} records.",
+        "'fixed' is what a new view or a rebuild takes whatever its size: plans, tables, the trial of its fold.",
     ]
     return table_of(TITLE, rows, notes if postgres else [*notes, "There is no PostgreSQL server to start here."])
 
 
-def measure(place: Place, scale: Scale, spark: SparkSession, log: Path, case: Case) -> list[Row]:
+def measure(place: Place, scale: Scale, spark: SparkSession, log: Path, small: Path, case: Case) -> list[Row]:
     """One engine: its fold, and its rebuild where that is asked for."""
     kept = capture(case, place, log, spark)
     runs: dict[str, Callable[[], float]] = {
         "source": partial(_source, case, place, log, spark, scale.fold_records),
         "sink": partial(_sink, case, place, kept, scale.fold_records),
         "fold": partial(_fold, case, place, log, spark, scale.fold_records),
+        "small fold": partial(_fold, case, place, small, spark, scale.fold_records // SMALLER),
     }
     if case.rebuilds:
         runs["load"] = partial(_sink, case, place, kept, scale.fold_records, loading=True)
         runs["rebuild"] = partial(_rebuild, case, place, log, spark, scale.fold_records)
+        runs["small rebuild"] = partial(_rebuild, case, place, small, spark, scale.fold_records // SMALLER)
     # Capturing has warmed up the source; the sinks are not Spark's and need none.
     found = Turns(scale.spark_repeats, runs)
-    rows = [_row(found, case.name, "fold", "sink")]
-    return [*rows, _row(found, f"{case.name}, rebuild", "rebuild", "load")] if case.rebuilds else rows
+    rows = [_row(found, scale, case.name, "fold", "sink")]
+    return [*rows, _row(found, scale, f"{case.name}, rebuild", "rebuild", "load")] if case.rebuilds else rows
 
 
-def _row(found: Turns, name: str, whole: str, sink: str) -> Row:
+def _row(found: Turns, scale: Scale, name: str, whole: str, sink: str) -> Row:
     ratio = found.ratio_together(whole, "source", sink)
     parts = f"source {per_second(found.speed('source'))}, {sink} {per_second(found.speed(sink))}"
+    small = scale.fold_records // SMALLER
+    fixed_s, beyond = line(
+        (small, small / found.speed(f"small {whole}")), (scale.fold_records, scale.fold_records / found.speed(whole))
+    )
+    told = f"fixed {fixed_s * 1000:.0f} ms, then {'as fast as can be told' if beyond is None else per_second(beyond)}"
     return Row(
-        name, f"{per_second(found.speed(whole))} ({'-'.join(map(count, found.spread(whole)))})",
+        name, f"{per_second(found.speed(whole))} ({'-'.join(map(count, found.spread(whole)))}): {told}",
         f"{parts}: together {per_second(found.together('source', sink))}", ratio, f">= {AIM} of together", ratio >= AIM,
     )  # fmt: skip
+
+
+def line(small: tuple[int, float], large: tuple[int, float]) -> tuple[float, float | None]:
+    """The seconds at no records, and the records a second beyond, of two runs, each with its records and its seconds.
+    None where the larger run was not slower, which says nothing but that both are too small.
+
+    >>> line((1000, 0.5), (3000, 1.0))
+    (0.25, 4000.0)
+    """
+    slope = (large[1] - small[1]) / (large[0] - small[0])
+    return (small[1], None) if slope <= 0 else (small[1] - small[0] * slope, 1 / slope)
 
 
 def capture(case: Case, place: Place, log: Path, spark: SparkSession) -> Nowhere:

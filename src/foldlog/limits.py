@@ -529,8 +529,8 @@ FOLD_LETTERS_BYTES = 1 << 20
 that meets more is looked through once more."""
 
 FOLD_TRIAL_OFFSETS = 1000
-"""Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded three times, in the
-driver's own Python, which takes up to a second."""
+"""Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded a second time, and
+compared in the driver's own Python."""
 
 FOLD_TRIAL_YOUNG_OFFSETS = 5
 """As long as a view has read less, its fold is tried again at each range, together with what it has read: of one record

@@ -86,10 +86,18 @@ def test_a_fold_is_measured_beside_its_halves_and_so_is_its_rebuild(
 ) -> None:
     folds, views, topics = bench("spark_folds"), bench("spark_views"), bench("spark_topics")
     topics.make_payments(tmp_path / "log", RECORDS, 2)
+    topics.make_payments(tmp_path / "small", RECORDS // folds.SMALLER, 2)
     (case,) = [one for one in views.cases(None) if one.name == "table, SQLite"]
-    rows = folds.measure(place, scale, spark, tmp_path / "log", case)
+    rows = folds.measure(place, scale, spark, tmp_path / "log", tmp_path / "small", case)
     assert [row.name for row in rows] == ["table, SQLite", "table, SQLite, rebuild"]
+    assert all(" ms, then " in row.ours for row in rows)
     assert all("source" in row.other and "together" in row.other for row in rows)
+
+
+def test_two_sizes_tell_a_fixed_cost_from_a_speed(bench: Any) -> None:
+    line = bench("spark_folds").line
+    assert line((1000, 0.5), (3000, 1.0)) == (0.25, 4000.0)
+    assert line((1000, 0.5), (3000, 0.5)) == (0.5, None)
 
 
 def test_poison_is_measured_beside_none(bench: Any, place: Any, scale: Any, spark: SparkSession) -> None:

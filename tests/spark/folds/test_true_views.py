@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,11 +25,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import foldlog.spark as fl
 from file_view import FileView
 from foldlog.errors import FoldError
-from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
-from foldlog.spark.folds import deltas
+from foldlog.limits import FOLD_TRIAL_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
+from foldlog.spark.folds import deltas, runner
 from foldlog.spark.folds import plans as law
 from foldlog.spark.folds.declaration import DeclaredTopic
-from foldlog.views.contract import View
+from foldlog.spark.folds.reference import Sample, fold_sample
+from foldlog.views.contract import Delta, View
 from folds_model import SCHEMA, append, mirror_of, payment
 
 
@@ -411,6 +414,59 @@ def test_a_fold_that_began_with_one_record_is_tried_again_when_there_is_somethin
     append(directory, ("tx2", payment("tea")))
     with pytest.raises(FoldError, match="breaks the law of folds: it was tried on 2 records, and gave other rows"):
         fl.run([fold], directory, once=True, spark=spark)
+
+
+def test_a_fold_that_counts_only_in_large_batches_is_refused_by_its_first_range(
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
+) -> None:
+    count = FOLD_TRIAL_OFFSETS + 50
+    append(directory, *((f"tx{n}", payment(amount_paise=7)) for n in range(count)))
+
+    def crowded(rows: DataFrame) -> DataFrame:
+        def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            whole = pa.Table.from_batches(batches, schema)
+            where = whole.schema.get_field_index("amount_paise")
+            marks = pa.array([int(whole.num_rows > FOLD_TRIAL_OFFSETS)] * whole.num_rows, pa.int64())
+            yield from whole.set_column(where, "amount_paise", marks).to_batches()
+
+        schema = to_arrow_schema(rows.schema, timezone="UTC")
+        return rows.repartition(1).mapInArrow(mark, rows.schema)
+
+    view = FileView(tmp_path / "view")
+    told = rf"it was tried on {FOLD_TRIAL_OFFSETS} records, and gave other rows when more were folded with them"
+    with pytest.raises(FoldError, match=told):
+        fl.run([fl.fold(payments, into=view, name="crowded")(crowded)], directory, once=True, spark=spark)
+    assert view.deltas == []
+
+
+def test_a_fold_is_tried_while_its_first_range_is_computed_and_stores_nothing_before_that(
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
+    view = FileView(tmp_path / "view")
+    computed = Event()
+    stored: list[int] = []
+    folded = runner.Runner._folded
+
+    def computing(*given: Any) -> list[Delta | Exception]:
+        found = folded(*given)
+        computed.set()
+        return found
+
+    def trying(*given: Any) -> Sample:
+        assert computed.wait(60), "the trial ran before the range, and not beside it"
+        stored.append(len(view.deltas))
+        return fold_sample(*given)
+
+    monkeypatch.setattr(runner.Runner, "_folded", computing)
+    monkeypatch.setattr(runner, "fold_sample", trying)
+    # A shuffle in each of the pieces: Spark must not take one for the other.
+    shuffled = fl.fold(payments, into=view, name="shuffled")(
+        lambda rows: rows.repartition(1).filter("amount_paise > 5")
+    )
+    fl.run([shuffled], directory, once=True, spark=spark)
+    assert stored == [0]
+    assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > 5)
 
 
 def test_spark_s_own_types_are_refused_in_what_a_fold_returns(
