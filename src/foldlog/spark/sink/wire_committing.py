@@ -78,7 +78,7 @@ class WireCommitter:
         record_count = sum(one.record_count for one in staged)
         if not record_count:
             return
-        with open_cluster(self._told) as cluster:
+        with open_cluster(self._told, has_answered=True) as cluster:
             if sender is not None:
                 ensure_commits(cluster)
             with self._transaction(cluster, name) as transaction:
