@@ -81,7 +81,6 @@ from foldlog.records.batch import (
     LENGTH_AT,
     LENGTH_PREFIX_BYTES,
     MAX_INT64,
-    NO_TIMESTAMP,
     RECORDS_AT,
     Compression,
     codec_of,
@@ -959,7 +958,7 @@ def _refuse_records(data: Writable, headers: list[BatchHeader], config: LogConfi
         if config.compact and record.key is None:
             found.append((index, _KEYLESS))
             continue
-        why = _why_untimely(record.timestamp_ms, config, now_ms)
+        why = config.why_untimely(record.timestamp_ms, now_ms)
         if why is not None:
             untimely = untimely or why
             found.append((index, why))
@@ -974,18 +973,6 @@ def _may_be_untimely(headers: list[BatchHeader], config: LogConfig, now_ms: int)
         return False
     latest_ms = now_ms + config.timestamp_after_max_ms
     return config.timestamp_before_max_ms != MAX_INT64 or any(header.max_timestamp > latest_ms for header in headers)
-
-
-def _why_untimely(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
-    if config.log_append_time or time_ms == NO_TIMESTAMP:
-        return None
-    if time_ms > now_ms + config.timestamp_after_max_ms:
-        allowed = f"ahead of the clock, over message.timestamp.after.max.ms={config.timestamp_after_max_ms}"
-        return f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"
-    if time_ms < now_ms - config.timestamp_before_max_ms:
-        allowed = f"behind the clock, over message.timestamp.before.max.ms={config.timestamp_before_max_ms}"
-        return f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"
-    return None
 
 
 def _refuse_foreign(headers: list[BatchHeader]) -> None:

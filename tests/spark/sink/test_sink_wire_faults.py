@@ -163,7 +163,7 @@ say("started")
 query.awaitTermination()
 say("done")
 """
-FILES = 40
+FILES = 24
 LINES = 25
 SPARK_KILLS = 3
 
