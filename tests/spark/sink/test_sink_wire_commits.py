@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from client.wire.simulated_cluster import SimulatedCluster
@@ -17,12 +18,13 @@ from foldlog.client.wire.transactional_produce import WireTransaction
 from foldlog.errors import (
     InvalidTransactionTimeout,
     ProducerFenced,
+    RecordTooLarge,
     StorageError,
     TransactionError,
     UnknownTopic,
 )
 from foldlog.records.loops import pack
-from foldlog.spark.sink import wire_commits
+from foldlog.spark.sink import by_wire, wire_commits
 from foldlog.spark.sink.options import SinkOptions
 from foldlog.spark.sink.wire_commits import commit_record, ensure_commits, last_version
 from foldlog.spark.sink.wire_committing import TRANSACTIONAL_ID_PREFIX, WireCommitter
@@ -44,7 +46,7 @@ def broker(shared: KafkaBroker) -> Iterator[KafkaBroker]:
     """With an empty topic, and nothing committed."""
     shared.create_topic(TOPIC, PARTITIONS)
     yield shared
-    for name in (TOPIC, STAGED_TOPIC, COMMITS_TOPIC):
+    for name in (TOPIC, "wide", STAGED_TOPIC, COMMITS_TOPIC):
         if name in shared.log.topics(include_internal=True):
             shared.log.delete_topic(name)
 
@@ -174,6 +176,45 @@ def test_a_note_that_says_nothing_and_one_of_a_transaction_that_hangs_are_told(
         hanging._sender.flush()
         with pytest.raises(StorageError, match="belongs to a transaction that nobody ends"):
             last_version(cluster, "hung")
+
+
+def test_jobs_of_one_application_fence_each_other_and_a_version_is_written_once(
+    broker: KafkaBroker, told: SinkOptions, cluster: Cluster
+) -> None:
+    """Each job has a name of its own, and yet they write under one transactional id."""
+    sender = "application:nightly"
+    staged = stage(told, 0)
+    with begun(cluster, sender) as before:
+        WireCommitter(told).commit(staged, "job-1", sender, 5)
+        with pytest.raises(ProducerFenced):
+            before.commit()
+    for job, version in (("job-2", 5), ("job-3", 4)):
+        WireCommitter(told).commit(staged, job, sender, version)
+    assert read(broker) == expected(0)
+    WireCommitter(told).commit(staged, "job-4")
+    WireCommitter(told).commit(staged, "job-5", sender, 6)
+    assert read(broker) == sorted(3 * expected(0))
+
+
+def test_large_rows_and_many_partitions_pass_a_staging_topic_with_kafkas_usual_limit(broker: KafkaBroker) -> None:
+    """An operator has made it, with the limit that topics have by default."""
+    broker.create_topic(STAGED_TOPIC, 2)
+    broker.create_topic("wide", 200)
+    told = replace(options(broker), topic="wide")
+    large = "x" * 1_000_000
+    rows = pa.record_batch(
+        {
+            "value": [*(f"{number}" for number in range(2000)), large, large],
+            "partition": pa.array([*(number % 200 for number in range(2000)), 0, 1], pa.int32()),
+        }
+    )
+    WireCommitter(told).commit([by_wire.stage(told, 1, [rows])], "job")
+    found = {number: [one.value for one in broker.log.read("wide", number)] for number in range(200)}
+    for number, values in found.items():
+        own = [f"{one}".encode() for one in range(number, 2000, 200)]
+        assert values == (own if number > 1 else [*own, large.encode()])
+    with pytest.raises(RecordTooLarge, match=r"over max\.message\.bytes=1048076; .*: that of '__foldlog_staged'"):
+        by_wire.stage(told, 0, [pa.record_batch({"value": ["x" * 1_048_300]})])
 
 
 def test_staged_rows_that_have_expired_and_topics_that_were_replaced_are_told_and_nothing_is_written(

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from foldlog.client.backends.served.resumable import TopicLimits
-from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.cluster import STAGED_TOPIC, Cluster
 from foldlog.clock import SystemClock
-from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
+from foldlog.errors import FoldlogError, InvalidArgument, RecordTooLarge, UnknownTopic
 from foldlog.limits import PRODUCE_REQUEST_BYTES
 from foldlog.spark.origins.origin import ISOLATION_LEVEL
 from foldlog.spark.sink.options import SinkOptions, with_create_option
@@ -50,13 +50,19 @@ def stage(told: SinkOptions, task_number: int, rows: Iterable[pa.RecordBatch]) -
     """In a task: pack the rows, and stage them. Acknowledged on return; an error leaves nothing that counts."""
     with open_cluster(told, has_answered=True) as cluster:
         ensure_staging(cluster)
-        packer = _packer(told, cluster, largest_staged_bytes(cluster))
+        largest_bytes = largest_staged_bytes(cluster)
+        packer = _packer(told, cluster, largest_bytes)
         ids: dict[str, str] = {}
 
         def batches() -> Iterator[Packed]:
-            for packed in packer.pack(rows):
-                ids[packed.topic] = packer.limits[packed.topic].topic_id
-                yield packed
+            try:
+                for packed in packer.pack(rows):
+                    ids[packed.topic] = packer.limits[packed.topic].topic_id
+                    yield packed
+            except RecordTooLarge as error:
+                if error.limit_bytes == largest_bytes:
+                    error.args = (f"{error}: that of {STAGED_TOPIC!r}, in which rows are staged",)
+                raise
 
         return stage_batches(cluster, batches(), task_number, ids, SystemClock().now_ms())
 

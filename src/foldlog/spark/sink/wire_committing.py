@@ -57,23 +57,22 @@ class WireCommitter:
         self._told = told
         self._clock = clock or SystemClock()
 
-    def check(self, name: str) -> None:
+    def check(self, job: str, sender: str | None = None) -> None:
         """Before any row is packed: make the topics that a commit needs, and see that the broker has transactions."""
         with open_cluster(self._told) as cluster:
             ensure_staging(cluster)
-            if self._told.application is not None:
+            if sender is not None:
                 ensure_commits(cluster)
-            with self._transaction(cluster, name):
+            with self._transaction(cluster, job, sender):
                 pass
 
     def commit(
-        self, staged: Sequence[StagedAttempt], name: str, sender: str | None = None, version: int | None = None
+        self, staged: Sequence[StagedAttempt], job: str, sender: str | None = None, version: int | None = None
     ) -> None:
         """Append the staged rows in one transaction. Committed, and durable, on return.
 
-        `name` is that of the transactional id. With a `sender`, a version that is not above its last one is dropped.
-        After UndecidedTransaction all rows are in the log or none, and a commit of the same version does what is left
-        to do; after any other error none are.
+        With a `sender`, a version that is not above its last one is dropped. After UndecidedTransaction all rows are in
+        the log or none, and a commit of the same version does what is left to do; after any other error none are.
         """
         record_count = sum(one.record_count for one in staged)
         if not record_count:
@@ -81,7 +80,7 @@ class WireCommitter:
         with open_cluster(self._told, has_answered=True) as cluster:
             if sender is not None:
                 ensure_commits(cluster)
-            with self._transaction(cluster, name) as transaction:
+            with self._transaction(cluster, job, sender) as transaction:
                 # Not before: only the id's one producer knows that what other drivers of the query began is decided.
                 if sender is not None and version is not None:
                     done = last_version(cluster, sender)
@@ -96,9 +95,11 @@ class WireCommitter:
                 transaction.commit()
 
     @contextmanager
-    def _transaction(self, cluster: Cluster, name: str) -> Iterator[WireTransaction]:
+    def _transaction(self, cluster: Cluster, job: str, sender: str | None) -> Iterator[WireTransaction]:
+        # One id for all jobs of a sender: of two that run at the same time, the one that came first is fenced.
+        transactional_id = TRANSACTIONAL_ID_PREFIX + (job if sender is None else sender)
         try:
-            opened = cluster.transaction(TRANSACTIONAL_ID_PREFIX + name, self._told.transaction_timeout_ms)
+            opened = cluster.transaction(transactional_id, self._told.transaction_timeout_ms)
         except BrokerUnreachable:
             raise
         except FoldlogError as error:

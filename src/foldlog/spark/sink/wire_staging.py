@@ -42,7 +42,7 @@ STAGED_CONFIG: Final = {
 _KEY: Final = Struct(">16sI")
 _TOPIC: Final = "topic"
 _PARTITION: Final = "partition"
-_OVERHEAD_BYTES: Final = 1024
+_OVERHEAD_BYTES: Final = 512
 """More than a batch grows by being staged: its key, its headers with a name of at most 249 characters, a header."""
 
 
@@ -87,14 +87,15 @@ def stage_batches(
     partition = task_number % cluster.partition_count(STAGED_TOPIC)
     with cluster.producer() as producer:
         for one in batches:
-            headers = ((_TOPIC, one.topic.encode()), (_PARTITION, str(one.partition).encode()))
-            waiting.append((now_ms, _KEY.pack(attempt, count), one.buffer, headers))
-            waiting_bytes += len(one.buffer)
-            count, record_count = count + 1, record_count + one.record_count
             # Small ones go together: a request takes one batch of each partition.
-            if waiting_bytes >= STAGED_BATCH_BYTES:
+            size_bytes = len(one.buffer) + _OVERHEAD_BYTES
+            if waiting and waiting_bytes + size_bytes > STAGED_BATCH_BYTES:
                 producer.send(STAGED_TOPIC, partition, pack(waiting))
                 waiting, waiting_bytes = [], 0
+            headers = ((_TOPIC, one.topic.encode()), (_PARTITION, str(one.partition).encode()))
+            waiting.append((now_ms, _KEY.pack(attempt, count), one.buffer, headers))
+            waiting_bytes += size_bytes
+            count, record_count = count + 1, record_count + one.record_count
         if waiting:
             producer.send(STAGED_TOPIC, partition, pack(waiting))
         producer.flush()

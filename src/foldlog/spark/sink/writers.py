@@ -51,7 +51,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     check_topics(told)
     if not told.exactly_once:
         return SendingBatchWriter(told)
-    WireCommitter(told).check(job := uuid.uuid4().hex)
+    job = uuid.uuid4().hex
+    WireCommitter(told).check(job, _sender(told))
     return WireBatchWriter(told, job)
 
 
