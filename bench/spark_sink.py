@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +28,8 @@ def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     notes = [
         f"Spark makes the rows as they are written: keys of 12 bytes; {cores(spark)} tasks, {cores(spark)} partitions.",
         "'thrown away' is an Arrow writer in Python that keeps nothing. Ours is durable at the end.",
-        "By path and by wire a batch is written once and whole: rows are staged, synced, and then appended. By wire the"
-        " broker runs beside it, and has each row twice; with exactlyOnce=false the tasks append, at least once.",
+        "By path and by wire a batch is written once and whole: rows are staged, synced, and then appended.",
+        "By wire the broker runs beside it, and has each row twice; with exactlyOnce=false tasks append.",
     ]
     return table_of(TITLE, rows, notes)
 
@@ -67,7 +67,7 @@ def write_rows(place: Place, scale: Scale, spark: SparkSession, value_bytes: int
         place.give_back(home)
         return records / seconds
 
-    runs = {
+    runs: dict[str, Callable[[], float]] = {
         "path": by_path,
         "wire": partial(by_wire, exactly_once=True),
         "wire with exactlyOnce=false": partial(by_wire, exactly_once=False),
