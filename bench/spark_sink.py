@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     notes = [
         f"Spark makes the rows as they are written: keys of 12 bytes; {cores(spark)} tasks, {cores(spark)} partitions.",
         "'thrown away' is an Arrow writer in Python that keeps nothing. Ours is durable at the end.",
-        "By path a batch appears whole: rows are staged, synced, and then appended. By wire the broker runs beside it.",
+        "By path and by wire a batch is written once and whole: rows are staged, synced, and then appended.",
+        "By wire the broker runs beside it, and has each row twice; with exactlyOnce=false tasks append.",
     ]
     return table_of(TITLE, rows, notes)
 
@@ -51,16 +53,26 @@ def write_rows(place: Place, scale: Scale, spark: SparkSession, value_bytes: int
         place.give_back(home)
         return records / seconds
 
-    def by_wire() -> float:
+    def by_wire(*, exactly_once: bool) -> float:
         home = place.fresh()
         _create(home, cores(spark))
         with broker_process.running(home) as broker:
-            seconds = timed(lambda: _write(frame, {"kafka.bootstrap.servers": "{}:{}".format(*broker.address)}))
-        _check_end(home, records)
+            options = {
+                "kafka.bootstrap.servers": "{}:{}".format(*broker.address),
+                "exactlyOnce": str(exactly_once).lower(),
+            }
+            seconds = timed(lambda: _write(frame, options))
+        # The transaction's marker takes an offset of each partition.
+        _check_end(home, records + cores(spark) * exactly_once)
         place.give_back(home)
         return records / seconds
 
-    runs = {"path": by_path, "wire": by_wire, "thrown away": thrown_away}
+    runs: dict[str, Callable[[], float]] = {
+        "path": by_path,
+        "wire": partial(by_wire, exactly_once=True),
+        "wire with exactlyOnce=false": partial(by_wire, exactly_once=False),
+        "thrown away": thrown_away,
+    }
     found = Turns(scale.spark_repeats, runs, warm_up=scale.spark_warm_up)
     beside = f"thrown away {per_second(found.speed('thrown away'))}"
     return [
@@ -69,7 +81,8 @@ def write_rows(place: Place, scale: Scale, spark: SparkSession, value_bytes: int
             f"{per_second(found.speed(way))} ({'-'.join(map(count, found.spread(way)))})",
             beside, found.ratio(way, "thrown away"),
         )
-        for way in ("path", "wire")
+        for way in runs
+        if way != "thrown away"
     ]  # fmt: skip
 
 
@@ -91,9 +104,9 @@ def _write(frame: DataFrame, place: Mapping[str, str]) -> None:
     frame.write.format("foldlog").mode("append").options(**place, topic=TOPIC).save()
 
 
-def _check_end(path: Path, records: int) -> None:
+def _check_end(path: Path, offsets: int) -> None:
     """What was measured is in the log."""
     with foldlog.open(path, mode="r") as log:
         found = sum(end - start for start, end in log.offsets(TOPIC).values())
-    if found != records:
-        raise RuntimeError(f"the log has {found} records of {records} that were written")
+    if found != offsets:
+        raise RuntimeError(f"the log has {found} offsets, and {offsets} were to be written")

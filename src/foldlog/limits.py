@@ -569,6 +569,28 @@ STAGED_LOCK_WAIT_MS = 10 * 60 * 1000
 STAGED_LEFTOVER_MS = 3 * 24 * 3600 * 1000
 """Staged files in a directory to which nothing was added for so long belong to a job that is gone."""
 
+STAGED_PARTITIONS = 6
+"""Of the topic in which tasks stage rows: as many brokers share the work."""
+
+STAGED_RETENTION_MS = 24 * 3600 * 1000
+"""How long rows stay in that topic: a job that runs longer than this cannot commit what it staged first."""
+
+STAGED_SEGMENT_BYTES = 64 << 20
+"""Segments of that topic: they go one by one once they are old."""
+
+STAGED_MESSAGE_BYTES = 64 << 20
+"""max.message.bytes of that topic: a row may be as large as its own topic allows, and is packed once more."""
+
+STAGED_TRANSACTION_MS = 5 * 60 * 1000
+"""transaction.timeout.ms of a Spark commit: some 10 GB can be sent in it, and where a driver was killed and is not
+started again, readers of committed records wait no longer."""
+
+COMMITS_SEGMENT_BYTES = 1 << 20
+"""Segments of the topic of commits, 300 bytes each: they are compacted once they are full. Kafka's minimum."""
+
+COMMITS_FIRST_OFFSETS = 512
+"""How far from its end that topic is read at first: a query that is running is found there."""
+
 STAGED_SENDERS_MAX = 10_000
 """Queries whose last batch a directory remembers, about 100 bytes each; the one silent longest is forgotten."""
 

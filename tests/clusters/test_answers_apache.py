@@ -155,6 +155,26 @@ def test_the_records_that_a_compacted_topic_refuses_are_named(clients: tuple[Raw
     assert ours == kafka == (ErrorCode.INVALID_RECORD, [1, 3])
 
 
+def test_a_record_is_named_for_its_key_or_else_for_its_time(clients: tuple[RawClient, RawClient]) -> None:
+    now_ms = int(time.time() * 1000)
+    late_ms = now_ms + 2 * 3_600_000
+    both = [(now_ms, None), (now_ms, b"k"), (late_ms, b"k"), (late_ms, None)]
+    for client in clients:
+        create(client, "keyed-dated", cleanup_policy="compact")
+    for wanted, code, named in (
+        (both, ErrorCode.INVALID_TIMESTAMP, [0, 2, 3]),
+        (both[3:], ErrorCode.INVALID_RECORD, [0]),
+    ):
+        records = bytes(pack([(time_ms, key, b"v", ()) for time_ms, key in wanted]))
+
+        def refused(client: RawClient, records: bytes = records) -> tuple[int, Any]:
+            only = client.ask(produce(records, topic="keyed-dated", acks=1), 9).responses[0].partition_responses[0]
+            return only.error_code, [one.batch_index for one in only.record_errors]
+
+        ours, kafka = (settled(lambda client=client: refused(client)) for client in clients)  # type: ignore[misc]
+        assert ours == kafka == (code, named)
+
+
 @pytest.mark.parametrize(
     ("settings", "hours"),
     [

@@ -77,7 +77,7 @@ def test_writing_is_measured_and_what_was_written_is_counted(
 ) -> None:
     rows = bench("spark_sink").write_rows(place, scale, spark, 100)
     assert [row.name for row in rows] == [
-        f"df.write, {RECORDS} rows, 100 B values, by {way}" for way in ("path", "wire")
+        f"df.write, {RECORDS} rows, 100 B values, by {way}" for way in ("path", "wire", "wire with exactlyOnce=false")
     ]
 
 

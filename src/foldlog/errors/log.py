@@ -504,6 +504,18 @@ class ProducerFenced(InvalidProducerEpoch, TransactionError):
     """A newer producer has taken over the transactional id, or its transaction was aborted without it."""
 
 
+class UndecidedTransaction(TransactionError):
+    """A commit was asked for and not answered: nobody knows yet whether it is committed, as one, or not."""
+
+    def __init__(self, transactional_id: str, why: str) -> None:
+        super().__init__(
+            f"whether the transaction of {transactional_id!r} is committed is not known: {why}; `foldlog transaction"
+            f" describe {transactional_id}` tells it"
+        )
+        self.transactional_id = transactional_id
+        self.why = why
+
+
 class InvalidTransactionState(TransactionError):
     """The transaction is not in a state in which this can be done."""
 

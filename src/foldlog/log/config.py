@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from foldlog.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_BYTES_MIN, DECOMPRESSED_RATIO
-from foldlog.records.batch import MAX_INT64
+from foldlog.records.batch import MAX_INT64, NO_TIMESTAMP
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
 
 HOUR_MS = 60 * 60 * 1000
@@ -56,3 +56,15 @@ class LogConfig:
         object.__setattr__(self, "decompressed_limit", limit)
         object.__setattr__(self, "read_decompressed_limit", max(limit, READ_DECOMPRESSED_BYTES))
         object.__setattr__(self, "acks_when_written", self.flush_messages > 1)
+
+    def why_untimely(self, time_ms: int, now_ms: int) -> str | None:
+        """Why a record with this time is refused at `now_ms`; None if it is not."""
+        if self.log_append_time or time_ms == NO_TIMESTAMP:
+            return None
+        if time_ms > now_ms + self.timestamp_after_max_ms:
+            allowed = f"ahead of the clock, over message.timestamp.after.max.ms={self.timestamp_after_max_ms}"
+            return f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"
+        if time_ms < now_ms - self.timestamp_before_max_ms:
+            allowed = f"behind the clock, over message.timestamp.before.max.ms={self.timestamp_before_max_ms}"
+            return f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"
+        return None

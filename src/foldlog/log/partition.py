@@ -23,7 +23,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from foldlog.clock import Clock
 from foldlog.errors import (
@@ -81,7 +81,6 @@ from foldlog.records.batch import (
     LENGTH_AT,
     LENGTH_PREFIX_BYTES,
     MAX_INT64,
-    NO_TIMESTAMP,
     RECORDS_AT,
     Compression,
     codec_of,
@@ -844,6 +843,9 @@ class Partition:
 # so that a client gets the same refusals from both.
 
 
+_KEYLESS: Final = "a record without a key cannot go to a compacted topic"
+
+
 def admit(
     buffer: Buffer,
     config: LogConfig,
@@ -870,7 +872,7 @@ def admit(
     limit = config.decompressed_limit
     if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
         headers = _headers_of_our_own(data, config, limit)
-        _refuse_times(data, headers, config, now_ms, quickly)
+        _refuse_records(data, headers, config, now_ms, quickly)
         return Admitted(data, headers)
     quick_limit = min(limit, _quick_limit(len(data))) if quickly else limit
     try:
@@ -883,9 +885,7 @@ def admit(
         raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
     if foreign:
         _refuse_foreign(headers)
-    _refuse_times(data, headers, config, now_ms, quickly)
-    if config.compact:
-        _refuse_keyless(data, headers, limit)
+    _refuse_records(data, headers, config, now_ms, quickly)
     if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
         data = recompress(data, config.compression, decompressed_limit=limit)
         headers = walk(data, check_crc=False).headers
@@ -936,44 +936,43 @@ def _refuse_several(data: Writable) -> None:
         raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
 
 
-def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
-    """Refuse records if the producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
-    as long, and a lookup by time finds it. Our own appends too: they are the same call on a served directory.
+def _refuse_records(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
+    """Refuse a batch for some of its records, each with one reason, as in Kafka: its key, before its time.
 
-    A header has the largest time of its batch, so usually nothing is opened; for the smallest, each record is checked.
+    Without a key: compaction could not tell them apart. With a wrong time, as the producer's clock, or unit, is wrong:
+    a time far ahead keeps its segment from retention for as long, and a lookup by time finds it. Our own appends too:
+    they are the same call on a served directory.
+
+    Headers tell how many have no key, and the largest time, so usually nothing is opened; for the smallest time, each
+    record is checked.
     """
-    if config.log_append_time:
-        return
-    earliest_ms, latest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-    if config.timestamp_before_max_ms == MAX_INT64 and all(header.max_timestamp <= latest_ms for header in headers):
+    is_keyless = config.compact and any(header.keyless_count for header in headers)
+    if not is_keyless and not _may_be_untimely(headers, config, now_ms):
         return
     if quickly and sum(header.record_count for header in headers) > QUICK_RECORDS_MAX:
         raise ExpandsFurther(False)
     records, _ = decode(data, "", 0, decompressed_limit=config.decompressed_limit)
-    outside: list[tuple[int, str]] = []
+    untimely: str | None = None
+    found: list[tuple[int, str]] = []
     for index, record in enumerate(records):
-        time_ms = record.timestamp_ms
-        if time_ms > latest_ms:
-            allowed = f"ahead of the clock, over message.timestamp.after.max.ms={config.timestamp_after_max_ms}"
-            outside.append((index, f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"))
-        elif time_ms < earliest_ms and time_ms != NO_TIMESTAMP:
-            allowed = f"behind the clock, over message.timestamp.before.max.ms={config.timestamp_before_max_ms}"
-            outside.append((index, f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"))
-    if outside:
-        refused = InvalidTimestamp(outside[0][1], 0)
-        refused.record_errors = tuple(outside[:RECORD_ERRORS_MAX])
+        if config.compact and record.key is None:
+            found.append((index, _KEYLESS))
+            continue
+        why = config.why_untimely(record.timestamp_ms, now_ms)
+        if why is not None:
+            untimely = untimely or why
+            found.append((index, why))
+    if found:
+        refused = InvalidTimestamp(untimely, 0) if untimely is not None else RefusedBatch(found[0][1], 0)
+        refused.record_errors = tuple(found[:RECORD_ERRORS_MAX])
         raise refused
 
 
-def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_limit: int) -> None:
-    """Refuse records without a key for a compacted topic: compaction could not tell them apart."""
-    if not any(header.keyless_count for header in headers):
-        return
-    refused = RefusedBatch("a record without a key cannot go to a compacted topic", 0)
-    records, _ = decode(data, "", 0, decompressed_limit=decompressed_limit)
-    keyless = [(index, refused.reason) for index, record in enumerate(records) if record.key is None]
-    refused.record_errors = tuple(keyless[:RECORD_ERRORS_MAX])
-    raise refused
+def _may_be_untimely(headers: list[BatchHeader], config: LogConfig, now_ms: int) -> bool:
+    if config.log_append_time:
+        return False
+    latest_ms = now_ms + config.timestamp_after_max_ms
+    return config.timestamp_before_max_ms != MAX_INT64 or any(header.max_timestamp > latest_ms for header in headers)
 
 
 def _refuse_foreign(headers: list[BatchHeader]) -> None:

@@ -7,7 +7,14 @@ from typing import Final
 
 from crc32c import crc32c
 
-from foldlog.records.batch import ATTRIBUTES_AT, CRC_AT, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT
+from foldlog.records.batch import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    LAST_OFFSET_DELTA_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
+)
 
 _NUMBERS: Final = Struct(">qhi")
 _CRC: Final = Struct(">I")
@@ -20,6 +27,11 @@ def stamp_producer(batch: bytearray, producer_id: int, epoch: int, base_sequence
     _NUMBERS.pack_into(batch, PRODUCER_ID_AT, producer_id, epoch, base_sequence)
     with memoryview(batch) as view:
         _CRC.pack_into(batch, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
+
+
+def make_transactional(batch: bytearray) -> None:
+    """Have the batch count once its producer's transaction is committed. The CRC is right after `stamp_producer`."""
+    batch[ATTRIBUTES_AT + 1] |= TRANSACTIONAL
 
 
 def offset_span(batch: bytearray) -> int:

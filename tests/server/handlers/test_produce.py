@@ -468,3 +468,19 @@ def test_the_records_that_a_compacted_topic_refuses_are_named(connect: Connect, 
     assert only.error_code == ErrorCode.INVALID_RECORD
     assert [one.batch_index for one in only.record_errors] == [1, 3]
     assert all("without a key" in one.batch_index_error_message for one in only.record_errors)
+
+
+def test_every_record_is_named_once_for_its_key_or_else_for_its_time(connect: Connect, broker: Broker) -> None:
+    broker.alter_topic("orders", {"cleanup.policy": "compact"})
+    now_ms, client = int(time.time() * 1000), connect()
+    late_ms = now_ms + 2 * HOUR_MS
+
+    def refused(*records: tuple[int, bytes | None]) -> tuple[int, dict[int, bool]]:
+        data = bytes(pack([(time_ms, key, b"value", ()) for time_ms, key in records]))
+        only = client.ask(produce(data), 9).responses[0].partition_responses[0]
+        errors = {one.batch_index: "without a key" in one.batch_index_error_message for one in only.record_errors}
+        return only.error_code, errors
+
+    mixed = [(now_ms, None), (now_ms, b"k"), (late_ms, b"k"), (late_ms, None)]
+    assert refused(*mixed) == (ErrorCode.INVALID_TIMESTAMP, {0: True, 2: False, 3: True})
+    assert refused((late_ms, None), (now_ms, b"k")) == (ErrorCode.INVALID_RECORD, {0: True})

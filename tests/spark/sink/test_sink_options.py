@@ -12,6 +12,7 @@ from foldlog.errors import InvalidArgument, InvalidConfig
 from foldlog.spark.sink.options import SinkOptions, sink_options
 
 PLACE = {"path": "/data/log"}
+WIRE = {"kafka.bootstrap.servers": "localhost:9092"}
 BOTH = "topic string, value binary"
 
 pytestmark = pytest.mark.usefixtures("spark")  # which alone can read a schema's text
@@ -93,12 +94,36 @@ def test_the_option_topic_is_enough() -> None:
         ({"txnVersion": "1"}, "txnAppId and txnVersion go together"),
         ({"txnAppId": "nightly", "txnVersion": "-1"}, "txnVersion='-1' is not a whole number from 0 on"),
         ({"kafka.bootstrap.servers": "localhost:9092"}, "give either path or kafka.bootstrap.servers, not both"),
+        ({"exactlyOnce": "perhaps"}, "exactlyOnce='perhaps' is neither true nor false"),
+        ({"exactlyOnce": "false"}, "exactlyOnce=false is for kafka.bootstrap.servers; by path rows are always written"),
     ],
 )
 def test_an_option_that_cannot_be_is_told_in_a_sentence(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         told(given=given)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"exactlyOnce": "false", "txnAppId": "a", "txnVersion": "1"}, "txnAppId and txnVersion need exactlyOnce=true"),
+        ({"kafka.transaction.timeout.ms": "1 h"}, "kafka.transaction.timeout.ms='1 h' is not a whole number from 1 to"),
+        ({"kafka.transaction.timeout.ms": "0"}, "kafka.transaction.timeout.ms='0' is not a whole number from 1 to"),
+    ],
+)
+def test_an_option_that_cannot_be_by_wire_is_told_in_a_sentence(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        sink_options({**WIRE, **given}, parsed(BOTH), overwrite=False, is_stream=False)
+    assert sentence in str(caught.value)
+
+
+def test_by_wire_rows_are_written_once_unless_that_is_not_wanted() -> None:
+    plain = sink_options(WIRE, parsed(BOTH), overwrite=False, is_stream=True)
+    assert (plain.exactly_once, plain.transaction_timeout_ms) == (True, 300_000)
+    given = {**WIRE, "ExactlyOnce": "FALSE", "kafka.transaction.timeout.ms": "60000"}
+    other = sink_options(given, parsed(BOTH), overwrite=False, is_stream=True)
+    assert (other.exactly_once, other.transaction_timeout_ms) == (False, 60_000)
 
 
 def test_a_misspelled_kafka_property_is_refused_with_the_name_that_was_meant() -> None:

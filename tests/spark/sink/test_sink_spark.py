@@ -134,13 +134,17 @@ def all_lines(count: int) -> list[str]:
     return sorted(f"{number}/{line}" for number in range(count) for line in range(10))
 
 
+def forget_last_batch(checkpoint: Path, number: int) -> None:
+    """As if the driver had died after the sink's commit and before Spark's."""
+    for note in (checkpoint / "commits" / f"{number}", checkpoint / "commits" / f".{number}.crc"):
+        note.unlink(missing_ok=True)
+
+
 def test_a_batch_that_spark_repeats_is_in_the_log_once(spark: SparkSession, path: Path, lines: Path) -> None:
-    """The driver died after the sink's commit and before Spark's: Spark's own note of the batch is not there."""
     checkpoint = lines.parent / "checkpoint"
     stream_once(spark, lines, checkpoint, path=str(path))
     assert sorted(texts(path)) == all_lines(3)
-    for note in (checkpoint / "commits" / "2", checkpoint / "commits" / ".2.crc"):
-        note.unlink(missing_ok=True)
+    forget_last_batch(checkpoint, 2)
     add_lines(lines, 3)
     stream_once(spark, lines, checkpoint, path=str(path))
     assert sorted(texts(path)) == all_lines(4)
@@ -161,16 +165,39 @@ def test_by_path_a_directory_that_is_served_is_written_through_its_server(
     assert sorted(map(int, texts(path))) == list(range(500))
 
 
-def test_by_wire_a_batch_and_a_stream_are_written(
-    spark: SparkSession, path: Path, lines: Path, kafka_broker_factory: KafkaBrokerFactory
+@pytest.fixture
+def place(path: Path, kafka_broker_factory: KafkaBrokerFactory) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": str(kafka_broker_factory(path=path))}
+
+
+def test_by_wire_a_batch_is_written_as_one_or_not_at_all(
+    spark: SparkSession, path: Path, place: dict[str, str]
 ) -> None:
-    broker = kafka_broker_factory(path=path)
-    place = {"kafka.bootstrap.servers": str(broker)}
+    def save_by_wire(rows: DataFrame, **options: str) -> None:
+        rows.write.format("foldlog").mode("append").options(**place, **options).save()
+
     rows = spark.range(0, 900, 1, 3).selectExpr("'made' AS topic", "CAST(id AS STRING) AS key", "NULL AS value")
-    rows.write.format("foldlog").mode("append").options(createTopic="2", **place).save()
-    assert sorted(int(row["key"]) for row in read(path, "made")) == list(range(900))
-    assert {row["partition"] for row in read(path, "made")} == {0, 1}
-    stream_once(spark, lines, lines.parent / "checkpoint", **place)
-    assert sorted(texts(path)) == all_lines(3)
+    save_by_wire(rows, createTopic="2")
+    with pytest.raises(PySparkException, match="the column 'topic' is null in a row; fill it"):
+        save_by_wire(rows.selectExpr("IF(key = '899', NULL, topic) AS topic", "key", "value"))
+    for version in ("7", "6", "7"):
+        save_by_wire(rows.limit(1), txnAppId="nightly", txnVersion=version)
+    found = read(path, "made")
+    assert sorted(int(row["key"]) for row in found) == [0, *range(900)]
+    assert {row["partition"] for row in found} == {0, 1}
+    save_by_wire(rows.limit(1), exactlyOnce="false")
+    assert len(read(path, "made")) == 902
     with pytest.raises(AnalysisException, match="no topic 'nothing'"):
-        rows.drop("topic").write.format("foldlog").mode("append").options(topic="nothing", **place).save()
+        save_by_wire(rows.drop("topic"), topic="nothing")
+
+
+def test_by_wire_a_batch_that_spark_repeats_is_in_the_log_once(
+    spark: SparkSession, path: Path, lines: Path, place: dict[str, str]
+) -> None:
+    checkpoint = lines.parent / "checkpoint"
+    stream_once(spark, lines, checkpoint, **place)
+    assert sorted(texts(path)) == all_lines(3)
+    forget_last_batch(checkpoint, 2)
+    add_lines(lines, 3)
+    stream_once(spark, lines, checkpoint, **place)
+    assert sorted(texts(path)) == all_lines(4)

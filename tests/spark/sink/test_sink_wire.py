@@ -9,8 +9,8 @@ from client.wire.simulated_cluster import SimulatedCluster
 from client.wire.test_cluster_produce import values_in
 from foldlog.limits import PRODUCE_REQUEST_BYTES
 from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.sink.by_wire import send
 from foldlog.spark.sink.options import SinkOptions
-from foldlog.spark.sink.writers import send
 
 PARTITIONS = 8
 

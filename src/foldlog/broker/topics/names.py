@@ -35,7 +35,13 @@ FOLDS_TOPIC: Final = "__folds"
 SCENE_TOPIC: Final = "__log_or_queue"
 """The console's scene, for people who want to see what a log is."""
 
-_INTERNAL_TOPICS: Final = KAFKA_OWN_TOPICS | {FOLDS_TOPIC, SCENE_TOPIC}
+STAGED_TOPIC: Final = "__foldlog_staged"
+"""Rows that a Spark job has packed, on their way into topics of a cluster."""
+
+COMMITS_TOPIC: Final = "__foldlog_commits"
+"""The last batch that each Spark query has written to the cluster."""
+
+_INTERNAL_TOPICS: Final = KAFKA_OWN_TOPICS | {FOLDS_TOPIC, SCENE_TOPIC, STAGED_TOPIC, COMMITS_TOPIC}
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")

@@ -15,6 +15,8 @@ from typing import Self
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.topics.catalog import Growth, parse_growths
+from foldlog.broker.topics.names import COMMITS_TOPIC as COMMITS_TOPIC
+from foldlog.broker.topics.names import STAGED_TOPIC as STAGED_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import admin, questions
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
@@ -23,6 +25,7 @@ from foldlog.client.wire.produce import ClusterProducer
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
 from foldlog.client.wire.questions import LATEST
 from foldlog.client.wire.ranges import WantedRange, fetch_range, fetch_ranges
+from foldlog.client.wire.transactional_produce import WireTransaction
 from foldlog.errors import MalformedBytes
 
 
@@ -164,6 +167,10 @@ class Cluster:
     ) -> ClusterProducer:
         """With a new id, or with the `numbers` of an earlier one, to go on where that one was: see ClusterProducer."""
         return ClusterProducer(self._links, numbers, sequences)
+
+    def transaction(self, transactional_id: str, timeout_ms: int) -> WireTransaction:
+        """Become the id's one producer: whoever was it before is fenced, and what it left open is aborted."""
+        return WireTransaction(self._links, transactional_id, timeout_ms)
 
     def new_producer_id(self) -> tuple[int, int]:
         """An id that no producer has had, and its epoch."""

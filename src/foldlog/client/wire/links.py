@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
+from foldlog.broker.topics.names import is_internal
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.logins.sasl import authenticate
@@ -362,7 +363,7 @@ class ClusterLinks:
                 if name in self._seen and tries < _UNKNOWN_TRIES:
                     raise Passing(UnknownTopic(name))
                 self._seen.discard(name)
-                raise UnknownTopic(name, [one.name for one in self.all_topics() if not one.is_internal])
+                raise UnknownTopic(name, [one.name for one in self.all_topics() if not is_internal(one.name)])
             check_code(described.error_code, topic=name)
             return _topic_of(described)
 

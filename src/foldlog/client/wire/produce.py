@@ -32,6 +32,9 @@ from foldlog.wire.schema import ZERO_UUID
 _BY_NAME: Final = 12
 """The last version of Produce that names topics; later ones have their ids."""
 
+_IN_VERSION_1: Final = 11
+"""The last version of Produce in which a transaction has to be told of its partitions before: see WireTransaction."""
+
 
 _PASSING: Final = RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}
 """Kafka's list has it, for transport errors; here the CRC is right, and the records inside stay as they are."""
@@ -61,9 +64,11 @@ class ClusterProducer:
         links: ClusterLinks,
         numbers: tuple[int, int] | None = None,
         sequences: Mapping[tuple[str, int], int] | None = None,
+        transactional_id: str | None = None,
     ) -> None:
-        """Use `Cluster.producer`."""
+        """Use `Cluster.producer`, or with a transactional id `Cluster.transaction`."""
         self._links = links
+        self._transactional_id = transactional_id
         self._numbers = numbers  # producer id and epoch
         self._sequences = sequences or {}
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -98,7 +103,9 @@ class ClusterProducer:
             if self._numbers is None:
                 self._numbers = self._links.ask(new_producer_id(self._links.properties.request_timeout_ms))
             numbering = Numbering(*self._numbers, self._sequences.get((topic, partition), 0))
-            lane = self._lanes[topic, partition] = Lane(topic, partition, numbering, renumbers=False)
+            lane = self._lanes[topic, partition] = Lane(
+                topic, partition, numbering, renumbers=False, transactional_id=self._transactional_id
+            )
         return lane
 
     def _note(self, partition: tuple[str, int], appended: Appended | None, error: FoldlogError | None) -> None:
@@ -197,12 +204,16 @@ class ClusterProducer:
         batches = self._outbox.gather(leads)
         connection = pipe.connection
         with self._links.blaming(pipe.address, connection):
-            by_name = any(batch.lane.topic_id == ZERO_UUID for batch in batches)
-            version = connection.version_of(ProduceRequest, _BY_NAME if by_name else None)
+            version = connection.version_of(ProduceRequest, self._version_limit(batches))
             sent = SentRequest(batches, version, connection.next_id())
             pipe.under_way.append(sent)
             request = sent.stamped(self._links.properties.request_timeout_ms)
             connection.send(request, version, sent.correlation_id)
+
+    def _version_limit(self, batches: Iterable[OutgoingBatch]) -> int | None:
+        if self._transactional_id is not None:
+            return _IN_VERSION_1
+        return _BY_NAME if any(batch.lane.topic_id == ZERO_UUID for batch in batches) else None
 
     def _pipe_to(self, address: Address) -> _Pipe:
         pipe = self._pipes.get(address)

@@ -12,6 +12,12 @@ from foldlog.client.positions import GroupOffsets, TopicPartition
 from foldlog.client.wire.questions import Coordinator, Question, TransactionalIdCoordinator, Whom, commit_error
 from foldlog.client.wire.refusals import check_code, refuse, topic_error
 from foldlog.errors import MalformedBytes
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from foldlog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 from foldlog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from foldlog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -32,6 +38,12 @@ from foldlog.wire.messages.write_txn_markers import (
 
 _BY_NAME: Final = 5
 """The last version of TxnOffsetCommit that names topics; later ones have their ids."""
+
+_ADDED_BY_CLIENTS: Final = 3
+"""The last version of AddPartitionsToTxn that is for clients; brokers ask each other with later ones."""
+
+END_IN_VERSION_1: Final = 4
+"""The last version of EndTxn that leaves the producer its epoch."""
 
 # --- producers ------------------------------------------------------------------------------------------------------
 
@@ -93,8 +105,42 @@ def _offset(number: int, at: OffsetAndMetadata) -> TxnOffsetCommitRequestPartiti
     )
 
 
-def end(producer: TransactionalProducer, *, commit: bool) -> Question[EndTxnResponse, tuple[int, int]]:
-    """The producer id and epoch of the next transaction. May be asked again: an end is known by its epoch."""
+def add_partitions(
+    producer: TransactionalProducer, partitions: Iterable[tuple[str, int]]
+) -> Question[AddPartitionsToTxnResponse, None]:
+    """For transaction version 1: the partitions that the transaction writes to, before it does. Begins it."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+
+    def read(answer: AddPartitionsToTxnResponse) -> None:
+        told = {
+            (topic.name, one.partition_index): one.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for one in topic.results_by_partition
+        }
+        if told.keys() != {(topic, number) for topic, numbers in by_topic.items() for number in numbers}:
+            raise MalformedBytes("AddPartitionsToTxn response", "it is not about the partitions that were added", 0)
+        # Where one partition is refused, of the others it is only said that nothing was tried.
+        for (topic, number), code in sorted(told.items(), key=lambda one: one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED):
+            if code:
+                refuse(code, topic_error(code, None, topic, number))
+
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=producer.transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in by_topic.items()],
+    )
+    to = TransactionalIdCoordinator(producer.transactional_id)
+    return Question(request, AddPartitionsToTxnResponse, read, to, at_most=_ADDED_BY_CLIENTS)
+
+
+def end(
+    producer: TransactionalProducer, *, commit: bool, at_most: int | None = None
+) -> Question[EndTxnResponse, tuple[int, int]]:
+    """The producer id and epoch of the next transaction. May be asked again: an end is known by its epoch, up to
+    END_IN_VERSION_1 by being the last that the producer asked for."""
 
     def read(answer: EndTxnResponse) -> tuple[int, int]:
         check_code(answer.error_code)
@@ -106,7 +152,8 @@ def end(producer: TransactionalProducer, *, commit: bool) -> Question[EndTxnResp
         producer_epoch=producer.epoch,
         committed=commit,
     )
-    return Question(request, EndTxnResponse, read, TransactionalIdCoordinator(producer.transactional_id))
+    to = TransactionalIdCoordinator(producer.transactional_id)
+    return Question(request, EndTxnResponse, read, to, at_most=at_most)
 
 
 # --- operators ------------------------------------------------------------------------------------------------------

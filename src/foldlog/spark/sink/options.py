@@ -2,8 +2,8 @@
 
 Options: exactly one of `path` and `kafka.bootstrap.servers`; `topic`, which overrides the column of that name;
 `compression` (or `kafka.compression.type`); `createTopic`, the number of partitions for topics that do not exist, which
-are refused without it; and in a batch `txnAppId` with `txnVersion`, as in Delta: rows of a version that was written
-before are not written again.
+are refused without it; in a batch `txnAppId` with `txnVersion`, as in Delta: rows of a version that was written before
+are not written again; and by `kafka.bootstrap.servers` `exactlyOnce` (true), which needs a broker with transactions.
 
 Columns: `value` is required, `key`, `headers`, `topic`, `partition` and `timestamp` are used. `offset` and
 `timestampType` are set by the log, and ignored, so that rows that were read can be written. Any other column is
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import InvalidArgument, UnknownTopic, brief_repr
-from foldlog.limits import PARTITIONS_MAX
-from foldlog.records.batch import Compression
+from foldlog.limits import PARTITIONS_MAX, STAGED_TRANSACTION_MS
+from foldlog.records.batch import MAX_INT32, Compression
 from foldlog.spark.origins.origin import OriginSpec
 from foldlog.spark.source.options import origin_spec
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 USED_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 IGNORED_COLUMNS: Final = ("offset", "timestampType")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -37,7 +38,8 @@ _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 class SinkOptions:
     """All options of a writer, checked. `topic` None: the column names it. `compression` is Kafka's number.
 
-    `application` and `version` identify a batch write that may be repeated; both or none.
+    `application` and `version` identify a batch write that may be repeated; both or none. Without `exactly_once` the
+    tasks append as they run, which is possible by wire only.
     """
 
     origin: OriginSpec
@@ -46,6 +48,17 @@ class SinkOptions:
     partitions_of_new_topics: int | None = None
     application: str | None = None
     version: int | None = None
+    exactly_once: bool = True
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """How long a commit by wire may take. InvalidArgument if the property is no such number."""
+        told = self.origin.properties.get(_TRANSACTION_TIMEOUT, str(STAGED_TRANSACTION_MS)).strip()
+        if not _WHOLE_NUMBER.fullmatch(told) or not 1 <= int(told) <= MAX_INT32:
+            raise InvalidArgument(
+                f"kafka.{_TRANSACTION_TIMEOUT}={brief_repr(told)} is not a whole number from 1 to {MAX_INT32}"
+            )
+        return int(told)
 
 
 def sink_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool, is_stream: bool) -> SinkOptions:
@@ -58,14 +71,32 @@ def sink_options(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     topic = _text(texts, "topic")
     check_columns(schema, has_topic=topic is not None)
     application, version = _transaction(texts, is_stream=is_stream)
-    return SinkOptions(
-        origin=origin_spec(given),
+    origin = origin_spec(given)
+    options = SinkOptions(
+        origin=origin,
         topic=topic,
         compression=_compression(texts),
         partitions_of_new_topics=_partitions(texts),
         application=application,
         version=version,
+        exactly_once=_exactly_once(texts, origin, is_named=application is not None),
     )
+    if origin.path is None:
+        _ = options.transaction_timeout_ms  # refused before any row is packed
+    return options
+
+
+def _exactly_once(texts: Mapping[str, str], origin: OriginSpec, *, is_named: bool) -> bool:
+    text = (_text(texts, "exactlyOnce") or "true").lower()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"exactlyOnce={brief_repr(text)} is neither true nor false")
+    if text == "true":
+        return True
+    if origin.path is not None:
+        raise InvalidArgument("exactlyOnce=false is for kafka.bootstrap.servers; by path rows are always written once")
+    if is_named:
+        raise InvalidArgument("txnAppId and txnVersion need exactlyOnce=true: a version is written once, or not at all")
+    return False
 
 
 def _text(texts: Mapping[str, str], name: str) -> str | None:

@@ -1,14 +1,15 @@
 """`df.write.format("foldlog")` and `writeStream`: the writers that Spark calls.
 
 Spark makes a writer in one Python process of the driver, sends it to the tasks, and calls `commit` or `abort` in
-another with what the tasks returned. By `path` the tasks stage rows and the commit appends them once: see by_path.py
-and committing.py. By wire the tasks append, and there is nothing to commit: see `send`.
+another with what the tasks returned. The tasks stage rows, and the commit appends them, once: by `path` see by_path.py
+and committing.py, by wire by_wire.py and wire_committing.py. With exactlyOnce=false the tasks append, by wire, and
+there is nothing to commit.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,15 +23,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from foldlog.client.backends.served.resumable import TopicLimits
-from foldlog.client.wire.cluster import Cluster
-from foldlog.clock import SystemClock
-from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
-from foldlog.limits import PRODUCE_REQUEST_BYTES
+from foldlog.errors import InvalidArgument
+from foldlog.spark.sink import by_wire
 from foldlog.spark.sink.by_path import PathPlan, StagedRows, job_of_query, plan, stage
+from foldlog.spark.sink.by_wire import check_topics
 from foldlog.spark.sink.committing import PathCommitter
-from foldlog.spark.sink.options import SinkOptions, sink_options, with_create_option
-from foldlog.spark.sink.rows import Packed, RowPacker
+from foldlog.spark.sink.options import SinkOptions, sink_options
+from foldlog.spark.sink.wire_committing import WireCommitter
+from foldlog.spark.sink.wire_staging import StagedAttempt
 from foldlog.spark.source.options import origin_spec
 from foldlog.spark.tracebacks import without_traceback
 
@@ -49,7 +49,11 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     if told.origin.path is not None:
         return PathBatchWriter(plan(told))
     check_topics(told)
-    return WireBatchWriter(told)
+    if not told.exactly_once:
+        return SendingBatchWriter(told)
+    job = uuid.uuid4().hex
+    WireCommitter(told).check(job, _sender(told))
+    return WireBatchWriter(told, job)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -57,7 +61,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     told = sink_options(options, schema, overwrite=overwrite, is_stream=True)
     if told.origin.path is not None:
         return PathStreamWriter(plan(told))
-    return WireStreamWriter(told)
+    return WireStreamWriter(told) if told.exactly_once else SendingStreamWriter(told)
 
 
 def finish_writes(path: str) -> int:
@@ -72,6 +76,14 @@ class Staged(WriterCommitMessage):
     """The rows that a task has staged; in a stream also the query."""
 
     rows: StagedRows
+    query_id: str | None = None
+
+
+@dataclass(frozen=True)
+class StagedByWire(WriterCommitMessage):
+    """The rows that an attempt of a task has staged in a topic; in a stream also the query."""
+
+    rows: StagedAttempt
     query_id: str | None = None
 
 
@@ -96,8 +108,7 @@ class PathBatchWriter(DataSourceArrowWriter):
     @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         options = self._told.options
-        sender = None if options.application is None else _APPLICATION + options.application
-        PathCommitter(self._told.path).commit(self._job, _rows(messages), sender, options.version)
+        PathCommitter(self._told.path).commit(self._job, _rows(messages), _sender(options), options.version)
 
     @without_traceback
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -113,22 +124,15 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
     @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         task = _task()
-        query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
-        if query_id is None or batch_id is None:
-            raise InvalidArgument(
-                "Spark did not tell the task which query and batch it belongs to, without which nothing can be written"
-                " once; use Spark 4.2 or later"
-            )
-        job = job_of_query(query_id, int(batch_id))
+        query_id, batch_id = _query_and_batch(task)
+        job = job_of_query(query_id, batch_id)
         return Staged(stage(self._told, job, task.partitionId(), iterator), query_id)
 
     @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
-        query_ids = {message.query_id for message in messages if isinstance(message, Staged)}
-        for query_id in query_ids:  # one; none if the batch had no task
-            if query_id is not None:
-                job = job_of_query(query_id, batchId)
-                PathCommitter(self._told.path).commit(job, _rows(messages), query_id, batchId)
+        for query_id in _queries(messages):
+            job = job_of_query(query_id, batchId)
+            PathCommitter(self._told.path).commit(job, _rows(messages), query_id, batchId)
 
     @without_traceback
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -136,6 +140,41 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
 
 
 class WireBatchWriter(DataSourceArrowWriter):
+    """One write, all or nothing."""
+
+    def __init__(self, told: SinkOptions, job: str) -> None:
+        self._told = told
+        self._job = job
+
+    @without_traceback
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedByWire:
+        return StagedByWire(by_wire.stage(self._told, _task().partitionId(), iterator))
+
+    @without_traceback
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        told = self._told
+        WireCommitter(told).commit(_attempts(messages), self._job, _sender(told), told.version)
+
+
+class WireStreamWriter(DataSourceStreamArrowWriter):
+    """The micro-batches of a query, each once."""
+
+    def __init__(self, told: SinkOptions) -> None:
+        self._told = told
+
+    @without_traceback
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedByWire:
+        task = _task()
+        query_id, _ = _query_and_batch(task)
+        return StagedByWire(by_wire.stage(self._told, task.partitionId(), iterator), query_id)
+
+    @without_traceback
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        for query_id in _queries(messages):
+            WireCommitter(self._told).commit(_attempts(messages), query_id, query_id, batchId)
+
+
+class SendingBatchWriter(DataSourceArrowWriter):
     """Tasks append as they run: an error leaves some rows in the log, and a task that ran twice appends twice."""
 
     def __init__(self, told: SinkOptions) -> None:
@@ -143,18 +182,18 @@ class WireBatchWriter(DataSourceArrowWriter):
 
     @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
-        return SentRows(send(self._told, iterator))
+        return SentRows(by_wire.send(self._told, iterator))
 
 
-class WireStreamWriter(DataSourceStreamArrowWriter):
-    """Tasks of a query's micro-batches append as they run; see `WireBatchWriter`."""
+class SendingStreamWriter(DataSourceStreamArrowWriter):
+    """Tasks of a query's micro-batches append as they run; see `SendingBatchWriter`."""
 
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
 
     @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
-        return SentRows(send(self._told, iterator))
+        return SentRows(by_wire.send(self._told, iterator))
 
 
 def _task() -> TaskContext:
@@ -169,80 +208,25 @@ def _rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     return [message.rows for message in messages if isinstance(message, Staged)]
 
 
-_REQUEST_BYTES: Final = 1 << 20
-"""max.request.size, Kafka's default: the limit for a batch if the broker does not report its own."""
-
-_SEGMENT_BYTES: Final = 1 << 30
+def _attempts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedAttempt]:
+    return [message.rows for message in messages if isinstance(message, StagedByWire)]
 
 
-# --- by kafka.bootstrap.servers -------------------------------------------------------------------------------------
-# Each task appends its rows itself, to a foldlog broker or any Kafka cluster. Acknowledged by all in-sync replicas, and
-# exactly once while the task lives, even if connections break or leaders change. At least once beyond that: a task that
-# Spark runs again appends its rows again, and so does a micro-batch that is repeated after a crash. Nothing can be
-# undone: after an error, some of the rows are in the log.
+def _queries(messages: Sequence[WriterCommitMessage | None]) -> set[str]:
+    """One; none if the batch had no task."""
+    staged = (message for message in messages if isinstance(message, Staged | StagedByWire))
+    return {message.query_id for message in staged if message.query_id is not None}
 
 
-def check_topics(told: SinkOptions) -> None:
-    """On the driver, before any row is packed: BrokerUnreachable, or UnknownTopic for the topic of the option."""
-    with _open(told) as cluster:
-        if told.topic is not None:
-            _find_limits(told, cluster, told.topic)
-
-
-def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
-    """In a task: append the rows; returns how many. Acknowledged on return."""
-    count = 0
-    with _open(told, has_answered=True) as cluster:
-        packer = RowPacker(
-            lambda topic: _find_limits(told, cluster, topic),
-            topic=told.topic,
-            compression=told.compression,
-            now_ms=SystemClock().now_ms(),
+def _query_and_batch(task: TaskContext) -> tuple[str, int]:
+    query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+    if query_id is None or batch_id is None:
+        raise InvalidArgument(
+            "Spark did not tell the task which query and batch it belongs to, without which nothing can be written"
+            " once; use Spark 4.2 or later"
         )
-        with cluster.producer() as producer:
-            for together in _by_requests(packer.pack(rows)):
-                producer.send_all((one.topic, one.partition, one.buffer) for one in together)
-                count += sum(one.record_count for one in together)
-    return count
+    return query_id, int(batch_id)
 
 
-def _by_requests(batches: Iterable[Packed]) -> Iterator[list[Packed]]:
-    """As many as a request may carry, at least one: those of several partitions then share requests."""
-    together: list[Packed] = []
-    size_bytes = 0
-    for batch in batches:
-        size_bytes += len(batch.buffer)
-        if together and size_bytes > PRODUCE_REQUEST_BYTES:
-            yield together
-            together, size_bytes = [], len(batch.buffer)
-        together.append(batch)
-    if together:
-        yield together
-
-
-def _open(told: SinkOptions, *, has_answered: bool = False) -> Cluster:
-    if told.origin.bootstrap is None:
-        raise InvalidArgument("the address of a broker is needed")
-    return Cluster.open(told.origin.bootstrap, told.origin.properties, has_answered=has_answered)
-
-
-def _find_limits(told: SinkOptions, cluster: Cluster, name: str) -> TopicLimits:
-    try:
-        topic = cluster.topic(name)
-    except UnknownTopic as error:
-        if told.partitions_of_new_topics is None:
-            raise with_create_option(error) from None
-        cluster.ensure_topic(name, told.partitions_of_new_topics)
-        topic = cluster.topic(name)
-    try:
-        config = cluster.topic_config(name, ("max.message.bytes", "cleanup.policy"))
-    except FoldlogError:
-        config = {}  # this client may not ask; the broker refuses what is too large
-    limit_bytes = int(config.get("max.message.bytes", _REQUEST_BYTES))
-    return TopicLimits(
-        topic_id=topic.topic_id.hex(),
-        partition_count=topic.partition_count,
-        max_message_bytes=limit_bytes,
-        segment_bytes=_SEGMENT_BYTES,
-        is_compacted="compact" in config.get("cleanup.policy", ""),
-    )
+def _sender(options: SinkOptions) -> str | None:
+    return None if options.application is None else _APPLICATION + options.application

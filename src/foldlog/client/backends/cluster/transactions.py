@@ -2,22 +2,29 @@
 
 A producer of librdkafka's holds the transactional id for as long as the log is open. After an error that ends it,
 another one is made with the next transaction, unless it was fenced: then somebody else has the id, and keeps it.
+
+A producer whose transaction was open for too long is answered as one that was fenced: its epoch is over, and so is
+librdkafka's producer. Which of the two it was, the clock and the coordinator of the id tell: see `why_ended`.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.backends.cluster.faults import Where
 from foldlog.client.backends.cluster.handles import Handles, Trouble
 from foldlog.client.backends.cluster.producer import LibrarySender, TopicRoute
 from foldlog.client.backends.cluster.records import offset_to_commit
+from foldlog.client.descriptions import TransactionDescription
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.positions import GroupOffsets
 from foldlog.client.producer import ProducerSettings
+from foldlog.client.wire.transactions import describe_transaction
 from foldlog.errors import (
     FencedMember,
     FoldlogError,
@@ -49,6 +56,35 @@ _UNSAID.setLevel(logging.CRITICAL + 1)
 
 _BATCH_BYTES_MAX: Final = 1_000_000_000
 """The most that librdkafka takes."""
+
+
+_ABORTED: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
+
+
+class WhyEnded(Enum):
+    """Why a cluster lets the producer of a transactional id not go on."""
+
+    NEWER_HOLDER = auto()
+    TIMED_OUT = auto()
+    ONE_OF_BOTH = auto()
+
+
+def why_ended(
+    open_ms: float, timeout_ms: int, before: TransactionDescription | None, now: TransactionDescription | None
+) -> WhyEnded:
+    """`open_ms`: for how long the transaction was open. The id as its coordinator described it when the producer came,
+    and afterwards; None where it was not told.
+
+    An abort because the time is over raises the epoch by one, and leaves the id to its holder; a newer one raises it
+    again when it comes. librdkafka may have raised it, too, which nobody tells.
+    """
+    if open_ms < timeout_ms:
+        return WhyEnded.NEWER_HOLDER
+    if before is None or now is None:
+        return WhyEnded.ONE_OF_BOTH
+    if now.state not in _ABORTED or now.producer_id != before.producer_id:
+        return WhyEnded.NEWER_HOLDER
+    return WhyEnded.TIMED_OUT if now.producer_epoch == before.producer_epoch + 1 else WhyEnded.ONE_OF_BOTH
 
 
 class TransactionalLibrarySender(LibrarySender):
@@ -151,6 +187,8 @@ class ClusterSession:
         self._sender: TransactionalLibrarySender | None = None
         self._made_for: tuple[int, ProducerSettings] | None = None
         self._fault: ProducerFenced | None = None
+        self._began_s = 0.0
+        self._described: TransactionDescription | None = None  # when the producer came
 
     def begin(self, timeout_ms: int, settings: ProducerSettings) -> ClusterTransaction:
         """See `TransactionSession`."""
@@ -162,18 +200,30 @@ class ClusterSession:
             sender = self._initialised(timeout_ms, settings)
         producer = sender.producer
         self.do(sender, lambda _: producer.begin_transaction())
+        self._began_s = time.monotonic()
         sender.resume()
         return ClusterTransaction(self, sender)
 
     def _initialised(self, timeout_ms: int, settings: ProducerSettings) -> TransactionalLibrarySender:
         sender = TransactionalLibrarySender(self._cluster, self._handles, settings, self._transactional_id, timeout_ms)
+        self._began_s = time.monotonic()
         try:
             self.do(sender, sender.producer.init_transactions)
         except FoldlogError:
             sender.let_go()
             raise
         self._sender, self._made_for = sender, (timeout_ms, settings)
+        self._described = self._describe()
         return sender
+
+    def _describe(self) -> TransactionDescription | None:
+        """As the coordinator knows the id now; None if it does not say."""
+        try:
+            with self._handles.wire() as links:
+                return links.ask(describe_transaction(self._transactional_id))
+        except FoldlogError as error:
+            _log.debug("describing transactional id %r: %s", self._transactional_id, error)
+            return None
 
     def do(self, sender: TransactionalLibrarySender, call: Callable[[float], object], group: str | None = None) -> None:
         """A call of librdkafka's, which is told how many seconds are left; again while that may help. A producer that
@@ -192,9 +242,9 @@ class ClusterSession:
         except FoldlogError as error:
             told = last[0] if last else None
             if told is not None and (told.name() == "_FENCED" or told.code() in _FENCED):
-                self._fault = self._fenced()
+                fault = self._ended()
                 self.close()
-                raise self._fault from error
+                raise fault from error
             if told is not None and told.fatal():
                 self.close()
             raise
@@ -205,8 +255,9 @@ class ClusterSession:
             return error
         # FencedMember is what librdkafka's own code for it means to a consumer.
         if isinstance(error, InvalidProducerEpoch | InvalidProducerIdMapping | FencedMember):
-            self._fault = self._fenced()
-            return self._fault
+            fault = self._ended()
+            self.close()
+            return fault
         return error
 
     def group_metadata(self, wanted: GroupOffsets) -> Any:
@@ -225,12 +276,29 @@ class ClusterSession:
         if sender is not None:
             sender.let_go()
 
-    def _fenced(self) -> ProducerFenced:
-        return ProducerFenced(
-            f"transactional id {brief_repr(self._transactional_id)} has a newer holder, or its transaction was open for"
-            " longer than timeout_ms: the cluster has aborted it, and nothing of it counts; use an id in one place at a"
-            " time, or raise timeout_ms"
+    def _ended(self) -> ProducerFenced:
+        """What to say of it. Where the id may be another's, this session is over for good."""
+        timeout_ms = 0 if self._made_for is None else self._made_for[0]
+        open_ms = (time.monotonic() - self._began_s) * 1000
+        # The clock alone tells it of a young one.
+        now = self._describe() if open_ms >= timeout_ms else None
+        why = why_ended(open_ms, timeout_ms, self._described, now)
+        name = brief_repr(self._transactional_id)
+        if why is WhyEnded.TIMED_OUT:
+            return ProducerFenced(
+                f"the transaction of {name} was open for longer than timeout_ms={timeout_ms}: the cluster has aborted"
+                " it, and nothing of it counts; raise timeout_ms, or do less in one"
+            )
+        holder = f"transactional id {name} has a newer holder"
+        late = f", or its transaction was open for longer than timeout_ms={timeout_ms}"
+        advice = ", or raise timeout_ms"
+        if why is WhyEnded.NEWER_HOLDER:
+            late = advice = ""
+        self._fault = ProducerFenced(
+            f"{holder}{late}: the cluster has aborted what was open, and nothing of it counts; use an id in one place"
+            f" at a time{advice}"
         )
+        return self._fault
 
 
 class ClusterTransaction:
