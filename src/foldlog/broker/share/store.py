@@ -18,7 +18,14 @@ from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.groups.store import pack_records
 from foldlog.broker.groups.timers import Timers
 from foldlog.broker.share.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
-from foldlog.broker.share.messages import NO_OFFSET, AcknowledgedBatch, AcquiredRange, ShareLimits, SharePartitionKey
+from foldlog.broker.share.messages import (
+    NO_OFFSET,
+    AcknowledgedBatch,
+    AcknowledgeType,
+    AcquiredRange,
+    ShareLimits,
+    SharePartitionKey,
+)
 from foldlog.broker.share.partition import NEVER_MS, ReadBatches, SharePartition
 from foldlog.broker.share.records import (
     Record,
@@ -237,8 +244,14 @@ class ShareStore:
         self, group: str, member: str, topic: str, number: int, batches: Sequence[AcknowledgedBatch]
     ) -> Saved | None:
         """Take in what a member says of records. All or nothing; it counts once what is returned is durable. Raises
-        InvalidRecordState if one of them is not acquired by the member (any more)."""
-        limits = self.configs.of(group).limits
+        InvalidRecordState if one of them is not acquired by the member (any more), InvalidArgument if it asks for more
+        time and the group is set not to give any."""
+        config = self.configs.of(group)
+        limits = config.limits
+        if not config.may_renew and any(AcknowledgeType.RENEW in one.types for one in batches):
+            raise InvalidArgument(
+                f"group {brief_repr(group)} lets nobody renew locks: its share.renew.acknowledge.enable is false"
+            )
         partition = self._writable().writable_partition((topic, number))
         with self.lock:
             self._ready()

@@ -61,6 +61,11 @@ class Taking(Protocol):
         """Say what became of records. Durable on return. Raises InvalidRecordState if one is not this member's."""
         ...
 
+    def renew(self, records: Sequence[Record]) -> None:
+        """Let the locks of records begin anew. Raises InvalidRecordState if one is not this member's, ReadOnly if that
+        cannot be asked for."""
+        ...
+
     def close(self) -> None:
         """Leave the group: what is held is available to others."""
         ...
@@ -71,8 +76,8 @@ class Queue:
     open one for each worker.
 
     A record that is taken goes to nobody else until it is given back: by `release`, by closing, or when its lock times
-    out (30 s, unless the group is set otherwise). Accepted and rejected records are not given out again; one that was
-    delivered five times is not, either. In the log they all stay.
+    out (30 s, unless the group is set otherwise; `renew` lets it begin anew). Accepted and rejected records are not
+    given out again; one that was delivered five times is not, either. In the log they all stay.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -113,14 +118,20 @@ class Queue:
         """These cannot be worked on, by anybody: nobody is given them again. Durable on return."""
         self._acknowledge(records, AcknowledgeType.REJECT)
 
+    def renew(self, *records: Record) -> None:
+        """These take longer: their locks begin anew, as if they had been taken now. They stay this queue's. Raises
+        InvalidRecordState if the lock of one timed out, InvalidArgument if the group is set not to allow it, and
+        ReadOnly on a cluster, whose client library cannot ask for it."""
+        self._check_held(records)
+        if records:
+            self._taking.renew(records)
+
     def deliveries(self, record: Record) -> int:
         """How often a record that this queue holds was taken, by anybody; 1 the first time."""
         return self._count_of(record)
 
     def _acknowledge(self, records: Sequence[Record], kind: AcknowledgeType) -> None:
-        self._refuse_closed()
-        for record in records:
-            self._count_of(record)
+        self._check_held(records)
         if not records:
             return
         try:
@@ -128,6 +139,11 @@ class Queue:
         finally:
             for record in records:
                 self._counts.pop(_place(record), None)
+
+    def _check_held(self, records: Sequence[Record]) -> None:
+        self._refuse_closed()
+        for record in records:
+            self._count_of(record)
 
     def _count_of(self, record: Record) -> int:
         try:
