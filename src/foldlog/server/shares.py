@@ -44,7 +44,7 @@ class ShareDriver:
         self._store = node.broker.shares
         self._is_loaded = False
         self._waiting: dict[str, set[WaitsForRecords]] = {}
-        self.sessions = ShareSessions(self._store.configs.broker.sessions_max)
+        self.sessions = ShareSessions(self._store.configs.broker.share.sessions_max)
         self._store.watchers.append(self._available)
 
     def close(self) -> None:

@@ -211,7 +211,7 @@ def forbid_renewal(log: foldlog.Log) -> None:
 
     setting = ("share.renew.acknowledge.enable", "false")
     if not log.is_remote:
-        broker_of(log).shares.configs.change("workers", lambda own: {**own, setting[0]: setting[1]})
+        broker_of(log).group_configs.change("workers", lambda own: {**own, setting[0]: setting[1]})
         return
     entry = ConfigEntry(*setting, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, "workers", incremental_configs=[entry])
@@ -230,7 +230,7 @@ def test_a_group_that_reads_committed_records_is_given_no_aborted_and_no_undecid
             tx.send("jobs", "committed")
         undecided = log.transaction("other")
         undecided.send("jobs", "undecided").result()
-        broker_of(log).shares.configs.change("careful", lambda own: {**own, "share.isolation.level": "read_committed"})
+        broker_of(log).group_configs.change("careful", lambda own: {**own, "share.isolation.level": "read_committed"})
         for group, wanted in (
             ("careful", ["plain", "committed"]),
             ("careless", ["aborted", "plain", "committed", "undecided"]),

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from foldlog.broker.groups.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.groups.store import pack_records
 from foldlog.broker.groups.timers import Timers
-from foldlog.broker.share.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
 from foldlog.broker.share.messages import (
     NO_OFFSET,
     AcknowledgedBatch,
@@ -205,7 +205,7 @@ class ShareStore:
         """Acquire available records for a member. They are read up to the end of the last batch that fits, and at
         least one batch. With `into`, the data are in that buffer until the next read into it. `nowait`: raises
         BlockingIOError, with nothing changed, if the disk would have to be waited for."""
-        config = self.configs.of(group)
+        config = self.configs.share(group)
         limits = config.limits
         nothing = Taken(memoryview(b""), [], limits.record_lock_duration_ms)
         partition = self._writable().writable_partition((topic, number))
@@ -246,7 +246,7 @@ class ShareStore:
         """Take in what a member says of records. All or nothing; it counts once what is returned is durable. Raises
         InvalidRecordState if one of them is not acquired by the member (any more), InvalidArgument if it asks for more
         time and the group is set not to give any."""
-        config = self.configs.of(group)
+        config = self.configs.share(group)
         limits = config.limits
         if not config.may_renew and any(AcknowledgeType.RENEW in one.types for one in batches):
             raise InvalidArgument(
@@ -274,7 +274,7 @@ class ShareStore:
         with self.lock:
             if not self._loaded or self._closed:
                 return
-            limits = self.configs.of(group).limits
+            limits = self.configs.share(group).limits
             kept = {(self._topic_id(topic), number) for topic, number in keep}
             for share in self._of_group(group):
                 if share.key[1:] not in kept and share.state.release(member, limits):
@@ -296,7 +296,7 @@ class ShareStore:
             for key in list(self._timers.due(self._clock.monotonic_ms())):
                 share = self._shares.get(key)
                 if share is not None:
-                    self._expire(share, self.configs.of(key[0]).limits)
+                    self._expire(share, self.configs.share(key[0]).limits)
                     self._time(share)
             self._prune()
             deadline_ms = self._timers.next_deadline_ms()
@@ -382,7 +382,8 @@ class ShareStore:
         check_group_name(group)
         self._home.check_partition(topic, number)
         partition = self._writable().writable_partition((topic, number))
-        share = self._add(group, topic, number, _first_offset(partition, self.configs.of(group), self._clock.now_ms()))
+        begins = _first_offset(partition, self.configs.share(group), self._clock.now_ms())
+        share = self._add(group, topic, number, begins)
         # A crash must not let the group begin anew, at another end of the log: members might already have been given
         # records before it.
         saved = self._save(share, partition.leader_epoch)

@@ -39,7 +39,7 @@ class LocalTaking:
         for topic in settings.topics:
             broker.topic(topic)
         if settings.group_settings:
-            self._store.configs.change(settings.group, lambda own: {**own, **settings.group_settings})
+            broker.group_configs.change(settings.group, lambda own: {**own, **settings.group_settings})
         self._report()
         self._store.begin(settings.group, self._assigned)
         self._store.watchers.append(self._available)

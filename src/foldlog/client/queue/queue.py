@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from foldlog.broker.share.group_settings import ShareGroupConfig
-from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange, ShareGroupSettings
+from foldlog.broker.groups.group_settings import check_group_settings
+from foldlog.broker.groups.messages import GroupSettings
+from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange
 from foldlog.client.positions import checked_count, checked_timeout_ms
 from foldlog.errors import InvalidArgument, InvalidRecordState, LogClosed, brief_repr
 from foldlog.records.loops import Record, decode
@@ -39,7 +40,7 @@ def check_reset(auto_offset_reset: object) -> str | None:
         return None
     if not isinstance(auto_offset_reset, str):
         raise InvalidArgument(f"auto_offset_reset={brief_repr(auto_offset_reset)} is not 'latest' or 'earliest'")
-    ShareGroupConfig.parse({"share.auto.offset.reset": auto_offset_reset}, ShareGroupSettings())
+    check_group_settings({"share.auto.offset.reset": auto_offset_reset}, GroupSettings())
     return auto_offset_reset
 
 
