@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import broker_process
+from bench import broker_process, isolation
 from bench.measuring import FULL, Place, Scale
 from bench.table import Row, Table, duration, per_second, table_of
 
@@ -37,7 +37,8 @@ def run(place: Place, scale: Scale) -> Table:
     path = place.fresh()
     with broker_process.running(path / "log") as broker:
         host, port = broker.address
-        found = _measured(f"{host}:{port}", scale.repeats, _COUNTS if scale is FULL else _QUICK_COUNTS)
+        found = measured(f"{host}:{port}", scale.repeats, _COUNTS if scale is FULL else _QUICK_COUNTS)
+        raw = isolation.rows(broker, scale.repeats, 1.0 if scale is FULL else 0.01)
     place.give_back(path)
     rows = [_produce_row(found, size) for size in SIZES]
     read = statistics.median(one / other for one, other in zip(found["committed"], found["uncommitted"], strict=True))
@@ -48,13 +49,15 @@ def run(place: Place, scale: Scale) -> Table:
             read, f">= {_READ_TARGET}", read >= _READ_TARGET,
         )
     )  # fmt: skip
-    return table_of(title, rows, _NOTES)
+    return table_of(title, [*rows, *raw], _NOTES)
 
 
 _NOTES = (
     "librdkafka from Python, transaction version 1, acks=all, 100-byte values, one partition; each end is waited for.",
     "Plain is the same records by an idempotent producer that waits as often: flush instead of commit.",
     "A transaction is at least three answers of the coordinator that wait for the disk: partition, decision, markers.",
+    "Raw fetches ask for 1 MB of whole transactions on one connection; their ratio is that of the broker's processor"
+    " time. Each aborted transaction is named in the answer, which is work that a reader of all is spared.",
 )
 
 
@@ -73,7 +76,7 @@ def _speed(found: Mapping[str, list[float]], name: str) -> str:
     return f"{per_second(statistics.median(found[name]))} records"
 
 
-def _measured(bootstrap: str, turns: int, counts: tuple[int, ...]) -> dict[str, list[float]]:
+def measured(bootstrap: str, turns: int, counts: tuple[int, ...]) -> dict[str, list[float]]:
     """Records per second of every turn."""
     root = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-m", "bench.transactions", bootstrap, str(turns), *map(str, counts)]
