@@ -84,7 +84,7 @@ class BrokerProcess:
             )
             request = produce.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
             answer = ask(opened, request, 9, produce.RESPONSE)
-            _check([one.error_code for topic in answer.responses for one in topic.partition_responses])  # type: ignore[attr-defined]
+            _check([one.error_code for topic in answer.responses for one in topic.partition_responses])
 
     def leave(self) -> None:
         self._process.send_signal(signal.SIGTERM)

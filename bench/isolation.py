@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench.broker import FETCH_BYTES, batch_of
+from bench.broker import batch_of
 from bench.broker_load import LoadFailed, ask, connect, fetch_load, run_flat_out
 from bench.broker_process import BrokerProcess
 from bench.measuring import Turns
@@ -112,7 +112,7 @@ def _next(values: Iterator[float]) -> float:
     return next(values)
 
 
-def rows(broker: BrokerProcess, repeats: int, seconds: float, size_bytes: int = FETCH_BYTES) -> list[Row]:
+def rows(broker: BrokerProcess, repeats: int, seconds: float, size_bytes: int) -> list[Row]:
     """One row for each filling."""
     found = []
     for filling in FILLINGS:

@@ -219,6 +219,19 @@ def forbid_renewal(log: foldlog.Log) -> None:
     admin.incremental_alter_configs([resource])[resource].result(WAIT_MS / 1000)
 
 
+def test_what_is_not_given_to_anybody_is_passed_over_in_one_take_however_long_it_is(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        with log.transaction("etl") as aborted:
+            for _ in range(40):
+                aborted.send("jobs", "x" * 10_000).result()
+            aborted.abort()
+        log.append("jobs", "behind")
+        broker_of(log).group_configs.change("careful", lambda own: {"share.isolation.level": "read_committed"})
+        with log.queue("jobs", group="careful", auto_offset_reset="earliest") as queue:
+            assert values(queue.take(max_records=1, timeout_ms=0)) == ["behind"]
+
+
 def test_a_group_that_reads_committed_records_is_given_no_aborted_and_no_undecided_one(tmp_path: Path) -> None:
     with foldlog.open(tmp_path / "data") as log:
         log.create_topic("jobs")

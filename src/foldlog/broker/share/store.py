@@ -60,6 +60,12 @@ from foldlog.records.loops import BatchHeader, decode, walk
 
 _READ_BYTES: Final = 1 << 20
 
+_TAKE_RECORD_BYTES: Final = 1 << 10
+_TAKE_BYTES_MIN: Final = 64 << 10
+_TAKE_BYTES_MAX: Final = 1 << 20
+"""What one look into the log reads for a take: a kilobyte for each record that is wanted, within bounds. Records that
+are larger come in more takes."""
+
 TopicPartition = tuple[str, int]
 
 
@@ -137,6 +143,17 @@ class Taken(NamedTuple):
         return sum(one.last - one.first + 1 for one in self.acquired)
 
 
+class _Wanted(NamedTuple):
+    """What a member takes: see `ShareStore.take`. `size` bounds one read."""
+
+    member: str
+    size: int
+    records_max: int
+    whole_batches: bool
+    into: Into
+    nowait: bool
+
+
 class ShareOffset(NamedTuple):
     """Where a share group is in a partition. `lag` counts the records that it has not done with."""
 
@@ -204,22 +221,33 @@ class ShareStore:
     ) -> Taken:
         """Acquire available records for a member. They are read up to the end of the last batch that fits, and at
         least one batch. With `into`, the data are in that buffer until the next read into it. `nowait`: raises
-        BlockingIOError, with nothing changed, if the disk would have to be waited for."""
+        BlockingIOError, with nothing acquired, if the disk would have to be waited for."""
         config = self.configs.share(group)
-        limits = config.limits
-        nothing = Taken(memoryview(b""), [], limits.record_lock_duration_ms)
         partition = self._writable().writable_partition((topic, number))
+        # Not all that fits in an answer: with few large batches before them, a few records would cost as much as it.
+        size = min(max_bytes, max(_TAKE_BYTES_MIN, min(records_max * _TAKE_RECORD_BYTES, _TAKE_BYTES_MAX)))
+        wanted = _Wanted(member, max(1, size), records_max, whole_batches, into, nowait)
+        for _ in range(max(1, max_bytes // wanted.size)):
+            taken = self._take(group, (topic, number), partition, wanted)
+            if taken is not None:
+                return taken
+        return Taken(memoryview(b""), [], config.limits.record_lock_duration_ms)
+
+    def _take(self, group: str, key: TopicPartition, partition: Partition, wanted: _Wanted) -> Taken | None:
+        """One read; None if it has found nothing but what nobody is given, so that there may be something behind."""
+        config = self.configs.share(group)
+        limits, committed = config.limits, config.read_committed
+        nothing = Taken(memoryview(b""), [], limits.record_lock_duration_ms)
         with self.lock:
-            share = self._share(group, topic, number, nowait=nowait)
+            share = self._share(group, *key, nowait=wanted.nowait)
             self._bring_up_to_date(share, limits, partition.log_start_offset)
             if not share.state.may_acquire(limits):
                 return nothing
             first = share.state.next_fetch_offset()
-        committed = config.read_committed
         if first >= (partition.last_stable_offset if committed else partition.high_watermark):
             return nothing
         try:
-            read = partition.read(first, max(1, max_bytes), into, nowait=nowait, committed=committed)
+            read = partition.read(first, wanted.size, wanted.into, nowait=wanted.nowait, committed=committed)
         except OffsetOutOfRange:
             return nothing  # expired meanwhile: the next call begins where the log does
         headers, aborted = walk(read.data, check_crc=False).headers, Aborted(read.aborted)
@@ -229,15 +257,17 @@ class ShareStore:
             if self._shares.get(share.key) is not share:
                 return nothing  # the group was deleted, or reset, meanwhile
             acquired = share.state.acquire(
-                member,
+                wanted.member,
                 found,
                 limits,
                 self._clock.monotonic_ms(),
-                records_max=records_max,
-                whole_batches=whole_batches,
+                records_max=wanted.records_max,
+                whole_batches=wanted.whole_batches,
             )
             self._save(share, partition.leader_epoch)
             self._time(share)
+            if not acquired and share.state.next_fetch_offset() > first:
+                return None
             return Taken(_cut(read.data, headers, acquired), acquired, nothing.lock_duration_ms, self._undurable(share))
 
     def acknowledge(
