@@ -301,7 +301,7 @@ def made_up(ours: float) -> dict[str, SectionRun]:
             {"records": size}, both, "records_per_s", "transaction_s", "plain_per_s", "beside_plain", *used
         )
     ]
-    last = {"records": SIZES[-1], "read": "again"}
+    last: Case = {"records": SIZES[-1], "read": "again"}
     transacted += measured(
         last, both, "records_per_s", "transaction_s", "beside_plain", "committed_per_s", "committed_beside_all"
     )
