@@ -58,20 +58,34 @@ class ShareMember:
         self._topic_id = topic_id(self._opened, topic)
         await_coordinator(self._opened, group)
         _begin_early(self._opened, group)
-        self._join(topic)
+        self._member_epoch = 0
+        self._report([topic])
         self.take(0, ())
 
-    def _join(self, topic: str) -> None:
+    def _report(self, topics: Sequence[str] | None = None) -> None:
         until_s = time.monotonic() + _PATIENCE_S
         while True:
             request = ShareGroupHeartbeatRequest(
-                group_id=self._group, member_id=self._member, member_epoch=0, subscribed_topic_names=[topic]
+                group_id=self._group,
+                member_id=self._member,
+                member_epoch=self._member_epoch,
+                subscribed_topic_names=topics,
             )
-            code = ask(self._opened, request, 1, ShareGroupHeartbeatResponse).error_code
-            if code not in _PASSING or time.monotonic() > until_s:
+            answer = ask(self._opened, request, 1, ShareGroupHeartbeatResponse)
+            if answer.error_code not in _PASSING or time.monotonic() > until_s:
                 break
             time.sleep(_PAUSE_S)
-        _check(code)
+        _check(answer.error_code)
+        self._member_epoch = answer.member_epoch
+
+    def first(self, records_max: int) -> Ranges:
+        """Take for the first time: Apache Kafka makes the group's state after the first heartbeats."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while not (taken := self.take(records_max, ())):
+            if time.monotonic() > until_s:
+                raise LoadFailed("no records came")
+            self._report()
+        return taken
 
     def take(self, records_max: int, accepted: Ranges) -> Ranges:
         """Accept what was taken last, and take more."""
@@ -137,7 +151,7 @@ def taken_per_s(
     """Take and accept so many records, `records_max` at a time; `apart`: accept by requests of their own."""
     member = ShareMember(address, group, topic)
     try:
-        taken: Ranges = member.take(records_max, ())
+        taken = member.first(records_max)
         done, start = 0, time.perf_counter()
         while done < records:
             if not taken:

@@ -83,7 +83,7 @@ def measured(bootstrap: str, turns: int, counts: Mapping[int, int]) -> dict[str,
     root = Path(__file__).resolve().parent.parent
     words = [f"{size}={count}" for size, count in counts.items()]
     command = [sys.executable, "-m", "bench.transactions", bootstrap, str(turns), *words]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=1200, check=True)
     found: dict[str, list[float]] = json.loads(done.stdout)
     return found
 
