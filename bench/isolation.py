@@ -98,9 +98,9 @@ class Filled:
         used: dict[str, list[float]] = {name: [] for name in loads}
 
         def run(name: str) -> float:
-            before_s = self._broker.cpu_s()
+            before_s = self._broker.threads_cpu_s()
             figures = run_flat_out(self._broker.address, loads[name], 1, seconds, 1 << 60)
-            used[name].append(figures.payload_bytes / max(self._broker.cpu_s() - before_s, 1e-9))
+            used[name].append(figures.payload_bytes / max(self._broker.threads_cpu_s() - before_s, 1e-9))
             return figures.bytes_per_second
 
         speed = Turns(repeats, {name: partial(run, name) for name in loads}, warm_up=True)
