@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, encode_request, encode_response
@@ -37,6 +38,9 @@ _INT64 = struct.Struct(">q")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 _ERROR_MARK = 0x5A5A
 _OFFSET_MARK = 0x1A2B3C4D5E6F7A8B
+
+
+Answer = TypeVar("Answer", bound=Response)
 
 
 class LoadFailed(Exception):
@@ -108,8 +112,20 @@ def produce_load(topic: str, partitions: int, batch: bytes, records: int, acks: 
     return Load(frames, answers, [0] * partitions, records, len(batch), window)
 
 
-def fetch_load(topic: str, batches: Sequence[int], batch: bytes, records: int, window: int, together: int = 1) -> Load:
-    """`together` batches a request, through all there are: `batches` says how many each partition has."""
+def fetch_load(
+    topic: str,
+    batches: Sequence[int],
+    batch: bytes,
+    records: int,
+    window: int,
+    together: int = 1,
+    *,
+    aborted: int | None = None,
+) -> Load:
+    """`together` batches a request, through all there are: `batches` says how many each partition has.
+
+    With `aborted` only committed records are asked for, and each answer names so many aborted transactions.
+    """
     together = max(1, min(together, *batches))
     size = together * len(batch)
     frames, offsets = [], []
@@ -117,10 +133,13 @@ def fetch_load(topic: str, batches: Sequence[int], batch: bytes, records: int, w
         for number, count in enumerate(batches):
             if turn + together <= count:
                 offsets.append(turn * records)
-                frames.append(_pieces(_fetch_request(topic, number, turn * records, size), FETCH_VERSION))
+                request = _fetch_request(topic, number, turn * records, size)
+                request.isolation_level = int(aborted is not None)
+                frames.append(_pieces(request, FETCH_VERSION))
     # The offset that is checked is the first batch's own: its first eight bytes.
     marked = struct.pack(">q", _OFFSET_MARK) + bytes(size - 8)
-    answer = fetch.PartitionData(error_code=_ERROR_MARK, records=marked, log_start_offset=0)
+    named = None if aborted is None else [fetch.AbortedTransaction()] * aborted
+    answer = fetch.PartitionData(error_code=_ERROR_MARK, records=marked, log_start_offset=0, aborted_transactions=named)
     topic_answer = fetch.FetchableTopicResponse(topic=topic, partitions=[answer])
     answers = Answers.like(fetch.FetchResponse(responses=[topic_answer]), FETCH_VERSION)
     return Load(frames, answers, offsets, 0, size, window)
@@ -146,7 +165,7 @@ def connect(address: tuple[str, int]) -> socket.socket:
     return opened
 
 
-def ask(opened: socket.socket, request: Request, version: int, response: type[Response]) -> Response:
+def ask(opened: socket.socket, request: Request, version: int, response: type[Answer]) -> Answer:
     """One request and its answer: for what is not measured."""
     opened.sendall(b"".join(encode_request(request, version, CORRELATION_ID, CLIENT_ID)))
     with opened.makefile("rb") as stream:

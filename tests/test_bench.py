@@ -72,6 +72,16 @@ ROWS = {
         "a strip of 400 cells over HTTP",
         "a strip of 400 cells in a log of",
     ],
+    "transactions": [
+        "produce, 1 record a transaction",
+        "produce, 10,000 records a transaction",
+        "read_committed, 10,000 records a transaction",
+        "read_committed, raw fetches, no transactions",
+        "read_committed, raw fetches, few transactions",
+        "read_committed, raw fetches, many transactions",
+    ],
+    "rebalances": ["consumer protocol beside classic"],
+    "share-groups": ["500 records a fetch, acknowledged with the next", "1 record a fetch"],
     "broker-matrix": ["4 KB, 1 connection, 1 partition", "64 KB, 8 connections, 3 partitions", "acks=all, lz4"],
 }
 

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from bench.group_load import PROTOCOLS
 from bench.kafka import (
     consume,
     fan_out,
@@ -35,12 +36,14 @@ from bench.kafka import (
 from bench.kafka.__main__ import DOCS, RESULTS, SECTIONS, main
 from bench.kafka.charts import WIDTH, Bar, Group, Line, Point, bar_chart, point_chart
 from bench.kafka.effort import FULL, QUICK, Effort
+from bench.kafka.groups import TOGETHER
 from bench.kafka.page_parts import Comparison
 from bench.kafka.recorder import Recorder
 from bench.kafka.results import Case, Measurement, Rounds, SectionRun, Spread, percentile
 from bench.kafka.sides import FOLDLOG, KAFKA, RELAXED
 from bench.kafka.topics import cached_share, encoded_batch
 from bench.measuring import Place
+from bench.transactions import SIZES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -256,6 +259,7 @@ def made_up(ours: float) -> dict[str, SectionRun]:
         ]
 
     fast = {KAFKA: 1000.0, FOLDLOG: 1000 * ours, RELAXED: 1000 * ours}
+    both = {KAFKA: 1000.0, FOLDLOG: 1000 * ours}
     slow = {KAFKA: 1.0, FOLDLOG: 1 / ours, RELAXED: 1 / ours, latency.DISK: 0.1}
     used = ("cpu_s", "peak_bytes")
     produced = [
@@ -290,9 +294,26 @@ def made_up(ours: float) -> dict[str, SectionRun]:
         for groups in fan_out.GROUPS
         for one in measured({"groups": groups}, fast, "delivered_per_s", "delivered", *used)
     ]
+    transacted = [
+        one
+        for size in SIZES
+        for one in measured(
+            {"records": size}, both, "records_per_s", "transaction_s", "plain_per_s", "beside_plain", *used
+        )
+    ]
+    last: Case = {"records": SIZES[-1], "read": "again"}
+    transacted += measured(
+        last, both, "records_per_s", "transaction_s", "beside_plain", "committed_per_s", "committed_beside_all"
+    )
+    rebalanced = [
+        one
+        for protocol in PROTOCOLS
+        for one in measured({"protocol": protocol, "members": 100}, both, "rebalance_s", "rebalances_per_s", *used)
+    ]
+    taken = measured({"a_fetch": 500, "acknowledged": TOGETHER}, both, "records_per_s", *used)
     found = {
         "produce": produced, "consume": consumed, "latency": late, "start": started, "restart": again, "spark": read,
-        "fan-out": delivered,
+        "fan-out": delivered, "transactions": transacted, "rebalances": rebalanced, "share-groups": taken,
     }  # fmt: skip
     return {name: section(name, measurements) for name, measurements in found.items()}
 
@@ -317,7 +338,7 @@ def test_where_foldlog_loses_every_section_says_so() -> None:
     assert "**Ahead**" not in text
     assert "**ahead**" not in text
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    for title in ("Produce", "Consume", "Spark", "Fan-out"):
+    for title in ("Produce", "Consume", "Spark", "Fan-out", "Transactions", "Rebalances", "Share groups"):
         assert "**Behind** in" in parts[title], title
     assert "**behind**" in parts["End-to-end latency"]
     assert "foldlog has acknowledged its first record 0.5x as fast as Kafka" in parts["Start and memory"]

@@ -16,7 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.kafka import consume, fan_out, latency, machine, page, produce, restart, results, spark, start, topics
+from bench.kafka import (
+    consume,
+    fan_out,
+    groups,
+    latency,
+    machine,
+    page,
+    produce,
+    restart,
+    results,
+    spark,
+    start,
+    topics,
+    transactions,
+)
 from bench.kafka.effort import FULL, QUICK, Effort
 from bench.kafka.recorder import Recorder
 from bench.kafka.results import SectionRun
@@ -38,6 +52,9 @@ SECTIONS: dict[str, Callable[[Recorder, Path], None]] = {
     "restart": restart.run,
     "spark": spark.run,
     "fan-out": fan_out.run,
+    "transactions": transactions.run,
+    "rebalances": groups.run_rebalances,
+    "share-groups": groups.run_shares,
 }
 
 

@@ -33,6 +33,13 @@ class Effort:
     spark_rounds: int
     upsert_records: int
     fan_out_records: int
+    # With defaults: rounds that were kept before there were these sections say nothing of them.
+    small_transactions: int = 300
+    medium_transactions: int = 200
+    large_transactions: int = 30
+    group_members: int = 100
+    taken_records: int = 100_000
+    taken_single_records: int = 500
 
 
 FULL = Effort(
@@ -79,4 +86,10 @@ QUICK = Effort(
     spark_rounds=1,
     upsert_records=2000,
     fan_out_records=1000,
+    small_transactions=3,
+    medium_transactions=2,
+    large_transactions=1,
+    group_members=5,
+    taken_records=2_000,
+    taken_single_records=5,
 )

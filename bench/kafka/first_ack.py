@@ -72,13 +72,13 @@ def _produce(address: tuple[str, int], topic: str, batch: bytes, partition: int)
             topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
         )
         known = ask(opened, wanted, 9, metadata.RESPONSE)
-        _check([one.error_code for one in known.topics])  # type: ignore[attr-defined]
+        _check([one.error_code for one in known.topics])
         data = produce.PartitionProduceData(index=partition, records=batch)
         request = produce.ProduceRequest(
             acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=[produce.TopicProduceData(name=topic, partition_data=[data])]
         )
         answer = ask(opened, request, 9, produce.RESPONSE)
-        _check([one.error_code for each in answer.responses for one in each.partition_responses])  # type: ignore[attr-defined]
+        _check([one.error_code for each in answer.responses for one in each.partition_responses])
 
 
 def _fetch(address: tuple[str, int], topic: str, partition: int, offset: int, *, is_empty: bool) -> None:
@@ -89,7 +89,7 @@ def _fetch(address: tuple[str, int], topic: str, partition: int, offset: int, *,
             topics=[fetch.FetchTopic(topic=topic, partitions=[wanted])],
         )  # fmt: skip
         answer = ask(opened, request, 12, fetch.RESPONSE)
-        parts = [one for each in answer.responses for one in each.partitions]  # type: ignore[attr-defined]
+        parts = [one for each in answer.responses for one in each.partitions]
         _check([one.error_code for one in parts])
         if not is_empty and not all(one.records for one in parts):
             raise NotYet("there is nothing to read")

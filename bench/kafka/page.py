@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.kafka.effort import FULL, Effort
 from bench.kafka.machine import CONNECTOR, SPARK
+from bench.kafka.page_groups import rebalances_page, shares_page, transactions_page
 from bench.kafka.page_parts import Aim, SectionPage, seconds, table
 from bench.kafka.page_spark import spark_page
 from bench.kafka.page_throughput import consume_page, fan_out_page, produce_page
@@ -30,6 +31,9 @@ PAGES: dict[str, Callable[[Rounds], SectionPage]] = {
     "restart": restart_page,
     "spark": spark_page,
     "fan-out": fan_out_page,
+    "transactions": transactions_page,
+    "rebalances": rebalances_page,
+    "share-groups": shares_page,
 }
 
 TINY = """\

@@ -233,6 +233,6 @@ def _write(broker: socket, topic: str, partition: int, batch: bytes) -> None:
     topic_data = produce.TopicProduceData(name=topic, partition_data=[data])
     request = produce.ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic_data])
     answer = ask(broker, request, 9, produce.RESPONSE)
-    codes = [part.error_code for each in answer.responses for part in each.partition_responses]  # type: ignore[attr-defined]
+    codes = [part.error_code for each in answer.responses for part in each.partition_responses]
     if codes != [ErrorCode.NONE]:
         raise RuntimeError(f"a batch was refused: {codes}")

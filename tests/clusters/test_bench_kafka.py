@@ -1,4 +1,6 @@
-"""`make bench-kafka` runs for real, with tiny sizes: both brokers, read by all three clients, from the disk."""
+"""`make bench-kafka` runs for real, with tiny sizes: both brokers, read by all three clients, from the disk; their
+transactions, their groups and their queues.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,32 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BENCH_TIMEOUT_S = 280
 
 
-def test_both_brokers_are_read_by_every_client_and_the_page_has_the_figures() -> None:
+def bench(sections: str) -> subprocess.CompletedProcess[str]:
     try:
         fetch(KAFKA)
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
     done = subprocess.run(
-        [sys.executable, "-m", "bench.kafka", "--quick", "--only", "consume"],
+        [sys.executable, "-m", "bench.kafka", "--quick", "--only", sections],
         cwd=ROOT, capture_output=True, text=True, timeout=BENCH_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_transactions_groups_and_queues_of_both_brokers_have_their_rows() -> None:
+    done = bench("transactions,rebalances,share-groups")
+    for row in (
+        "| 1 record |", "| 10,000 records |", "| 1 → 5 members, consumer protocol |", "classic protocol |",
+        "| 500 records a fetch, acknowledged with the next fetch |", "| 1 record a fetch, acknowledged by requests",
+    ):  # fmt: skip
+        lines = [line for line in done.stdout.splitlines() if row in line]
+        assert lines, f"no row {row!r}"
+        assert all(line.count("CPU ") == 2 for line in lines), lines
+
+
+def test_both_brokers_are_read_by_every_client_and_the_page_has_the_figures() -> None:
+    done = bench("consume")
     assert "## Consume" in done.stdout
     for client in ("librdkafka", "kafka-consumer-perf-test", "raw protocol"):
         _, _, figures = done.stdout.partition(f"**{client}**\n")

@@ -60,6 +60,7 @@ class SmallNode:
             clock=self.clock,
             background=False,
             topic_defaults=parsed.topic_defaults,
+            group_settings=parsed.group_settings(),
         )
         self.node = BrokerNode(self.broker, parsed, Metrics(), self.loop, authorizer)
 

@@ -42,7 +42,7 @@ class Queueing:
         self._directory = directory
         self._open("127.0.0.1:0")
         self.broker.create_topic(TOPIC)
-        self.broker.shares.configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
+        self.broker.group_configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
         self.members: list[Any] = []
 
     def _open(self, address: str) -> None:

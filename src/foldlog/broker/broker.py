@@ -34,6 +34,7 @@ from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata,
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.groups.eviction import commit_evicting
+from foldlog.broker.groups.group_settings import GroupConfigs
 from foldlog.broker.groups.messages import (
     GroupListing,
     GroupSettings,
@@ -44,7 +45,6 @@ from foldlog.broker.groups.messages import (
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
 from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
-from foldlog.broker.share.group_settings import GroupConfigs
 from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
@@ -128,9 +128,10 @@ class Broker:
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
         stored = None if self._written is None else self._written.dynamic_settings
-        configs = GroupConfigs(stored, (group_settings or GroupSettings()).share)
-        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets, configs)
-        self._shares = ShareStore(storage, clock, self._written, configs)
+        self.group_configs = GroupConfigs(stored, group_settings or GroupSettings())
+        """What is set for single groups."""
+        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets, self.group_configs)
+        self._shares = ShareStore(storage, clock, self._written, self.group_configs)
         self._groups.watch_share_members(self._shares.member_gone)
         self._transactions = TransactionStore(
             storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings

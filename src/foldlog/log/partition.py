@@ -737,7 +737,8 @@ class Partition:
         found = self._core.with_view(
             lambda view: read_batches(view.upto(end_offset), offset, max_bytes, into, nowait), offset
         )
-        return found._replace(aborted=aborted.between(offset, found.next_offset)) if found.data else found
+        among = aborted.between(offset, found.next_offset) if found.data and len(aborted) else ()
+        return found._replace(aborted=among) if among else found
 
     def offset_at_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none. `committed`: below

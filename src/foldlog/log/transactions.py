@@ -156,8 +156,11 @@ class Undecided(NamedTuple):
 
     def stable_below(self, high_watermark: int) -> int:
         """The last stable offset: where the first transaction begins that no marker below `high_watermark` ends."""
-        firsts = [first for marker, first in self.ending if marker >= high_watermark]
-        return min(high_watermark, self.first_open, *firsts)
+        stable = min(high_watermark, self.first_open)
+        for marker, first in self.ending:  # few, and with each fetch: no list of them
+            if marker >= high_watermark and first < stable:
+                stable = first
+        return stable
 
     def after(self, first_open: int | None, ended: Iterable[EndedTransaction], high_watermark: int) -> Undecided:
         """As of a later append, which ended these transactions."""
@@ -187,13 +190,19 @@ class AbortedIndex:
 
     def between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those that a reader of the batches in [start, end) has to know."""
-        found: list[AbortedTransaction] = []
-        for at in range(bisect_left(self._lasts, start_offset), len(self._lasts)):
-            if self._firsts[at] < end_offset:
-                found.append(self._entry(at))
-            if self._stables[at] >= end_offset:
+        size = len(self._lasts)
+        begin = bisect_left(self._lasts, start_offset, 0, size)
+        stop = begin
+        while stop < size:
+            stop += 1
+            if self._stables[stop - 1] >= end_offset:
                 break  # all that ended later also began later
-        return tuple(found)
+        firsts = self._firsts[begin:stop]
+        columns = (self._producers[begin:stop], firsts, self._lasts[begin:stop], self._stables[begin:stop])
+        entries = tuple(map(AbortedTransaction, *columns))
+        if firsts and max(firsts) >= end_offset:
+            return tuple(one for one in entries if one.first_offset < end_offset)
+        return entries
 
     def ended_in(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those whose markers are in [start, end): what the index file of a segment holds."""

@@ -44,7 +44,7 @@ class ShareDriver:
         self._store = node.broker.shares
         self._is_loaded = False
         self._waiting: dict[str, set[WaitsForRecords]] = {}
-        self.sessions = ShareSessions(self._store.configs.broker.sessions_max)
+        self.sessions = ShareSessions(self._store.configs.broker.share.sessions_max)
         self._store.watchers.append(self._available)
 
     def close(self) -> None:
@@ -180,10 +180,9 @@ async def acknowledge(
     shares, store = call.node.shares, call.node.broker.shares
     outcomes: dict[TopicIdPartition, ShareOutcome] = {}
     saved: dict[TopicIdPartition, Saved | None] = {}
-    may_renew = is_renewal and store.configs.of(session.group).may_renew
     for one, batches in received.items():
         name, outcomes[one] = readable(call, one)
-        parsed = _parsed(batches, may_renew=may_renew)
+        parsed = _parsed(batches, may_renew=is_renewal)
         if parsed is None:
             outcomes[one] = ShareOutcome(ErrorCode.INVALID_REQUEST, "the acknowledgements are not what they may be")
         elif outcomes[one] is DONE:

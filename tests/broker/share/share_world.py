@@ -47,7 +47,7 @@ class ShareWorld:
     def __post_init__(self) -> None:
         self.broker = open_broker(self.files, self.clock)
         self.broker.create_topic(TOPIC, PARTITIONS)
-        self.broker.shares.configs.change(
+        self.broker.group_configs.change(
             GROUP,
             lambda own: {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(LOCKS_MAX)},
         )

@@ -10,9 +10,9 @@ from foldlog.broker.groups.consumer.messages import HeartbeatResult, MemberHeart
 from foldlog.broker.groups.consumer.topics import ImagedTopic, TopicsImage
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode
-from foldlog.broker.groups.messages import GroupState, GroupType, JoinRequest, JoinResult
+from foldlog.broker.groups.messages import GroupSettings, GroupState, GroupType, JoinRequest, JoinResult
 from foldlog.broker.share.assignor import assign_simple
-from foldlog.broker.share.messages import ShareHeartbeat
+from foldlog.broker.share.messages import ShareGroupSettings, ShareHeartbeat
 from foldlog.testing.sim_clock import SimClock
 
 A, B = b"a" * 16, b"b" * 16
@@ -22,14 +22,15 @@ SESSION_MS = 45_000
 class Coordinated:
     """A coordinator with two topics, and who was reported to be gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: GroupSettings | None = None) -> None:
         self.clock = SimClock()
+        self.settings = settings
         self.image = TopicsImage({"a": ImagedTopic(A, 2), "b": ImagedTopic(B, 1)})
         self.gone: list[tuple[str, str]] = []
         self.coordinator = self._made()
 
     def _made(self) -> GroupCoordinator:
-        made = GroupCoordinator(self.clock, topics=lambda: self.image)
+        made = GroupCoordinator(self.clock, self.settings, topics=lambda: self.image)
         made.share.on_gone = lambda group, member: self.gone.append((group, member))
         return made
 
@@ -43,6 +44,16 @@ class Coordinated:
         for key, value in records.items():
             self.coordinator.restore(key, value)
         self.coordinator.restored(is_final=True)
+
+
+def test_partitions_are_assigned_again_only_after_the_interval() -> None:
+    world = Coordinated(GroupSettings(share=ShareGroupSettings(assignment_interval_ms=1_000)))
+    first = world.beat("ann", 0, "a")
+    assert first.assignment == frozenset({(A, 0), (A, 1)})
+    second = world.beat("ben", 0, "a")
+    assert (second.assignment, second.member_epoch) == (frozenset(), first.member_epoch)
+    world.clock.advance(1_000)
+    assert len(world.beat("ben", second.member_epoch).assignment or ()) == 1
 
 
 def test_a_member_gets_all_partitions_and_shares_them_when_others_come() -> None:

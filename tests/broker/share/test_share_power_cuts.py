@@ -58,10 +58,10 @@ def work(cuts: PowerCuts, promises: Promises) -> None:
     with open_broker(files) as broker:
         broker.create_topic(TOPIC)
         write(broker, TOPIC, 0, *[b"job"] * RECORDS)
-        broker.shares.configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
+        broker.group_configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
         broker.shares.begin(GROUP, [(TOPIC, 0)])
         # Where the group begins is durable by now: at the end, from here on, it would lose everything.
-        broker.shares.configs.change(GROUP, lambda own: {"share.auto.offset.reset": "latest"})
+        broker.group_configs.change(GROUP, lambda own: {"share.auto.offset.reset": "latest"})
         cuts.attach(files)
         promises.is_begun = True
         for offset in take(broker, "ann", 6):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from client.log_places import PLACES
+from client.log_places import PLACES, WAIT_MS
 from foldlog import errors
 from foldlog.client.backends.backend import Backend, backend_of
 from foldlog.client.backends.cluster.backend import ClusterBackend
@@ -24,16 +24,30 @@ ROOT = Path(__file__).parents[3]
 
 KINDS: dict[str, type[Backend]] = {"embedded": LocalBackend, "beside": ServedBackend, "cluster": ClusterBackend}
 
+
+def renew_one(log: foldlog.Log) -> None:
+    log.append("orders", "slow")
+    with log.queue("orders", group="workers", auto_offset_reset="earliest") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        try:
+            queue.renew(record)
+        finally:
+            queue.ack(record)  # it is held, whatever became of the renewal
+
+
 CALLS: dict[str, Callable[[foldlog.Log], object]] = {
     "compact": lambda log: log.compact(),
     "recompress": lambda log: log.recompress("orders", "zstd"),
     "enforce_retention": lambda log: log.enforce_retention(),
+    "Queue.renew": renew_one,
 }
 
 
 def test_every_limit_is_a_method_that_is_tried_here() -> None:
     assert {method for kind in KINDS.values() for method in kind.LIMITS} == set(CALLS)
-    assert all(hasattr(foldlog.Log, method) for method in CALLS)
+    for method in CALLS:
+        kind, _, name = method.rpartition(".")
+        assert hasattr(getattr(foldlog, kind or "Log"), name)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -1,4 +1,5 @@
-"""`log.queue`, wherever the log is: records are taken by one worker at a time, accepted for good, given back, rejected.
+"""`log.queue`, wherever the log is: records are taken by one worker at a time, accepted for good, given back, rejected,
+and held for longer.
 
 Every test runs in every place of `log_places.PLACES`.
 """
@@ -15,6 +16,7 @@ import foldlog
 from client.log_places import PLACES, WAIT_MS
 from foldlog import errors
 from foldlog.client.backends.directory import broker_of
+from foldlog.testing.sim_clock import SimClock
 
 
 @pytest.fixture(params=PLACES)
@@ -168,6 +170,68 @@ def test_a_served_queue_goes_on_when_the_writer_comes_back(tmp_path: Path) -> No
     writer.close()
 
 
+def test_a_renewed_lock_holds_for_as_long_as_a_new_one_and_so_does_the_membership(tmp_path: Path) -> None:
+    clock = SimClock()
+    with foldlog.open(tmp_path / "data", clock=clock) as log:
+        log.create_topic("jobs")
+        log.append("jobs", "slow")
+        log.append("jobs", "forgotten")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            slow, forgotten = queue.take()
+            for _ in range(4):  # 116 s: more than the session's 45, too
+                clock.advance(29_000)
+                queue.renew(slow)
+            assert queue.deliveries(slow) == 1
+            with log.queue("jobs", group="workers") as other:
+                assert values(other.take()) == ["forgotten"]
+            with pytest.raises(errors.InvalidRecordState):
+                queue.renew(forgotten)
+            queue.ack(slow)
+            with pytest.raises(errors.InvalidRecordState, match="holds"):
+                queue.renew(slow)
+
+
+@pytest.mark.parametrize("place", ["embedded", "beside"])
+def test_a_group_can_be_set_not_to_renew(place: str, tmp_path: Path) -> None:
+    with PLACES[place](tmp_path / "data") as log:
+        log.create_topic("jobs")
+        log.append("jobs", "slow")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            (record,) = queue.take(timeout_ms=WAIT_MS)
+            queue.renew(record)
+            forbid_renewal(log)
+            with pytest.raises(errors.InvalidArgument, match=r"share\.renew\.acknowledge\.enable is false"):
+                queue.renew(record)
+            queue.ack(record)
+        assert sum(log.lag("workers").values()) == 0
+
+
+def forbid_renewal(log: foldlog.Log) -> None:
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    setting = ("share.renew.acknowledge.enable", "false")
+    if not log.is_remote:
+        broker_of(log).group_configs.change("workers", lambda own: {**own, setting[0]: setting[1]})
+        return
+    entry = ConfigEntry(*setting, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, "workers", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": log.bootstrap or ""})
+    admin.incremental_alter_configs([resource])[resource].result(WAIT_MS / 1000)
+
+
+def test_what_is_not_given_to_anybody_is_passed_over_in_one_take_however_long_it_is(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        with log.transaction("etl") as aborted:
+            for _ in range(40):
+                aborted.send("jobs", "x" * 10_000).result()
+            aborted.abort()
+        log.append("jobs", "behind")
+        broker_of(log).group_configs.change("careful", lambda own: {"share.isolation.level": "read_committed"})
+        with log.queue("jobs", group="careful", auto_offset_reset="earliest") as queue:
+            assert values(queue.take(max_records=1, timeout_ms=0)) == ["behind"]
+
+
 def test_a_group_that_reads_committed_records_is_given_no_aborted_and_no_undecided_one(tmp_path: Path) -> None:
     with foldlog.open(tmp_path / "data") as log:
         log.create_topic("jobs")
@@ -179,7 +243,7 @@ def test_a_group_that_reads_committed_records_is_given_no_aborted_and_no_undecid
             tx.send("jobs", "committed")
         undecided = log.transaction("other")
         undecided.send("jobs", "undecided").result()
-        broker_of(log).shares.configs.change("careful", lambda own: {**own, "share.isolation.level": "read_committed"})
+        broker_of(log).group_configs.change("careful", lambda own: {**own, "share.isolation.level": "read_committed"})
         for group, wanted in (
             ("careful", ["plain", "committed"]),
             ("careless", ["aborted", "plain", "committed", "undecided"]),

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.small_broker import at
+from foldlog.broker.groups.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.config import TOPIC_SETTINGS
 from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.files.memory import MemoryFiles
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.broker_settings import BROKER_SETTINGS
 from foldlog.server.config.resources import ConfigResource, ConfigSource, ConfigType
@@ -25,6 +27,7 @@ from foldlog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
+from foldlog.wire.messages.list_config_resources import ListConfigResourcesRequest
 from server.small_node import Denies, SmallNode
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -149,6 +152,7 @@ def test_the_brokers_loggers_are_shown_with_kafkas_levels(small: SmallNode) -> N
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (LOGGER, "", ErrorCode.INVALID_REQUEST),
         (ConfigResource.CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -158,6 +162,49 @@ def test_what_has_no_settings_is_told(small: SmallNode, kind: int, name: str, co
     assert not result.configs
 
 
+def test_a_group_shows_what_is_set_for_it_before_what_is_the_brokers() -> None:
+    small = SmallNode(settings={"group.consumer.session.timeout.ms": 40_000})
+    wanted = changes_of(
+        "readers",
+        ("consumer.session.timeout.ms", SET, "30000"),
+        ("consumer.assignment.interval.ms", SET, "2000"),
+        kind=GROUP,
+    )
+    assert change(small, wanted) == [ErrorCode.NONE]
+    found = {
+        one.name: [(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms]
+        for one in describe(small, GROUP, "readers", synonyms=True).configs
+    }
+    assert found["consumer.session.timeout.ms"] == [
+        ("consumer.session.timeout.ms", "30000", ConfigSource.DYNAMIC_GROUP_CONFIG),
+        ("group.consumer.session.timeout.ms", "40000", STATIC),
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT),
+    ]
+    assert found["consumer.heartbeat.interval.ms"] == [("group.consumer.heartbeat.interval.ms", "5000", DEFAULT)]
+    assert found["share.isolation.level"] == [("share.isolation.level", "read_uncommitted", DEFAULT)]
+    assert found.keys() == GROUP_SETTINGS.keys()
+    listed = small.ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1).config_resources
+    assert [(one.resource_name, one.resource_type) for one in listed] == [("readers", GROUP)]
+    small.close()
+
+
+def test_what_is_set_for_a_group_survives_a_restart_and_counts_as_the_nearest_bound_where_bounds_changed() -> None:
+    files = MemoryFiles()
+    small = SmallNode(files)
+    wanted = changes_of(
+        "readers",
+        ("consumer.session.timeout.ms", SET, "30000"),
+        ("consumer.heartbeat.interval.ms", SET, "1000"),
+        kind=GROUP,
+    )
+    assert change(small, wanted) == [ErrorCode.NONE]
+    small.close()
+    small = SmallNode(files, settings={"group.consumer.min.heartbeat.interval.ms": 2_000})
+    config = small.broker.group_configs.consumer("readers")
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (30_000, 2_000)
+    small.close()
+
+
 def test_a_group_has_the_settings_of_share_groups_and_keeps_what_is_set(small: SmallNode) -> None:
     wanted = changes_of("workers", ("share.auto.offset.reset", SET, "by_duration:P1DT2H"), kind=GROUP)
     assert change(small, wanted) == [ErrorCode.NONE]
@@ -165,8 +212,8 @@ def test_a_group_has_the_settings_of_share_groups_and_keeps_what_is_set(small: S
     reset, lock = found["share.auto.offset.reset"], found["share.record.lock.duration.ms"]
     assert (reset.value, reset.config_source) == ("by_duration:P1DT2H", ConfigSource.DYNAMIC_GROUP_CONFIG)
     assert (lock.value, lock.config_source) == ("30000", ConfigSource.DEFAULT_CONFIG)
-    assert small.broker.shares.configs.of("workers").reset_ms == (24 + 2) * 3_600_000
-    assert small.broker.shares.configs.of("others").auto_offset_reset == "latest"
+    assert small.broker.group_configs.share("workers").reset_ms == (24 + 2) * 3_600_000
+    assert small.broker.group_configs.share("others").auto_offset_reset == "latest"
 
 
 def test_who_may_not_see_settings_sees_none() -> None:
@@ -332,6 +379,12 @@ def test_items_are_added_to_and_taken_from_what_is_in_force(small: SmallNode) ->
         (changes_of("x", ("no.such.setting", SET, "1"), kind=GROUP), ErrorCode.INVALID_CONFIG),
         (changes_of("x", ("share.record.lock.duration.ms", SET, "14999"), kind=GROUP), ErrorCode.INVALID_CONFIG),
         (changes_of("x", ("share.auto.offset.reset", SET, "by_duration:-1"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("consumer.session.timeout.ms", SET, "99"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("consumer.session.timeout.ms", SET, "60001"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("consumer.session.timeout.ms", SET, "5000"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("consumer.heartbeat.interval.ms", SET, "soon"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("x", ("consumer.assignment.interval.ms", SET, "15001"), kind=GROUP), ErrorCode.INVALID_CONFIG),
+        (changes_of("", ("consumer.session.timeout.ms", SET, "30000"), kind=GROUP), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_changed_is_refused_and_stays(

@@ -58,6 +58,18 @@ def describe(small: SmallNode, version: int = 1, group: str = GROUP) -> Describe
     return found
 
 
+def test_what_is_set_for_a_group_is_in_force_with_the_next_heartbeat(small: SmallNode) -> None:
+    assert join(small).heartbeat_interval_ms == 5_000
+    small.broker.group_configs.change(
+        GROUP, lambda own: {"consumer.heartbeat.interval.ms": "300", "consumer.session.timeout.ms": "1000"}
+    )
+    assert join(small).heartbeat_interval_ms == 300
+    assert join(small, group_id="others").heartbeat_interval_ms == 5_000
+    small.advance(1_001)
+    assert describe(small).members == []
+    assert len(describe(small, group="others").members) == 1
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_member_joins_and_is_described(small: SmallNode, version: int) -> None:
     topic_id = bytes.fromhex(small.broker.topic(TOPIC).topic_id)

@@ -34,7 +34,7 @@ class Shared:
         self.broker.create_topic(TOPIC, 2)
         self.topic_id = bytes.fromhex(self.broker.topic(TOPIC).topic_id)
         write(self.broker, TOPIC, 0, *(b"%d" % number for number in range(10)))
-        self.broker.shares.configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
+        self.broker.group_configs.change(GROUP, lambda own: {"share.auto.offset.reset": "earliest"})
 
     def request(self, member: str, epoch: int, *said: tuple[int, int, int], **more: Any) -> fetch.ShareFetchRequest:
         batches = [
@@ -181,7 +181,7 @@ def test_a_member_may_ask_for_more_time_unless_the_group_forbids_it(shared: Shar
     assert shared.said("ann", 2, 0, 1, ACCEPT) is ErrorCode.NONE
     assert shared.said("ann", 3, 2, 3, ACCEPT) is ErrorCode.INVALID_RECORD_STATE, "their locks timed out"
     assert shared.fetch("ann", 4, is_renew_ack=True).error_code == ErrorCode.INVALID_REQUEST
-    shared.broker.shares.configs.change(GROUP, lambda own: {**own, "share.renew.acknowledge.enable": "false"})
+    shared.broker.group_configs.change(GROUP, lambda own: {**own, "share.renew.acknowledge.enable": "false"})
     assert shared.acquired("ann", 4, max_records=1) == [(2, 2, 2)]
     assert shared.said("ann", 5, 2, 2, RENEW, is_renew_ack=True) is ErrorCode.INVALID_REQUEST
 

@@ -25,6 +25,7 @@ from foldlog.broker.groups.consumer.records import StoredConsumerGroup, decode_c
 from foldlog.broker.groups.consumer.state import ConsumerGroup
 from foldlog.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.group_settings import GroupConfigs
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
     GroupListing,
@@ -54,7 +55,6 @@ from foldlog.broker.groups.offsets_format import (
 )
 from foldlog.broker.groups.rebalance import Rebalancer, Timer
 from foldlog.broker.groups.state import CONSUMER_PROTOCOL_TYPE, Group, GroupMember, MetadataBudget, check_stored
-from foldlog.broker.share.group_settings import GroupConfigs
 from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE, ShareGroups, refuse_share_heartbeat
 from foldlog.broker.share.messages import ShareHeartbeat
 from foldlog.clock import Clock
@@ -83,9 +83,10 @@ class GroupCoordinator:
         settings: GroupSettings | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         topics: Callable[[], TopicsImage] = lambda: NO_TOPICS,
-        share_configs: GroupConfigs | None = None,
+        configs: GroupConfigs | None = None,
     ) -> None:
-        """`topics` returns the topics that exist: the same object until they change."""
+        """`topics` returns the topics that exist: the same object until they change. `configs` has the settings of
+        single groups."""
         self._clock = clock
         self._settings = settings or GroupSettings()
         self._new_id = new_id
@@ -93,9 +94,11 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._budget = MetadataBudget()
         self._rebalancer = Rebalancer(clock, self._settings)
-        self._consumer = ConsumerGroups(clock, self._settings.consumer, new_id, topics, self._budget, self._downgrade)
-        share_configs = share_configs or GroupConfigs(None, self._settings.share)
-        self.share = ShareGroups(clock, topics, self._budget, share_configs.of, share_configs.broker.members_max)
+        configs = configs or GroupConfigs(None, self._settings)
+        self._consumer = ConsumerGroups(
+            clock, self._settings.consumer, configs.consumer, new_id, topics, self._budget, self._downgrade
+        )
+        self.share = ShareGroups(clock, topics, self._budget, configs.share, self._settings.share.members_max)
         self._stored: dict[str, StoredConsumerGroup] = {}
         self._delivering = False
 

@@ -31,6 +31,7 @@ from foldlog.broker.groups.committed import (
 from foldlog.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, raise_for
+from foldlog.broker.groups.group_settings import GroupConfigs
 from foldlog.broker.groups.messages import (
     GroupListing,
     GroupSettings,
@@ -39,7 +40,6 @@ from foldlog.broker.groups.messages import (
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
-from foldlog.broker.share.group_settings import GroupConfigs
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -118,7 +118,7 @@ class GroupStore:
         writer: OffsetsWriter | None,
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
-        share_configs: GroupConfigs | None = None,
+        configs: GroupConfigs | None = None,
     ) -> None:
         # Second in broker.py's order. Re-entrant: a reply, which runs inside the block, may call the coordinator again.
         self.lock = threading.RLock()
@@ -127,7 +127,7 @@ class GroupStore:
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
-        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, share_configs=share_configs)
+        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, configs=configs)
         self._offsets = CommittedOffsets() if offsets is None else offsets
         self._read_to: dict[int, int] = {}
         self._loaded = False

@@ -16,6 +16,7 @@ from foldlog.broker.groups.consumer.messages import JOIN_EPOCH, LEAVE_EPOCH, Hea
 from foldlog.broker.groups.consumer.topics import TopicsImage
 from foldlog.broker.groups.consumer_protocol import Assignment, encode_assignment
 from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.group_settings import ShareGroupConfig
 from foldlog.broker.groups.messages import (
     GROUP_NAME_BYTES_MAX,
     LABEL_BYTES_MAX,
@@ -34,7 +35,6 @@ from foldlog.broker.groups.state import MetadataBudget
 from foldlog.broker.groups.timers import Timers
 from foldlog.broker.share import member_records as records
 from foldlog.broker.share.assignor import assign_simple
-from foldlog.broker.share.group_settings import ShareGroupConfig
 from foldlog.broker.share.member_records import (
     StoredShareEpoch,
     StoredShareMember,
@@ -86,6 +86,7 @@ class ShareGroup:
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, frozenset[TopicIdPartition]] = field(default_factory=dict)
     seen: TopicsImage | None = None
+    assigned_ms: float | None = None
 
     @property
     def state(self) -> GroupState:
@@ -205,6 +206,11 @@ class ShareGroups:
     def _assign(self, group: ShareGroup) -> None:
         if group.epoch == group.target_epoch:
             return
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = self._config(group.group_id).assignment_interval_ms
+        if group.assigned_ms is not None and now_ms < group.assigned_ms + interval_ms:
+            return
+        group.assigned_ms = now_ms
         image = self._topics()
         candidates = [
             Candidate(member_id, None, image.ids(member.topics), group.targets.get(member_id, _NOTHING))

@@ -82,9 +82,14 @@ class ShareGroupSettings:
     record_lock_duration_min_ms: int = 15_000  # group.share.min.record.lock.duration.ms
     record_lock_duration_max_ms: int = 60_000  # group.share.max.record.lock.duration.ms
     session_timeout_ms: int = 45_000  # group.share.session.timeout.ms
+    session_timeout_min_ms: int = 100  # group.share.min.session.timeout.ms; Kafka's is 45 s
     session_timeout_max_ms: int = 60_000  # group.share.max.session.timeout.ms
     heartbeat_interval_ms: int = 5_000  # group.share.heartbeat.interval.ms
+    heartbeat_interval_min_ms: int = 10  # group.share.min.heartbeat.interval.ms; Kafka's is 5 s
     heartbeat_interval_max_ms: int = 15_000  # group.share.max.heartbeat.interval.ms
+    assignment_interval_ms: int = 0  # group.share.assignment.interval.ms; Kafka's is 1 s
+    assignment_interval_min_ms: int = 0  # group.share.min.assignment.interval.ms
+    assignment_interval_max_ms: int = 15_000  # group.share.max.assignment.interval.ms
     members_max: int = GROUP_MEMBERS_MAX  # group.share.max.size
     sessions_max: int = 2_000  # group.share.max.share.sessions
 

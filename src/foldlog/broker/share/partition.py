@@ -251,7 +251,8 @@ class SharePartition:
                 return False
         for batch in batches:
             for first, last, kind in _by_type(batch):
-                self._apply(max(first, self.start_offset), last, partial(_told, kind, limits, now_ms))
+                is_stored = kind is not AcknowledgeType.RENEW  # who has a record, and until when, is not
+                self._apply(max(first, self.start_offset), last, partial(_told, kind, limits, now_ms), is_stored)
         self._trim()
         return True
 
@@ -310,14 +311,15 @@ class SharePartition:
         run.last = offset - 1
         return index + 1
 
-    def _apply(self, first: int, last: int, change: Callable[[_Run], object]) -> None:
+    def _apply(self, first: int, last: int, change: Callable[[_Run], object], is_stored: bool = True) -> None:
         if first > last:
             return
         begin = self._cut(first)
         end = self._cut(last + 1)
         for run in self._runs[begin:end]:
             change(run)
-        self._changed.append((first, last))
+        if is_stored:
+            self._changed.append((first, last))
         self._settle(begin, end)
 
     def _settle(self, begin: int, end: int) -> None:

@@ -14,11 +14,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from foldlog.broker.groups.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.groups.store import pack_records
 from foldlog.broker.groups.timers import Timers
-from foldlog.broker.share.group_settings import EARLIEST, LATEST, GroupConfigs, ShareGroupConfig
-from foldlog.broker.share.messages import NO_OFFSET, AcknowledgedBatch, AcquiredRange, ShareLimits, SharePartitionKey
+from foldlog.broker.share.messages import (
+    NO_OFFSET,
+    AcknowledgedBatch,
+    AcknowledgeType,
+    AcquiredRange,
+    ShareLimits,
+    SharePartitionKey,
+)
 from foldlog.broker.share.partition import NEVER_MS, ReadBatches, SharePartition
 from foldlog.broker.share.records import (
     Record,
@@ -52,6 +59,12 @@ from foldlog.log.transactions import Aborted
 from foldlog.records.loops import BatchHeader, decode, walk
 
 _READ_BYTES: Final = 1 << 20
+
+_TAKE_RECORD_BYTES: Final = 1 << 10
+_TAKE_BYTES_MIN: Final = 64 << 10
+_TAKE_BYTES_MAX: Final = 1 << 20
+"""What one look into the log reads for a take: a kilobyte for each record that is wanted, within bounds. Records that
+are larger come in more takes."""
 
 TopicPartition = tuple[str, int]
 
@@ -130,6 +143,17 @@ class Taken(NamedTuple):
         return sum(one.last - one.first + 1 for one in self.acquired)
 
 
+class _Wanted(NamedTuple):
+    """What a member takes: see `ShareStore.take`. `size` bounds one read."""
+
+    member: str
+    size: int
+    records_max: int
+    whole_batches: bool
+    into: Into
+    nowait: bool
+
+
 class ShareOffset(NamedTuple):
     """Where a share group is in a partition. `lag` counts the records that it has not done with."""
 
@@ -197,22 +221,33 @@ class ShareStore:
     ) -> Taken:
         """Acquire available records for a member. They are read up to the end of the last batch that fits, and at
         least one batch. With `into`, the data are in that buffer until the next read into it. `nowait`: raises
-        BlockingIOError, with nothing changed, if the disk would have to be waited for."""
-        config = self.configs.of(group)
-        limits = config.limits
-        nothing = Taken(memoryview(b""), [], limits.record_lock_duration_ms)
+        BlockingIOError, with nothing acquired, if the disk would have to be waited for."""
+        config = self.configs.share(group)
         partition = self._writable().writable_partition((topic, number))
+        # Not all that fits in an answer: with few large batches before them, a few records would cost as much as it.
+        size = min(max_bytes, max(_TAKE_BYTES_MIN, min(records_max * _TAKE_RECORD_BYTES, _TAKE_BYTES_MAX)))
+        wanted = _Wanted(member, max(1, size), records_max, whole_batches, into, nowait)
+        for _ in range(max(1, max_bytes // wanted.size)):
+            taken = self._take(group, (topic, number), partition, wanted)
+            if taken is not None:
+                return taken
+        return Taken(memoryview(b""), [], config.limits.record_lock_duration_ms)
+
+    def _take(self, group: str, key: TopicPartition, partition: Partition, wanted: _Wanted) -> Taken | None:
+        """One read; None if it has found nothing but what nobody is given, so that there may be something behind."""
+        config = self.configs.share(group)
+        limits, committed = config.limits, config.read_committed
+        nothing = Taken(memoryview(b""), [], limits.record_lock_duration_ms)
         with self.lock:
-            share = self._share(group, topic, number, nowait=nowait)
+            share = self._share(group, *key, nowait=wanted.nowait)
             self._bring_up_to_date(share, limits, partition.log_start_offset)
             if not share.state.may_acquire(limits):
                 return nothing
             first = share.state.next_fetch_offset()
-        committed = config.read_committed
         if first >= (partition.last_stable_offset if committed else partition.high_watermark):
             return nothing
         try:
-            read = partition.read(first, max(1, max_bytes), into, nowait=nowait, committed=committed)
+            read = partition.read(first, wanted.size, wanted.into, nowait=wanted.nowait, committed=committed)
         except OffsetOutOfRange:
             return nothing  # expired meanwhile: the next call begins where the log does
         headers, aborted = walk(read.data, check_crc=False).headers, Aborted(read.aborted)
@@ -222,23 +257,31 @@ class ShareStore:
             if self._shares.get(share.key) is not share:
                 return nothing  # the group was deleted, or reset, meanwhile
             acquired = share.state.acquire(
-                member,
+                wanted.member,
                 found,
                 limits,
                 self._clock.monotonic_ms(),
-                records_max=records_max,
-                whole_batches=whole_batches,
+                records_max=wanted.records_max,
+                whole_batches=wanted.whole_batches,
             )
             self._save(share, partition.leader_epoch)
             self._time(share)
+            if not acquired and share.state.next_fetch_offset() > first:
+                return None
             return Taken(_cut(read.data, headers, acquired), acquired, nothing.lock_duration_ms, self._undurable(share))
 
     def acknowledge(
         self, group: str, member: str, topic: str, number: int, batches: Sequence[AcknowledgedBatch]
     ) -> Saved | None:
         """Take in what a member says of records. All or nothing; it counts once what is returned is durable. Raises
-        InvalidRecordState if one of them is not acquired by the member (any more)."""
-        limits = self.configs.of(group).limits
+        InvalidRecordState if one of them is not acquired by the member (any more), InvalidArgument if it asks for more
+        time and the group is set not to give any."""
+        config = self.configs.share(group)
+        limits = config.limits
+        if not config.may_renew and any(AcknowledgeType.RENEW in one.types for one in batches):
+            raise InvalidArgument(
+                f"group {brief_repr(group)} lets nobody renew locks: its share.renew.acknowledge.enable is false"
+            )
         partition = self._writable().writable_partition((topic, number))
         with self.lock:
             self._ready()
@@ -261,7 +304,7 @@ class ShareStore:
         with self.lock:
             if not self._loaded or self._closed:
                 return
-            limits = self.configs.of(group).limits
+            limits = self.configs.share(group).limits
             kept = {(self._topic_id(topic), number) for topic, number in keep}
             for share in self._of_group(group):
                 if share.key[1:] not in kept and share.state.release(member, limits):
@@ -283,7 +326,7 @@ class ShareStore:
             for key in list(self._timers.due(self._clock.monotonic_ms())):
                 share = self._shares.get(key)
                 if share is not None:
-                    self._expire(share, self.configs.of(key[0]).limits)
+                    self._expire(share, self.configs.share(key[0]).limits)
                     self._time(share)
             self._prune()
             deadline_ms = self._timers.next_deadline_ms()
@@ -369,7 +412,8 @@ class ShareStore:
         check_group_name(group)
         self._home.check_partition(topic, number)
         partition = self._writable().writable_partition((topic, number))
-        share = self._add(group, topic, number, _first_offset(partition, self.configs.of(group), self._clock.now_ms()))
+        begins = _first_offset(partition, self.configs.share(group), self._clock.now_ms())
+        share = self._add(group, topic, number, begins)
         # A crash must not let the group begin anew, at another end of the log: members might already have been given
         # records before it.
         saved = self._save(share, partition.leader_epoch)

@@ -49,8 +49,8 @@ class Backend(ABC):
     """Where a log is, as `Log` uses it, which checks the arguments and says what each method promises. Any thread."""
 
     LIMITS: ClassVar[Mapping[str, str]] = {}
-    """What this kind of backend cannot do: a method of Log, and the sentence that its ReadOnly says. docs/clusters.md
-    has them as a table, written by scripts/write_backends_table.py."""
+    """What this kind of backend cannot do: a method of Log, or of what it opens ("Queue.renew"), and the sentence that
+    its ReadOnly says. docs/clusters.md has them as a table, written by scripts/write_backends_table.py."""
 
     clock: Clock
 

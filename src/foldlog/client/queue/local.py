@@ -21,8 +21,8 @@ _HOST = "/127.0.0.1"
 class LocalTaking:
     """A member of a share group in the process of its coordinator. One thread at a time.
 
-    It reports with each call, and not in between: a worker that is silent for longer than the session is taken for
-    gone, and joins again when it asks for more. Its locks have timed out before that, unless the group is set
+    It reports when it takes and renews, and not in between: a worker that is silent for longer than the session is
+    taken for gone, and joins again when it asks for more. Its locks have timed out before that, unless the group is set
     otherwise.
     """
 
@@ -39,7 +39,7 @@ class LocalTaking:
         for topic in settings.topics:
             broker.topic(topic)
         if settings.group_settings:
-            self._store.configs.change(settings.group, lambda own: {**own, **settings.group_settings})
+            broker.group_configs.change(settings.group, lambda own: {**own, **settings.group_settings})
         self._report()
         self._store.begin(settings.group, self._assigned)
         self._store.watchers.append(self._available)
@@ -53,8 +53,7 @@ class LocalTaking:
         until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
             self._arrivals.reset()
-            if clock.monotonic_ms() >= self._next_report_ms:
-                self._report()
+            self._report_if_due()
             found = self._look(max_records)
             if self._arrivals.is_closed:
                 raise LogClosed("the queue was closed while it waited; open another with log.queue()")
@@ -103,6 +102,14 @@ class LocalTaking:
             one.wait()
         if first is not None:
             raise first
+
+    def renew(self, records: Sequence[Record]) -> None:
+        self._report_if_due()  # a member that is taken for gone loses its locks, however new they are
+        self.acknowledge(records, AcknowledgeType.RENEW)
+
+    def _report_if_due(self) -> None:
+        if self._broker.clock.monotonic_ms() >= self._next_report_ms:
+            self._report()
 
     def _report(self) -> None:
         """Join, or say that it is still there."""

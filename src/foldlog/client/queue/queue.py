@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from foldlog.broker.share.group_settings import ShareGroupConfig
-from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange, ShareGroupSettings
+from foldlog.broker.groups.group_settings import check_group_settings
+from foldlog.broker.groups.messages import GroupSettings
+from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange
 from foldlog.client.positions import checked_count, checked_timeout_ms
 from foldlog.errors import InvalidArgument, InvalidRecordState, LogClosed, brief_repr
 from foldlog.records.loops import Record, decode
@@ -39,7 +40,7 @@ def check_reset(auto_offset_reset: object) -> str | None:
         return None
     if not isinstance(auto_offset_reset, str):
         raise InvalidArgument(f"auto_offset_reset={brief_repr(auto_offset_reset)} is not 'latest' or 'earliest'")
-    ShareGroupConfig.parse({"share.auto.offset.reset": auto_offset_reset}, ShareGroupSettings())
+    check_group_settings({"share.auto.offset.reset": auto_offset_reset}, GroupSettings())
     return auto_offset_reset
 
 
@@ -61,6 +62,11 @@ class Taking(Protocol):
         """Say what became of records. Durable on return. Raises InvalidRecordState if one is not this member's."""
         ...
 
+    def renew(self, records: Sequence[Record]) -> None:
+        """Let the locks of records begin anew. Raises InvalidRecordState if one is not this member's, ReadOnly if that
+        cannot be asked for."""
+        ...
+
     def close(self) -> None:
         """Leave the group: what is held is available to others."""
         ...
@@ -71,8 +77,8 @@ class Queue:
     open one for each worker.
 
     A record that is taken goes to nobody else until it is given back: by `release`, by closing, or when its lock times
-    out (30 s, unless the group is set otherwise). Accepted and rejected records are not given out again; one that was
-    delivered five times is not, either. In the log they all stay.
+    out (30 s, unless the group is set otherwise; `renew` lets it begin anew). Accepted and rejected records are not
+    given out again; one that was delivered five times is not, either. In the log they all stay.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -113,14 +119,20 @@ class Queue:
         """These cannot be worked on, by anybody: nobody is given them again. Durable on return."""
         self._acknowledge(records, AcknowledgeType.REJECT)
 
+    def renew(self, *records: Record) -> None:
+        """These take longer: their locks begin anew, as if they had been taken now. They stay this queue's. Raises
+        InvalidRecordState if the lock of one timed out, InvalidArgument if the group is set not to allow it, and
+        ReadOnly on a cluster, whose client library cannot ask for it."""
+        self._check_held(records)
+        if records:
+            self._taking.renew(records)
+
     def deliveries(self, record: Record) -> int:
         """How often a record that this queue holds was taken, by anybody; 1 the first time."""
         return self._count_of(record)
 
     def _acknowledge(self, records: Sequence[Record], kind: AcknowledgeType) -> None:
-        self._refuse_closed()
-        for record in records:
-            self._count_of(record)
+        self._check_held(records)
         if not records:
             return
         try:
@@ -128,6 +140,11 @@ class Queue:
         finally:
             for record in records:
                 self._counts.pop(_place(record), None)
+
+    def _check_held(self, records: Sequence[Record]) -> None:
+        self._refuse_closed()
+        for record in records:
+            self._count_of(record)
 
     def _count_of(self, record: Record) -> int:
         try:

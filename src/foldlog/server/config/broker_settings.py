@@ -268,6 +268,15 @@ _SERVER_SETTINGS: Final = {
     "group.consumer.max.heartbeat.interval.ms": _integer(
         15_000, 1, MAX_INT32, "The most that `group.consumer.heartbeat.interval.ms` may be."
     ),
+    "group.consumer.assignment.interval.ms": _integer(
+        0, 0, MAX_INT32, "The least time between two assignments of one consumer group; Kafka's default is 1000."
+    ),
+    "group.consumer.min.assignment.interval.ms": _integer(
+        0, 0, MAX_INT32, "The least that `group.consumer.assignment.interval.ms` may be."
+    ),
+    "group.consumer.max.assignment.interval.ms": _integer(
+        15_000, 0, MAX_INT32, "The most that `group.consumer.assignment.interval.ms` may be."
+    ),
     "group.consumer.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one consumer group."),
     "group.consumer.assignors": _assignors("The assignors that members may ask for; the first is the default."),
     "group.consumer.migration.policy": _one_of(
@@ -278,12 +287,27 @@ _SERVER_SETTINGS: Final = {
     "group.share.session.timeout.ms": _integer(
         45_000, 1, MAX_INT32, "How long a member of a share group may be silent before others are given its records."
     ),
+    "group.share.min.session.timeout.ms": _integer(
+        100, 1, MAX_INT32, "The least that a group may set as `share.session.timeout.ms`; Kafka's default is 45000."
+    ),
     "group.share.max.session.timeout.ms": _integer(
         60_000, 1, MAX_INT32, "The most that a group may set as `share.session.timeout.ms`."
     ),
     "group.share.heartbeat.interval.ms": _integer(5_000, 1, MAX_INT32, "How often members of share groups report."),
+    "group.share.min.heartbeat.interval.ms": _integer(
+        10, 1, MAX_INT32, "The least that a group may set as `share.heartbeat.interval.ms`; Kafka's default is 5000."
+    ),
     "group.share.max.heartbeat.interval.ms": _integer(
         15_000, 1, MAX_INT32, "The most that a group may set as `share.heartbeat.interval.ms`."
+    ),
+    "group.share.assignment.interval.ms": _integer(
+        0, 0, MAX_INT32, "The least time between two assignments of one share group; Kafka's default is 1000."
+    ),
+    "group.share.min.assignment.interval.ms": _integer(
+        0, 0, MAX_INT32, "The least that a group may set as `share.assignment.interval.ms`."
+    ),
+    "group.share.max.assignment.interval.ms": _integer(
+        15_000, 0, MAX_INT32, "The most that a group may set as `share.assignment.interval.ms`."
     ),
     "group.share.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one share group."),
     "group.share.record.lock.duration.ms": _integer(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.groups.group_settings import GROUP_SETTINGS
 from foldlog.broker.groups.messages import check_group_name
-from foldlog.broker.share.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
@@ -138,7 +138,7 @@ def _change_group(node: BrokerNode, change: ConfigChange, validate_only: bool) -
     def decide(own: Settings) -> Settings:
         return _merged(own, change.decide(PresentSettings(own, own, _GROUP_TYPES)))
 
-    node.broker.shares.configs.change(change.name, decide, validate_only=validate_only)
+    node.broker.group_configs.change(change.name, decide, validate_only=validate_only)
 
 
 def _merged(own: Settings, changes: Mapping[str, str | None]) -> Settings:

@@ -30,10 +30,11 @@ _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no member could join a group"),
     *(
         (lower, upper, "the setting would be out of its own bounds")
-        for kind in ("session.timeout.ms", "heartbeat.interval.ms")
+        for groups in ("group.consumer", "group.share")
+        for kind in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
         for lower, upper in (
-            (f"group.consumer.min.{kind}", f"group.consumer.{kind}"),
-            (f"group.consumer.{kind}", f"group.consumer.max.{kind}"),
+            (f"{groups}.min.{kind}", f"{groups}.{kind}"),
+            (f"{groups}.{kind}", f"{groups}.max.{kind}"),
         )
     ),
     (
@@ -44,8 +45,6 @@ _ORDERED: Final = (
     *(
         (lower, upper, "the setting would be out of its own bounds")
         for lower, upper in (
-            ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
-            ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
             ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
             ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from foldlog.broker.share.group_settings import GROUP_SETTINGS
+from foldlog.broker.groups.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.catalog import GROWTHS_SETTING, CatalogTopic
 from foldlog.broker.topics.config import TOPIC_SETTINGS, Setting, TopicConfig
 from foldlog.server.config.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
@@ -20,7 +20,7 @@ from foldlog.server.telemetry.subscriptions import SUBSCRIPTION_SETTINGS, SUBSCR
 
 if TYPE_CHECKING:
     from foldlog.broker.dynamic_settings import ChangedSettings
-    from foldlog.broker.share.group_settings import GroupConfigs
+    from foldlog.broker.groups.group_settings import GroupConfigs
     from foldlog.server.config.live_settings import LiveSettings
 
 
@@ -239,13 +239,15 @@ def subscription_rows(changed: ChangedSettings, name: str) -> list[ConfigRow]:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-def group_rows(configs: GroupConfigs, name: str) -> list[ConfigRow]:
-    """What a share group sets, with the broker's values of the rest."""
+def group_rows(live: LiveSettings, configs: GroupConfigs, name: str) -> list[ConfigRow]:
+    """What a group sets, with the broker's values of the rest."""
     own = configs.own(name)
+    of_broker = {row.name: row.synonyms for row in broker_rows(live)}
     rows = []
     for setting_name, setting in GROUP_SETTINGS.items():
-        default = Synonym(setting_name, setting.default(configs.broker), ConfigSource.DEFAULT_CONFIG)
-        synonyms = [default]
+        default = str(setting.default(configs.broker))
+        synonyms = list(of_broker.get(setting.broker_setting or "", ()))
+        synonyms = synonyms or [Synonym(setting_name, default, ConfigSource.DEFAULT_CONFIG)]
         if setting_name in own:
             synonyms.insert(0, Synonym(setting_name, own[setting_name], ConfigSource.DYNAMIC_GROUP_CONFIG))
         kind = ConfigType[setting.kafka_type]

@@ -78,7 +78,9 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
             refuse(
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
-        return group_rows(node.broker.shares.configs, name)
+        if not name:
+            refuse(ErrorCode.INVALID_REQUEST, "a group has a name")
+        return group_rows(node.live_settings, node.broker.group_configs, name)
     if resource.resource_type not in (
         ConfigResource.BROKER,
         ConfigResource.BROKER_LOGGER,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import SYNC_WAIT_MS
@@ -155,10 +155,9 @@ class FetchRead:
             return answer  # a batch over the limit is sent only if it is the first: there must be progress
         self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
         answer.records = data
-        if self._committed:
-            answer.aborted_transactions = [
-                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found.aborted
-            ]
+        if found.aborted:
+            # They have the fields that are written, by the same names: messages of their own would cost as much again.
+            answer.aborted_transactions = cast(Sequence[AbortedTransaction], found.aborted)
         self.size_bytes += len(data)
         self.records += found.next_offset - offset
         self._room_bytes -= len(data)

@@ -34,7 +34,7 @@ def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourc
         Kind.BROKER: [node],
         Kind.BROKER_LOGGER: [node],
         Kind.CLIENT_METRICS: call.node.broker.dynamic_settings.current.names(SUBSCRIPTIONS),
-        Kind.GROUP: call.node.broker.shares.configs.names(),
+        Kind.GROUP: call.node.broker.group_configs.names(),
     }
     return ListConfigResourcesResponse(
         config_resources=[

@@ -49,7 +49,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
                 current_leader=_NO_LEADER,
             )
         )
-    limits = call.node.broker.shares.configs.of(asked.group).limits
+    limits = call.node.broker.group_configs.share(asked.group).limits
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=limits.record_lock_duration_ms,
         responses=[

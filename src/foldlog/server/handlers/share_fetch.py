@@ -207,7 +207,7 @@ class ShareFetching:
             topics.setdefault(one[0], []).append(
                 _partition(one[1], taken.get(one), errors.get(one, DONE), self._acknowledged.get(one, DONE))
             )
-        config = self._node.broker.shares.configs.of(self._session.group)
+        config = self._node.broker.group_configs.share(self._session.group)
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=config.limits.record_lock_duration_ms,
             responses=[

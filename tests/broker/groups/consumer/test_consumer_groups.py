@@ -64,6 +64,29 @@ def test_nothing_new_is_given_while_something_has_to_be_given_back() -> None:
     settled(world)
 
 
+def test_partitions_are_assigned_again_only_after_the_interval() -> None:
+    world = World(replace(SETTINGS, assignment_interval_ms=3 * ROUND_MS), a=3)
+    first = world.consumer("a")
+    first.step()
+    assert len(first.owned) == 3, "the first assignment does not wait"
+    others = [world.consumer("a") for _ in range(2)]
+    for member in others:
+        assert member.beat().assignment == frozenset()
+    assert world.coordinator.describe(GROUP).state is GroupState.ASSIGNING
+    assert first.beat().assignment is None
+    world.wait(3 * ROUND_MS)
+    first.beat()
+    assert world.coordinator.describe(GROUP).assignment_epoch == 3, "one assignment for both"
+    settled(world)
+
+
+def test_classic_members_do_not_wait_for_the_interval() -> None:
+    world = World(replace(SETTINGS, assignment_interval_ms=1_000 * ROUND_MS), a=2)
+    world.consumer("a").step()
+    world.classic("a")
+    settled(world)
+
+
 def test_who_waits_for_others_writes_nothing_with_each_heartbeat() -> None:
     world = World(a=2)
     first, second = world.consumer("a"), world.consumer("a")

@@ -43,6 +43,7 @@ from foldlog.broker.groups.consumer_protocol import (
     encode_assignment,
 )
 from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.group_settings import ConsumerGroupConfig
 from foldlog.broker.groups.messages import (
     GROUP_NAME_BYTES_MAX,
     LABEL_BYTES_MAX,
@@ -82,14 +83,16 @@ MemberTimerName = tuple[MemberTimer, str, str]
 class ConsumerGroups:
     """All consumer groups of one broker. Owned by the `GroupCoordinator`, whose promises hold here, too.
 
-    `topics` returns the topics that exist, the same object until they change. `downgrade` is called with a group whose
-    last member of the consumer protocol has gone, if the policy allows it; it takes the group over.
+    `config` returns the settings of a group, `topics` the topics that exist, the same object until they change.
+    `downgrade` is called with a group whose last member of the consumer protocol has gone, if the policy allows it; it
+    takes the group over.
     """
 
     def __init__(
         self,
         clock: Clock,
         settings: ConsumerGroupSettings,
+        config: Callable[[str], ConsumerGroupConfig],
         new_id: Callable[[], str],
         topics: Callable[[], TopicsImage],
         budget: MetadataBudget,
@@ -97,6 +100,7 @@ class ConsumerGroups:
     ) -> None:
         self._clock = clock
         self._settings = settings
+        self._config = config
         self._new_id = new_id
         self._topics = topics
         self._budget = budget
@@ -125,14 +129,15 @@ class ConsumerGroups:
         self.groups[request.group] = group
         before = self._member_for(group, request)
         member = self._accept(group, before, _told(before, request), request.owned, request.sees)
-        self._set_timer(MemberTimer.SESSION, group, member.member_id, self._settings.session_timeout_ms)
+        config = self._config(group.group_id)
+        self._set_timer(MemberTimer.SESSION, group, member.member_id, config.session_timeout_ms)
         is_news = request.is_full or member.assigned.keys() != before.assigned.keys()
         return HeartbeatResult(
             GroupErrorCode.NONE,
             None,
             member.member_id,
             member.epoch,
-            self._settings.heartbeat_interval_ms,
+            config.heartbeat_interval_ms,
             frozenset(member.assigned) if is_news else None,
         )
 
@@ -284,9 +289,16 @@ class ConsumerGroups:
                 self.writes.append(records.regex_record(group.group_id, regex, group.regexes[regex]))
 
     def _assign(self, group: ConsumerGroup) -> None:
-        """Make the target assignment for the group's epoch, if there is none yet."""
+        """Make the target assignment for the group's epoch, if there is none yet and the last one is old enough."""
         if group.epoch == group.target_epoch:
             return
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = self._config(group.group_id).assignment_interval_ms
+        is_early = group.assigned_ms is not None and now_ms < group.assigned_ms + interval_ms
+        # Members of the classic protocol would join again and again until there is one.
+        if is_early and not any(member.is_classic for member in group.members.values()):
+            return
+        group.assigned_ms = now_ms
         targets = group.new_targets(self._topics(), self._settings.assignors[0])
         for member_id, target in targets.items():
             if target != group.targets.get(member_id):
@@ -541,7 +553,7 @@ class ConsumerGroups:
     def _touch(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Restart the session of a member, with its own timeout if it is of the classic protocol."""
         classic = member.classic
-        timeout_ms = self._settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+        timeout_ms = (classic or self._config(group.group_id)).session_timeout_ms
         self._set_timer(MemberTimer.SESSION, group, member.member_id, timeout_ms)
 
     def _cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:

@@ -52,7 +52,14 @@ class ConsumerGroupSettings:
     """Broker settings, with Kafka's names in the comments. The first of `assignors` is the default."""
 
     session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
+    session_timeout_min_ms: int = 100  # group.consumer.min.session.timeout.ms; Kafka's is 45 s
+    session_timeout_max_ms: int = 60_000  # group.consumer.max.session.timeout.ms
     heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
+    heartbeat_interval_min_ms: int = 10  # group.consumer.min.heartbeat.interval.ms; Kafka's is 5 s
+    heartbeat_interval_max_ms: int = 15_000  # group.consumer.max.heartbeat.interval.ms
+    assignment_interval_ms: int = 0  # group.consumer.assignment.interval.ms; Kafka's is 1 s
+    assignment_interval_min_ms: int = 0  # group.consumer.min.assignment.interval.ms
+    assignment_interval_max_ms: int = 15_000  # group.consumer.max.assignment.interval.ms
     members_max: int = GROUP_MEMBERS_MAX  # group.consumer.max.size
     assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL  # group.consumer.migration.policy

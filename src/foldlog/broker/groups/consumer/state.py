@@ -144,7 +144,8 @@ class ConsumerGroup:
     """Mutable, owned by the coordinator. Members are in the order in which they joined.
 
     `owners` has the one member that owns a partition, assigned or not given back yet: that no partition has two is
-    decided here. `seen` is the image of topics that the group's epoch takes into account.
+    decided here. `seen` is the image of topics that the group's epoch takes into account. `assigned_ms` is when the
+    target was made, in the clock's monotonic time; None if that was before a restart, or never.
     """
 
     group_id: str
@@ -157,6 +158,7 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     seen: TopicsImage | None = None
+    assigned_ms: float | None = None
     empty_since_ms: int = -1
 
     @property

@@ -79,6 +79,8 @@ class ClusterBackend(Backend):
         " for records that come",
         "enforce_retention": "retention{where} is enforced by the cluster itself, when it is due; delete_records()"
         " deletes now",
+        "Queue.renew": "locks{where} cannot be renewed: librdkafka's share consumer has accept, release and reject"
+        " alone; set the group's share.record.lock.duration.ms higher",
     }
 
     def __init__(self, handles: Handles, cluster_id: str) -> None:
@@ -149,7 +151,7 @@ class ClusterBackend(Backend):
         if settings.group_settings:
             with self._handles.wire() as links:
                 links.ask(questions.alter_group(settings.group, settings.group_settings))
-        return ClusterTaking(self._handles, settings)
+        return ClusterTaking(self._handles, settings, self._cannot("Queue.renew"))
 
     def reading(self, settings: ConsumerSettings) -> LibraryConsumption | DirectConsumption:
         if settings.group is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from foldlog.broker.share.messages import AcknowledgeType
 from foldlog.client.backends.cluster.faults import Where
 from foldlog.client.backends.cluster.handles import Handles, Trouble, confluent
 from foldlog.client.backends.cluster.records import record_of
 from foldlog.client.queue.queue import QueueSettings, TakenRecord
-from foldlog.errors import FoldlogError, InvalidArgument, InvalidRecordState
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidRecordState, ReadOnly
 from foldlog.records.loops import Record
 
 _POLL_S: Final = 0.1
@@ -37,8 +37,9 @@ class ClusterTaking:
     left of a batch is kept for the next take.
     """
 
-    def __init__(self, handles: Handles, settings: QueueSettings) -> None:
+    def __init__(self, handles: Handles, settings: QueueSettings, cannot_renew: ReadOnly) -> None:
         self._handles = handles
+        self._cannot_renew = cannot_renew
         self._trouble = Trouble()
         self._waiting: deque[TakenRecord] = deque()
         self._held: set[tuple[str, int, int]] = set()
@@ -90,6 +91,9 @@ class ClusterTaking:
                 if failed.args[0].name() == "INVALID_RECORD_STATE":
                     raise InvalidRecordState(f"{partition.topic}-{partition.partition}: {failed.args[0].str()}")
                 raise self._fault(failed)
+
+    def renew(self, records: Sequence[Record]) -> NoReturn:
+        raise self._cannot_renew
 
     def close(self) -> None:
         if not self._handles.is_closed:

@@ -302,7 +302,7 @@ class RemoteBroker:
         if changes:
             self._change(
                 questions.alter_group(settings.group, changes),
-                lambda broker: broker.shares.configs.change(settings.group, lambda own: {**own, **changes}),
+                lambda broker: broker.group_configs.change(settings.group, lambda own: {**own, **changes}),
             )
         return ServedTaking(self._search, settings, topic_ids)
 

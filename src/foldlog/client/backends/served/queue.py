@@ -82,12 +82,17 @@ class ServedTaking:
     def acknowledge(self, records: Sequence[Record], kind: AcknowledgeType) -> None:
         batches = {(self._ids[topic], number): said for (topic, number), said in by_partition(records, kind).items()}
         try:
-            self._acknowledge(batches)
+            if kind is AcknowledgeType.RENEW and self._connection is not None:
+                self._report()  # a member that is taken for gone loses its locks, however new they are
+            self._acknowledge(batches, is_renewal=kind is AcknowledgeType.RENEW)
         except (OSError, MalformedBytes) as error:
             holder = None if self._connection is None else self._connection.holder
             self._drop()
             why = f"{str(error) or type(error).__name__}; whether it knows what became of the records is not known"
             raise self._search.lost(holder, why) from error
+
+    def renew(self, records: Sequence[Record]) -> None:
+        self.acknowledge(records, AcknowledgeType.RENEW)
 
     def close(self) -> None:
         with suppress(OSError, MalformedBytes, FoldlogError, Passing):
@@ -200,7 +205,9 @@ class ServedTaking:
             self._acknowledge(gaps)
         return found
 
-    def _acknowledge(self, batches: Mapping[tuple[bytes, int], Sequence[AcknowledgedBatch]]) -> None:
+    def _acknowledge(
+        self, batches: Mapping[tuple[bytes, int], Sequence[AcknowledgedBatch]], *, is_renewal: bool = False
+    ) -> None:
         if self._connection is None:
             raise InvalidRecordState(
                 f"the connection to the writer of {self._search.path} was lost, and with it the locks of what was"
@@ -210,6 +217,7 @@ class ServedTaking:
             group_id=self._settings.group,
             member_id=self._member,
             share_session_epoch=self._session_epoch,
+            is_renew_ack=is_renewal,
             topics=[
                 AcknowledgeTopic(
                     topic_id=topic_id,
