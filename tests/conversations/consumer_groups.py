@@ -58,7 +58,7 @@ def described(talk: Talk, step: str, *groups: str) -> None:
 
 @conversation(HEARTBEAT, DESCRIBE)
 def a_member_of_a_consumer_group(talk: Talk) -> None:
-    topic, group = talk.topic(partitions=3), talk.name("readers")
+    topic, group = talk.shared_topic(partitions=3), talk.name("readers")
     ann = Modern(talk, group, "ann", topic)
     ann.join()
     described(talk, "joined", group)
@@ -81,7 +81,7 @@ def a_member_of_a_consumer_group(talk: Talk) -> None:
 
 @conversation(HEARTBEAT)
 def two_members_of_a_consumer_group(talk: Talk) -> None:
-    topic, group = talk.topic(partitions=4), talk.name("readers")
+    topic, group = talk.shared_topic(partitions=4), talk.name("readers")
     ann, ben = Modern(talk, group, "ann", topic), Modern(talk, group, "ben", topic)
     ann.join()
     ann.report_owned()
@@ -102,7 +102,7 @@ def two_members_of_a_consumer_group(talk: Talk) -> None:
 
 @conversation(HEARTBEAT)
 def heartbeats_that_are_refused(talk: Talk) -> None:
-    topic, group = talk.topic(), talk.name("readers")
+    topic, group = talk.shared_topic(), talk.name("readers")
     for step, fields in {
         "no group": {"group_id": ""},
         "blank group": {"group_id": "  "},
@@ -122,13 +122,15 @@ def heartbeats_that_are_refused(talk: Talk) -> None:
         Modern(talk, group, "ann", topic).join(step, **fields)
     ann = Modern(talk, group, "ann", topic)
     ann.join()
+    ann.report("she subscribes to more", subscribed_topic_names=[topic, talk.name("none")])
     ann.report_owned()
+    strange = [{"topic_id": talk.ids["orders"], "partitions": [7]}]
     for step, fields in {
         "an epoch of tomorrow": {"member_epoch": ann.epoch + 5},
         "an unknown member": {"member_id": "nobody"},
         "no member": {"member_id": ""},
         "another group": {"group_id": talk.name("none")},
-        "an older epoch with other partitions": {"member_epoch": ann.epoch - 1, "topic_partitions": []},
+        "an older epoch with other partitions": {"member_epoch": ann.epoch - 1, "topic_partitions": strange},
         "an assignor that is not": {"server_assignor": "magic"},
         "an empty instance": {"instance_id": ""},
         "a static leave without an instance": {"member_epoch": -2},
@@ -141,7 +143,7 @@ def heartbeats_that_are_refused(talk: Talk) -> None:
 
 @conversation(HEARTBEAT, DESCRIBE)
 def static_members_of_a_consumer_group(talk: Talk) -> None:
-    topic, group = talk.topic(partitions=2), talk.name("readers")
+    topic, group = talk.shared_topic(partitions=2), talk.name("readers")
     ann = Modern(talk, group, "ann", topic, instance_id="first")
     ann.join()
     ann.report_owned()
@@ -161,7 +163,7 @@ def static_members_of_a_consumer_group(talk: Talk) -> None:
 def subscriptions_by_regular_expression(talk: Talk) -> None:
     if talk.version(HEARTBEAT) < 1:
         return
-    talk.topic("a1"), talk.topic("a2", partitions=2), talk.topic("b1")
+    talk.shared_topic("a1"), talk.shared_topic("a2", partitions=2), talk.shared_topic("b1")
     group = talk.name("readers")
     own = talk.names.prefix.replace(".", "[.]")
     ann = Modern(talk, group, "ann")
@@ -200,7 +202,7 @@ def settled(talk: Talk, member: Modern, partitions: int) -> None:
 
 @conversation(HEARTBEAT)
 def assignors_of_consumer_groups(talk: Talk) -> None:
-    one, two = talk.topic("one", partitions=3), talk.topic("two", partitions=3)
+    one, two = talk.shared_topic("one", partitions=3), talk.shared_topic("two", partitions=3)
     for assignor in ("uniform", "range", None):
         group = talk.name(f"by-{assignor}")
         ann = Modern(talk, group, "ann", one, two, server_assignor=assignor)
@@ -212,7 +214,7 @@ def assignors_of_consumer_groups(talk: Talk) -> None:
 
 @conversation("OffsetCommit", "OffsetFetch")
 def offsets_of_consumer_groups(talk: Talk) -> None:
-    topic, group = talk.topic(partitions=2), talk.name("readers")
+    topic, group = talk.shared_topic(partitions=2), talk.name("readers")
     own = talk.ids["orders"]
     ann = Modern(talk, group, "ann", topic)
     ann.join()
@@ -247,7 +249,7 @@ def offsets_of_consumer_groups(talk: Talk) -> None:
 
 @conversation(HEARTBEAT, DESCRIBE)
 def a_group_changes_its_protocol(talk: Talk) -> None:
-    topic, group = talk.topic(partitions=2), talk.name("readers")
+    topic, group = talk.shared_topic(partitions=2), talk.name("readers")
     ann = Member(talk, group, "ann")
     ann.join(protocols=[{"name": "range", "metadata": subscription(topic)}])
     ann.sync({ann.member_id: assignment(topic, 0)})
@@ -262,7 +264,7 @@ def a_group_changes_its_protocol(talk: Talk) -> None:
 
 @conversation(HEARTBEAT)
 def an_empty_group_changes_its_protocol(talk: Talk) -> None:
-    topic, group = talk.topic(), talk.name("readers")
+    topic, group = talk.shared_topic(), talk.name("readers")
     talk.quiet("OffsetCommit", group_id=group, topics=committed(topic, talk.ids["orders"], (0, 3)))
     ann = Modern(talk, group, "ann", topic)
     ann.join("a modern one in a group of offsets")

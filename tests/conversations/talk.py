@@ -247,6 +247,17 @@ class Talk:
         )
         return name
 
+    def shared_topic(self, word: str = "orders", partitions: int = 1) -> str:
+        """Make a topic, and wait until the coordinator of groups has heard of it: Kafka's hears later than its leader."""
+        name = self.topic(word, partitions)
+        group = {"group_id": f"probe.{name}", "member_id": "probe", "topic_partitions": [], "rebalance_timeout_ms": 30_000}
+        self.until(
+            lambda: self.quiet("ConsumerGroupHeartbeat", **group, member_epoch=0, subscribed_topic_names=[name]),
+            lambda answer: answer.assignment is not None and len(answer.assignment.topic_partitions) > 0,
+        )
+        self.quiet("ConsumerGroupHeartbeat", **group, member_epoch=-1)
+        return name
+
     @property
     def ids(self) -> dict[str, bytes]:
         """The ids of topics, by their words."""
