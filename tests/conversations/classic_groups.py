@@ -189,15 +189,21 @@ def static_members_of_a_classic_group(talk: Talk) -> None:
 
 def committed(topic: str, topic_id: bytes, *partitions: tuple[int, int], metadata: str | None = "m") -> list[Any]:
     """(number, offset) of each partition of a topic, to commit."""
-    rows = [{"partition_index": number, "committed_offset": at, "committed_metadata": metadata} for number, at in partitions]
+    rows = [
+        {"partition_index": number, "committed_offset": at, "committed_metadata": metadata} for number, at in partitions
+    ]
     return [{"name": topic, "topic_id": topic_id, "partitions": rows}]
 
 
-def look_at_offsets(talk: Talk, step: str, group: str, topics: list[tuple[str, bytes, list[int]]] | None, **more: Any) -> None:
+def look_at_offsets(
+    talk: Talk, step: str, group: str, topics: list[tuple[str, bytes, list[int]]] | None, **more: Any
+) -> None:
     """OffsetFetch, in whichever form the version has."""
-    named = None if topics is None else [
-        {"name": name, "topic_id": topic_id, "partition_indexes": numbers} for name, topic_id, numbers in topics
-    ]
+    named = (
+        None
+        if topics is None
+        else [{"name": name, "topic_id": topic_id, "partition_indexes": numbers} for name, topic_id, numbers in topics]
+    )
     old = None if topics is None else [{"name": name, "partition_indexes": numbers} for name, _, numbers in topics]
     fields = {"group_id": group, "topics": old, "groups": [{"group_id": group, "topics": named, **more}]}
     talk.ask("OffsetFetch", step, **fields)
@@ -225,7 +231,13 @@ def offsets_without_a_member(talk: Talk) -> None:
     commit("a generation", committed(topic, own, (0, 7)), generation_id_or_member_epoch=1)
     commit("a member", committed(topic, own, (0, 7)), generation_id_or_member_epoch=1, member_id="nobody")
     commit("a member, no generation", committed(topic, own, (0, 7)), member_id="nobody")
-    commit("a static member", committed(topic, own, (0, 7)), group_instance_id="i", member_id="nobody", generation_id_or_member_epoch=1)
+    commit(
+        "a static member",
+        committed(topic, own, (0, 7)),
+        group_instance_id="i",
+        member_id="nobody",
+        generation_id_or_member_epoch=1,
+    )
     commit("a group that is not", committed(topic, own, (0, 7)), of=talk.name("new"), generation_id_or_member_epoch=3)
     look_at_offsets(talk, "some of them", group, all_of_it)
     look_at_offsets(talk, "no such topic", group, [(talk.name("none"), STRANGE_ID, [0])])

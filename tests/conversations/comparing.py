@@ -59,6 +59,9 @@ IDENTITIES: Final = (
 )  # fmt: skip
 """What tells the elements of an array apart; their order is not promised by the protocol."""
 
+PAIRS: Final = (("name", "source"), ("resource_name", "resource_type"))
+"""What tells them apart where one field does not."""
+
 ABSENT: Final = "absent"
 """Stands for an element that only the other side has."""
 
@@ -134,11 +137,15 @@ def _elements(elements: Iterable[Message], version: int, names: Names, is_mine: 
     if is_mine is not None:
         listed = [one for one in listed if (key := _own_name(one)) is None or is_mine(key)]
     rows = [plain(one, version, names, is_mine) for one in listed]
-    for identity in IDENTITIES:
-        keys = [str(row.get(identity)) for row in rows if row.get(identity) is not None]
+    for identity in (*((one,) for one in IDENTITIES), *PAIRS):
+        keys = [" ".join(str(row[name]) for name in identity) for row in rows if _has(row, identity)]
         if len(keys) == len(rows) == len(set(keys)):
             return dict(zip(keys, rows, strict=True))
     return {str(number): row for number, row in enumerate(rows)}
+
+
+def _has(row: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return all(row.get(name) is not None for name in names)
 
 
 def _own_name(message: Message) -> str | None:

@@ -223,7 +223,12 @@ def offsets_of_consumer_groups(talk: Talk) -> None:
     def commit(step: str, epoch: int, member_id: str, number: int = 0) -> None:
         topics = committed(topic, own, (number, 3))
         talk.ask(
-            "OffsetCommit", step, group_id=group, topics=topics, member_id=member_id, generation_id_or_member_epoch=epoch
+            "OffsetCommit",
+            step,
+            group_id=group,
+            topics=topics,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
         )
 
     commit("by her", ann.epoch, ann.member_id)

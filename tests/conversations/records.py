@@ -176,7 +176,10 @@ def an_idempotent_producer(talk: Talk) -> None:
         "a negative epoch": numbered(2, epoch=-1),
     }.items():
         write(step, records)
-    topics = [{"name": write.topic, "partition_indexes": [0, 1, 9]}, {"name": talk.name("none"), "partition_indexes": [0]}]
+    topics = [
+        {"name": write.topic, "partition_indexes": [0, 1, 9]},
+        {"name": talk.name("none"), "partition_indexes": [0]},
+    ]
     talk.ask("DescribeProducers", topics=topics)
     transactional = batch(b"a", producer_id=own.producer_id, producer_epoch=1, base_sequence=2, transactional=True)
     write("transactional, without a transaction", transactional, transactional_id=talk.name("tx"))
@@ -273,7 +276,9 @@ def sessions_of_fetches(talk: Talk) -> None:
 
 def places(topic: str, *partitions: tuple[int, int], **more: Any) -> list[dict[str, Any]]:
     """(number, time) of each partition of a topic, for ListOffsets."""
-    return [{"name": topic, "partitions": [{"partition_index": one, "timestamp": at, **more} for one, at in partitions]}]
+    return [
+        {"name": topic, "partitions": [{"partition_index": one, "timestamp": at, **more} for one, at in partitions]}
+    ]
 
 
 @conversation("ListOffsets")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Final
 
 from conversations.comparing import ABSENT, Row, differing
 from conversations.reviewed import REVIEWED, Reviewed
-from conversations.talk import Exchange, Side, Talk
+from conversations.talk import CLOSED, Exchange, Side, Talk
+from foldlog.wire.messages import APIS, NAMES
 
 SETTLING_S: Final = 10
 """How long Kafka may take to tell its broker what its controller knows."""
@@ -88,8 +89,9 @@ def run(one: Conversation, ours: Side, kafka: Side) -> Outcome:
                 else:
                     outcome.reviewed.add(listed)
         for exchange in second:
-            told = outcome.refused if exchange.is_refused else outcome.accepted
-            told.add((exchange.api, exchange.version))
+            if exchange.told.get("") != CLOSED:  # who is disconnected was not understood
+                told = outcome.refused if exchange.is_refused else outcome.accepted
+                told.add((exchange.api, exchange.version))
     return outcome
 
 
@@ -170,10 +172,10 @@ def warm(side: Side) -> None:
     talk.close()
 
 
-def both_have(ours: Mapping[int, tuple[int, int]], kafka: Mapping[int, tuple[int, int]], names: Mapping[int, str]) -> dict[str, Any]:
-    """The versions of each API that both brokers advertise."""
+def both_have(ours: Mapping[int, tuple[int, int]], kafka: Mapping[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The versions of each API that both brokers advertise, and that there are messages of."""
     return {
-        names[key]: (max(first, kafka[key][0]), min(last, kafka[key][1]))
+        NAMES[key]: (max(first, kafka[key][0], APIS[key].first), min(last, kafka[key][1]))
         for key, (first, last) in ours.items()
         if key in kafka
     }

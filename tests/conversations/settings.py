@@ -44,7 +44,12 @@ def settings_are_described(talk: Talk) -> None:
 
 @conversation("DescribeConfigs")
 def cleanup_policies_are_kept_as_they_were_written(talk: Talk) -> None:
-    for word, policy in (("both", "compact,delete"), ("turned", "delete,compact"), ("neither", ""), ("twice", "delete,delete")):
+    for word, policy in (
+        ("both", "compact,delete"),
+        ("turned", "delete,compact"),
+        ("neither", ""),
+        ("twice", "delete,delete"),
+    ):
         described(talk, word, TOPIC, talk.topic(word, cleanup_policy=policy), "cleanup.policy")
 
 
@@ -151,12 +156,24 @@ def settings_of_brokers_are_changed(talk: Talk) -> None:
         for step, changes in BROKER_CHANGES.items():
             change(f"{name!r}: {step}", BROKER, name, *changes)
     for name in ("1", ""):
-        change(f"{name!r} set", BROKER, name, ("log.cleanup.policy", SET, "compact"), ("log.segment.bytes", SET, "65536000"))
-        described(talk, f"{name!r} shown", BROKER, name, "log.cleanup.policy", "log.segment.bytes", include_synonyms=True)
+        change(
+            f"{name!r} set",
+            BROKER,
+            name,
+            ("log.cleanup.policy", SET, "compact"),
+            ("log.segment.bytes", SET, "65536000"),
+        )
+        described(
+            talk, f"{name!r} shown", BROKER, name, "log.cleanup.policy", "log.segment.bytes", include_synonyms=True
+        )
         topic = talk.topic(f"of-{name}")
         described(talk, f"{name!r} for a topic", TOPIC, topic, "cleanup.policy", "segment.bytes", include_synonyms=True)
-        change(f"{name!r} deleted", BROKER, name, ("log.cleanup.policy", DELETE, None), ("log.segment.bytes", DELETE, None))
-        described(talk, f"{name!r} as before", BROKER, name, "log.cleanup.policy", "log.segment.bytes", include_synonyms=True)
+        change(
+            f"{name!r} deleted", BROKER, name, ("log.cleanup.policy", DELETE, None), ("log.segment.bytes", DELETE, None)
+        )
+        described(
+            talk, f"{name!r} as before", BROKER, name, "log.cleanup.policy", "log.segment.bytes", include_synonyms=True
+        )
 
 
 @conversation("AlterConfigs")

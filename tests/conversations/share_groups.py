@@ -31,7 +31,11 @@ class Worker:
         self.epoch = 0
 
     def heartbeat(self, step: str, epoch: int | None = None, **more: Any) -> Any:
-        fields = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch if epoch is None else epoch}
+        fields = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch if epoch is None else epoch,
+        }
         answer = self.talk.ask("ShareGroupHeartbeat", step, **{**fields, **more})
         if not answer.error_code:
             self.epoch = answer.member_epoch
@@ -54,7 +58,9 @@ class Worker:
 
     def wanted(self, session_epoch: int, *said: tuple[int, int, int]) -> dict[str, Any]:
         """The fields of a ShareFetch, with (first, last, kind) of acknowledgements."""
-        batches = [{"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in said]
+        batches = [
+            {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in said
+        ]
         partition = {"partition_index": 0, "acknowledgement_batches": batches}
         return {
             "group_id": self.group,
@@ -96,7 +102,11 @@ def begin_at_the_start(talk: Talk, group: str) -> None:
     configs = [{"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
     talk.quiet("IncrementalAlterConfigs", resources=[resource])
-    wanted = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": ["share.auto.offset.reset"]}
+    wanted = {
+        "resource_type": GROUP_RESOURCE,
+        "resource_name": group,
+        "configuration_keys": ["share.auto.offset.reset"],
+    }
     talk.until(
         lambda: talk.quiet("DescribeConfigs", resources=[wanted]),
         lambda answer: any(one.value == "earliest" for one in answer.results[0].configs),

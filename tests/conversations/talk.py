@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from conversations.comparing import Names, plain
 from conversations.messages import KEYS, made
 from foldlog.records.loops import pack
 from foldlog.wire.error_codes import ErrorCode
-from foldlog.wire.frames import decode_response, response_of
+from foldlog.wire.frames import response_of
 from foldlog.wire.messages import APIS, NAMES
 from foldlog.wire.messages.api_versions import ApiVersionsRequest
 from foldlog.wire.schema import Message, Request
@@ -120,7 +120,20 @@ class Talk:
     ) -> Any:
         """Ask, keep the answer for the comparison, and return it; None if the connection was closed instead."""
         number = self.version(api) if version is None else version
-        request = made(api, fields)
+        return self.put(made(api, fields), number, step, on=on, mine=mine, settling=settling)
+
+    def put(
+        self,
+        request: Request,
+        number: int,
+        step: str = "",
+        *,
+        on: RawClient | None = None,
+        mine: bool = False,
+        settling: bool | None = None,
+    ) -> Any:
+        """Ask what is made already."""
+        api = NAMES[request.API_KEY]
         self._know(request)
         label = self._label(step or api)
         until = time.monotonic() + BOUND_S
@@ -138,7 +151,9 @@ class Talk:
     def quiet(self, api: str, *, version: int | None = None, **fields: Any) -> Any:
         """Ask without a word in the comparison: what the conversation only needs."""
         number = self.side.versions[api][1] if version is None else version
-        return self.until(lambda: self._link.ask(made(api, fields), number), lambda answer: not codes_in(answer) & NOT_YET)
+        return self.until(
+            lambda: self._link.ask(made(api, fields), number), lambda answer: not codes_in(answer) & NOT_YET
+        )
 
     def begin(self, api: str, *, on: RawClient | None = None, **fields: Any) -> Callable[[str], Any]:
         """Ask without waiting: the answer is kept by the call of what is returned, with the name of the step."""
@@ -250,7 +265,12 @@ class Talk:
     def shared_topic(self, word: str = "orders", partitions: int = 1) -> str:
         """Make a topic, and wait until the coordinator of groups has heard of it: Kafka's hears later than its leader."""
         name = self.topic(word, partitions)
-        group = {"group_id": f"probe.{name}", "member_id": "probe", "topic_partitions": [], "rebalance_timeout_ms": 30_000}
+        group = {
+            "group_id": f"probe.{name}",
+            "member_id": "probe",
+            "topic_partitions": [],
+            "rebalance_timeout_ms": 30_000,
+        }
         self.until(
             lambda: self.quiet("ConsumerGroupHeartbeat", **group, member_epoch=0, subscribed_topic_names=[name]),
             lambda answer: answer.assignment is not None and len(answer.assignment.topic_partitions) > 0,

@@ -19,6 +19,7 @@ def creatable(name: str, partitions: int = 1, replicas: int = 1, **more: Any) ->
 @conversation("CreateTopics")
 def topics_are_created(talk: Talk) -> None:
     for validate_only in (True, False):
+
         def create(step: str, *topics: dict[str, Any], validate_only: bool = validate_only) -> None:
             shown = f"{step}, only validated" if validate_only else step
             fields = {"topics": topics, "timeout_ms": 30_000, "validate_only": validate_only}
@@ -144,7 +145,13 @@ def metadata_creates_topics(talk: Talk) -> None:
     talk.quiet("Metadata", version=4, topics=[{"name": name}], allow_auto_topic_creation=True)
     talk.ask("Metadata", "the second time", topics=[{"name": name}])
     missing = talk.name("not")
-    talk.ask("Metadata", "not allowed", version=max(4, talk.version("Metadata")), topics=[{"name": missing}], allow_auto_topic_creation=False)
+    talk.ask(
+        "Metadata",
+        "not allowed",
+        version=max(4, talk.version("Metadata")),
+        topics=[{"name": missing}],
+        allow_auto_topic_creation=False,
+    )
 
 
 @conversation("DescribeTopicPartitions")

@@ -56,6 +56,8 @@ _WITHOUT_START: Final = frozenset(
     }
 )
 """Refusals that do not say where the log starts, as in Kafka: the batch or the partition was not looked into."""
+_OF_ITS_RECORDS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_RECORD})
+"""Refusals of a transactional batch that say it: for others it did not come to the partition."""
 
 
 class _Batch(NamedTuple):
@@ -291,7 +293,7 @@ def _append(
         logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
         node.storage_failed("a batch", batch.topic, batch.number, error)
         outcome = _refused(batch, _code(call, batch, error), str(error))
-        if outcome.answer.error_code not in _WITHOUT_START:
+        if _says_start(batch, outcome.answer.error_code):
             outcome.answer.log_start_offset = partition.log_start_offset
         if isinstance(error, RefusedBatch):
             outcome.answer.record_errors = [
@@ -317,6 +319,10 @@ def _code(call: Call, batch: _Batch, error: FoldlogError) -> ErrorCode:
     return append_error_code(
         error, is_version_2=call.version >= _VERSION_2_FROM, knows_abortable=call.version >= _ABORTABLE_FROM
     )
+
+
+def _says_start(batch: _Batch, code: int) -> bool:
+    return code in _OF_ITS_RECORDS if is_transactional(batch.records) else code not in _WITHOUT_START
 
 
 def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
