@@ -9,9 +9,10 @@ with ApacheKafka.launch(directory, brokers=3) as kafka:
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +56,7 @@ class SaslSsl:
 class KafkaNode:
     """One broker, which is a controller too. Its data is in `data`, its log in `process.output`."""
 
-    def __init__(self, number: int, directory: Path, ports: Mapping[str, int], heap: str) -> None:
+    def __init__(self, number: int, directory: Path, ports: Mapping[str, int], heap: str, plugins: str = "") -> None:
         self.number = number
         self.ports = ports
         self.data = directory / "data"
@@ -66,7 +67,7 @@ class KafkaNode:
         logging.write_text(_LOGGING, encoding="utf-8")
         command = [
             "java", f"-Xmx{heap}", f"-Xms{heap}", *SHIPPED_JVM, f"-Dlog4j2.configurationFile={logging}",
-            "-cp", self._jars, "kafka.Kafka", str(self.properties),
+            "-cp", os.pathsep.join(filter(None, (self._jars, plugins))), "kafka.Kafka", str(self.properties),
         ]  # fmt: skip
         self.process = ClusterProcess(f"Kafka's broker {number}", command, directory / "broker.log")
 
@@ -120,12 +121,15 @@ class ApacheKafka:
         properties: Mapping[str, object] | None = None,
         sasl_ssl: SaslSsl | None = None,
         heap: str = SMALL_HEAP,
+        plugins: Sequence[Path] = (),
     ) -> ApacheKafka:
-        """Format and start them. `properties` go into each server.properties. JarsUnavailable without Maven."""
+        """Format and start them. `properties` go into each server.properties, which may name classes of `plugins`, Java
+        files that are compiled first. JarsUnavailable without Maven."""
         listeners = ["PLAINTEXT", "CONTROLLER", *(["SASL_SSL"] if sasl_ssl else [])]
         ports = iter(free_ports(brokers * len(listeners)))
+        classes = _compiled(plugins, directory / "plugins") if plugins else ""
         nodes = [
-            KafkaNode(number, directory / f"broker-{number}", {name: next(ports) for name in listeners}, heap)
+            KafkaNode(number, directory / f"broker-{number}", {name: next(ports) for name in listeners}, heap, classes)
             for number in range(1, brokers + 1)
         ]
         cluster = cls(nodes)
@@ -172,6 +176,15 @@ class ApacheKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _compiled(sources: Sequence[Path], directory: Path) -> str:
+    """The directory with the classes of these files."""
+    command = ["javac", "-cp", class_path(fetch(KAFKA)), "-d", str(directory), *map(str, sources)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise StartFailed(f"a plugin does not compile: {done.stdout}{done.stderr}")
+    return str(directory)
 
 
 def _settings(node: KafkaNode, nodes: list[KafkaNode]) -> dict[str, object]:

@@ -63,7 +63,13 @@ _TOPIC_OPERATIONS = (
 
 _OPERATIONS = {
     ResourceType.TOPIC: _TOPIC_OPERATIONS,
-    ResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
     ResourceType.CLUSTER: (
         AclOperation.CREATE,
         AclOperation.ALTER,
@@ -80,6 +86,6 @@ def authorized_operations(authorizer: Authorizer, principal: str, kind: Resource
     """The operations allowed on a resource as the bit field in Kafka's answers.
 
     >>> bin(authorized_operations(AllowEverything(), ANONYMOUS, ResourceType.GROUP, "fraud"))
-    '0b101001000'
+    '0b110101001000'
     """
     return sum(1 << op for op in _OPERATIONS[kind] if authorizer.allows(principal, op, kind, name))

@@ -12,11 +12,11 @@ import ipaddress
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.broker.topics.names import OFFSETS_TOPIC
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -150,6 +150,17 @@ def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
     if not call.allows(operation, ResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
+
+
+def heartbeat_refusal(call: Call, group: str, topics: Iterable[str] | None) -> tuple[ErrorCode, str | None]:
+    """Why a member may not report to a group of that name that it reads these topics; NONE if it may."""
+    if not group.strip():
+        return ErrorCode.INVALID_REQUEST, "the group id is blank"
+    error = refusal(call, AclOperation.READ, group)
+    hidden = [name for name in topics or () if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+    if error is ErrorCode.NONE and hidden:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{brief_repr(hidden[0])} is not a topic that you may see"
+    return error, None
 
 
 def commit_refusal(call: Call, topic: str, number: int, offset: OffsetAndMetadata) -> ErrorCode:

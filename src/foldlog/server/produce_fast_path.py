@@ -38,6 +38,9 @@ _RECOMPRESSED_WEIGHT: Final = 64
 
 TIMED_OUT: Final = "not synced within the request's timeout"
 
+ZSTD_FROM: Final = 7
+"""The version of Produce that a batch in zstd needs: clients that ask in an older one could not read it back."""
+
 _ALL: Final = -1
 _KNOWN_MAX: Final = 10_000
 """Remembered partitions, by the name or id that clients use; unknown names are not remembered."""
@@ -140,7 +143,8 @@ class ProduceFastPath:
         records = frame[asked.records_start : asked.records_end]
         size = len(records)
         # A transactional batch in a request without a transactional id: the handler refuses it.
-        if weight(partition, records) > INLINE_WEIGHT or is_transactional(records):
+        is_old_zstd = asked.version < ZSTD_FROM and codec_of(records) == Compression.ZSTD
+        if weight(partition, records) > INLINE_WEIGHT or is_transactional(records) or is_old_zstd:
             return None
         if not self._node.authorizer.allows(caller.principal, AclOperation.WRITE, ResourceType.TOPIC, name):
             return None

@@ -80,6 +80,8 @@ class ShareSessions:
 
     def acknowledging(self, request: SessionRequest) -> ShareSession | ErrorCode:
         """The session of a ShareAcknowledge; or why there is none."""
+        if request.epoch == FIRST_EPOCH:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH  # only a fetch opens a session
         session = self._sessions.get((request.group, request.member))
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND

@@ -321,6 +321,12 @@ class GroupCoordinator:
         not_in = None if transactional else GroupState.COMPLETING_REBALANCE
         return self._sign_of_life(group, member_id, group_instance_id, generation, not_in)
 
+    def speaks_consumer_protocol(self, group_id: str, member_id: str) -> bool:
+        """Whether this is a member of a consumer group whose commits carry epochs."""
+        group = self._consumer.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        return member is not None and not member.is_classic
+
     def validate_fetch(self, group_id: str, member_id: str | None, epoch: int) -> GroupErrorCode:
         """Whether who says to be this member may fetch committed offsets: only consumer groups mind."""
         group = self._consumer.groups.get(group_id)

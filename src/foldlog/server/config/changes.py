@@ -81,6 +81,8 @@ def _refuse_unless_alterable(call: Call, change: ConfigChange) -> None:
     if change.resource_type == ConfigResource.TOPIC:
         if not call.allows(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, change.name):
             refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {name} are not yours to change")
+        if not change.name:
+            refuse(ErrorCode.INVALID_REQUEST, "no setting is for all topics; give the name of one")
         check_topic_name(change.name)
         refuse_own(call.node, change.name, OwnTopicChange.ALTER)
         return

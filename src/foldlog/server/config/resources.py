@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.groups.group_settings import GROUP_SETTINGS
@@ -116,9 +117,31 @@ def growths_row(topic: CatalogTopic) -> ConfigRow:
     )
 
 
-_NO_BUILT_IN_SYNONYM: Final = frozenset({"flush.ms", "retention.ms", "segment.jitter.ms", "segment.ms"})
-"""In Kafka their broker settings (log.retention.ms and so on) have no value unless they are set, so none is shown."""
+_NO_BUILT_IN_SYNONYM: Final = frozenset(
+    {
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.ms",
+        "segment.jitter.ms",
+        "segment.ms",
+    }
+)
+"""In Kafka a broker has no such setting, or it (log.retention.ms and so on) has no value unless it is set."""
 
+_KAFKAS_NAMES: Final = MappingProxyType(
+    {
+        "file.delete.delay.ms": "log.segment.delete.delay.ms",
+        "local.retention.bytes": "log.local.retention.bytes",
+        "local.retention.ms": "log.local.retention.ms",
+        "preallocate": "log.preallocate",
+        "segment.index.bytes": "log.index.size.max.bytes",
+    }
+)
+"""Settings that are taken without effect, by the name that a broker's default has in Kafka."""
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 
@@ -155,7 +178,7 @@ def _topic_synonyms(live: LiveSettings, config: TopicConfig, name: str, setting:
         if default is not None:
             yield Synonym(synonym, default, ConfigSource.DEFAULT_CONFIG)
             return
-    yield Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)
+    yield Synonym(_KAFKAS_NAMES.get(name, name), setting.default, ConfigSource.DEFAULT_CONFIG)
 
 
 # --- the broker -------------------------------------------------------------------------------------------------------

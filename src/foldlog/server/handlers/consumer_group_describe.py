@@ -93,7 +93,7 @@ def _member(member: MemberSummary) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=own.topics,
-        subscribed_topic_regex=own.regex or None,
+        subscribed_topic_regex=own.regex or "",
         assignment=_assignment(own.current),
         target_assignment=_assignment(own.target),
         member_type=_CLASSIC_MEMBER if own.is_classic else _CONSUMER_MEMBER,

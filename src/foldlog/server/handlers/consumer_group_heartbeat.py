@@ -14,7 +14,7 @@ from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.groups import as_java_prints, group_error_code, refusal
+from foldlog.server.groups import as_java_prints, group_error_code, heartbeat_refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -27,12 +27,9 @@ _OWN_MEMBER_ID_FROM: Final = 1
 
 
 async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    error = refusal(call, AclOperation.READ, request.group_id)
-    hidden = [topic for topic in request.subscribed_topic_names or () if not _sees(call, topic)]
-    if error is ErrorCode.NONE and hidden:
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    error, message = heartbeat_refusal(call, request.group_id, request.subscribed_topic_names)
     if error is not ErrorCode.NONE:
-        return ConsumerGroupHeartbeatResponse(error_code=error)
+        return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
     asked = _heartbeat(call, request)
     try:
         return _response(await call.node.groups.ask(lambda coordinator: coordinator.consumer_heartbeat(asked)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _DISABLED_CODE_FROM: Final = 3
 _TOPIC_IDS_FROM: Final = 6
+_NO_SUCH_ID: Final = "there is no topic with this id"
 
 
 class _Wanted(NamedTuple):
@@ -78,10 +79,12 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = call.node.topic_ids.name_of(asked.topic_id) if by_id else asked.name
     if name is None:
-        return wanted.refused(unknown)
+        return wanted.refused(unknown, _NO_SUCH_ID)
     if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         # A caller that asks by id and may not see the topic does not learn its name.
-        return wanted.refused(unknown if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if by_id:
+            return wanted.refused(unknown, _NO_SUCH_ID)
+        return wanted.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = call.node.broker.find_topic(name)
     found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))
     if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, name):

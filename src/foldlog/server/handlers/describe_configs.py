@@ -79,7 +79,7 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
         if not name:
-            refuse(ErrorCode.INVALID_REQUEST, "a group has a name")
+            refuse(ErrorCode.INVALID_REQUEST, "no setting is for all groups; give the name of one")
         return group_rows(node.live_settings, node.broker.group_configs, name)
     if resource.resource_type not in (
         ConfigResource.BROKER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foldlog.broker.groups.committed import TopicPartition
-from foldlog.errors import FoldlogError
+from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.partitions import open_allowed
@@ -43,7 +43,8 @@ def _describe(
 
 def _partition(call: Call, topic: str, number: int, error: ErrorCode) -> PartitionResponse:
     if error is not ErrorCode.NONE:
-        return PartitionResponse(partition_index=number, error_code=error)
+        why = f"{error.name}: partition {number} of topic {brief_repr(topic)}"
+        return PartitionResponse(partition_index=number, error_code=error, error_message=why)
     try:
         known = call.node.partition(topic, number).producers_info()
     except FoldlogError as failed:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from foldlog.server.authorizer import AclOperation, ResourceType
@@ -17,8 +18,12 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _MANY_KEYS_FROM: Final = 4
+_SHARES_FROM: Final = 6
 _NOBODY: Final = -1
 """Node id and port if there is no coordinator."""
+
+_SHARE_KEY: Final = re.compile(r"(?P<group>.+):[\w-]{22}:\d{1,10}", re.ASCII | re.DOTALL)
+"""A group, the id of a topic as Kafka writes it, and the number of a partition."""
 
 
 def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -53,9 +58,9 @@ def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]
         if not call.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
         return ErrorCode.NONE, None
-    if key_type == _SHARE:
-        group, *rest = key.rsplit(":", 2)
-        if len(rest) != 2:
+    if key_type == _SHARE and call.version >= _SHARES_FROM:
+        found = _SHARE_KEY.fullmatch(key)
+        if found is None:
             return ErrorCode.INVALID_REQUEST, "the key of a share coordinator is group:topicId:partition"
-        return refusal(call, AclOperation.DESCRIBE, group), None
+        return refusal(call, AclOperation.DESCRIBE, found["group"]), None
     return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's, 1 a transactional id's"

@@ -25,6 +25,7 @@ from foldlog.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+_MEMBER_EPOCHS_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
@@ -39,6 +40,8 @@ class _Asked(NamedTuple):
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
     response, asked = _prepare(call, request)
     error = refusal(call, AclOperation.READ, request.group_id)
+    if error is ErrorCode.NONE and await _lacks_epochs(call, request):
+        error = ErrorCode.UNSUPPORTED_VERSION
     if error is not ErrorCode.NONE:
         _fill(asked, error)
     accepted = _accepted(asked)
@@ -51,6 +54,14 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         _fill(accepted, group_error_code(request.group_id, failed))
         return response
     return later
+
+
+async def _lacks_epochs(call: Call, request: OffsetCommitRequest) -> bool:
+    """Whether a member of the consumer protocol commits in a version that takes its epoch for a generation."""
+    if call.version >= _MEMBER_EPOCHS_FROM or not request.member_id:
+        return False
+    group, member = request.group_id, request.member_id
+    return await call.node.groups.ask(lambda coordinator: coordinator.speaks_consumer_protocol(group, member))
 
 
 def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetCommitResponse, list[_Asked]]:

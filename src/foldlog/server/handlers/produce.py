@@ -23,7 +23,7 @@ from foldlog.log.partition import ExpandsFurther, Partition
 from foldlog.records.batch import RECORDS_AT, Compression, codec_of, is_transactional, producer_of
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
-from foldlog.server.produce_fast_path import INLINE_WEIGHT, TIMED_OUT, Found, weight
+from foldlog.server.produce_fast_path import INLINE_WEIGHT, TIMED_OUT, ZSTD_FROM, Found, weight
 from foldlog.server.transactions import append_error_code, transaction_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.produce import (
@@ -46,6 +46,18 @@ _ALL: Final = -1
 _ABORTABLE_FROM: Final = 11
 _VERSION_2_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
+_WITHOUT_START: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals that do not say where the log starts, as in Kafka: the batch or the partition was not looked into."""
+_OF_ITS_RECORDS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_RECORD})
+"""Refusals of a transactional batch that say it: for others it did not come to the partition."""
 
 
 class _Batch(NamedTuple):
@@ -117,6 +129,9 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
         refusal = node.fold_guard.refusal(records)
         if refusal is not None:
             return _Batch(name, at, index, records, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, refusal)
+    if call.version < ZSTD_FROM and codec_of(records) == Compression.ZSTD:
+        message = f"zstd comes with version {ZSTD_FROM} of Produce"
+        return _Batch(name, at, index, records, None, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
     partition = node.open_partition(name, index)
     if partition is None and not node.has_partition(name, index):
         message = f"there is no partition {index} of topic {brief_repr(name)}"
@@ -278,6 +293,8 @@ def _append(
         logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
         node.storage_failed("a batch", batch.topic, batch.number, error)
         outcome = _refused(batch, _code(call, batch, error), str(error))
+        if _says_start(batch, outcome.answer.error_code):
+            outcome.answer.log_start_offset = partition.log_start_offset
         if isinstance(error, RefusedBatch):
             outcome.answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
@@ -302,6 +319,10 @@ def _code(call: Call, batch: _Batch, error: FoldlogError) -> ErrorCode:
     return append_error_code(
         error, is_version_2=call.version >= _VERSION_2_FROM, knows_abortable=call.version >= _ABORTABLE_FROM
     )
+
+
+def _says_start(batch: _Batch, code: int) -> bool:
+    return code in _OF_ITS_RECORDS if is_transactional(batch.records) else code not in _WITHOUT_START
 
 
 def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:

@@ -6,9 +6,8 @@ from foldlog.broker.groups.consumer.messages import HeartbeatResult
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.share.messages import ShareHeartbeat
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.groups import as_java_prints, group_error_code, refusal
+from foldlog.server.groups import as_java_prints, group_error_code, heartbeat_refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.share_group_heartbeat import (
     Assignment,
@@ -20,12 +19,9 @@ from foldlog.wire.messages.share_group_heartbeat import (
 
 async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
     names = request.subscribed_topic_names
-    error = refusal(call, AclOperation.READ, request.group_id)
-    hidden = [name for name in names or () if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
-    if error is ErrorCode.NONE and hidden:
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    error, message = heartbeat_refusal(call, request.group_id, names)
     if error is not ErrorCode.NONE:
-        return ShareGroupHeartbeatResponse(error_code=error)
+        return ShareGroupHeartbeatResponse(error_code=error, error_message=message)
     asked = ShareHeartbeat(
         group=request.group_id,
         member_id=request.member_id,

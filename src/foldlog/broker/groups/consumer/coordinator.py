@@ -591,7 +591,7 @@ class ConsumerGroups:
                 member.topics,
                 member.regex,
                 member.rack_id,
-                self._by_name(member.assigned),
+                self._by_name({**member.assigned, **member.revoking}),  # it reads on in these until it says otherwise
                 self._by_name(group.targets.get(member.member_id, NO_PARTITIONS)),
                 member.is_classic,
             ),
@@ -645,7 +645,7 @@ def _malformed(request: MemberHeartbeat) -> str | None:
     labels = (request.member_id, request.group_instance_id or "", request.rack_id or "")
     epoch, joins = request.member_epoch, request.member_epoch == JOIN_EPOCH
     checks = {
-        "the group id is empty or too long": not request.group or not fits(request.group, GROUP_NAME_BYTES_MAX),
+        "the group id is blank or too long": not request.group.strip() or not fits(request.group, GROUP_NAME_BYTES_MAX),
         "the member id is empty": not request.member_id,
         "the instance id or the rack id is empty; leave it out instead": ""
         in (request.group_instance_id, request.rack_id),
@@ -656,7 +656,7 @@ def _malformed(request: MemberHeartbeat) -> str | None:
         "only a member with an instance id leaves with epoch -2": epoch == STATIC_LEAVE_EPOCH
         and request.group_instance_id is None,
         f"there is no member epoch {epoch}": epoch < STATIC_LEAVE_EPOCH,
-        "who joins has to say its rebalance timeout": joins and request.rebalance_timeout_ms < 1,
+        "who joins has to say its rebalance timeout": joins and request.rebalance_timeout_ms < 0,
         "who joins owns no partitions, and says so": joins and (request.owned is None or bool(request.owned)),
         "who joins has to subscribe, to topics or to a regular expression": joins
         and request.topics is None
