@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusters.connect import CONNECT, ConnectWorker
+from clusters.connect import COMMIT_OVERTOOK, CONNECT, ConnectWorker
 
 from faults.committed_reader import CommittedReader
 from faults.served import ServedDirectory
@@ -26,10 +26,6 @@ TAIL = [f"tail {number}" for number in range(200)]
 SOURCE = {"connector.class": "FileStreamSource", "topic": "lines", "exactly.once.support": "required"}
 BATCH = 50
 """Lines of a transaction."""
-COMMIT_OVERTOOK = "InvalidTxnStateException"
-"""Java's producer (4.3.1, transaction version 2) can send EndTxn before the records: its sender thread asks whether
-there are any, then the task appends some and commits, then the sender takes the commit from its queue. Any broker
-refuses it, and the task fails; once in some thousand transactions where there are few processors."""
 SINK = {"connector.class": "FileStreamSink", "topics": "lines"}
 WAIT_S = 120
 
