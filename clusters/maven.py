@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
+
+from clusters.cache import cached
 
 KAFKA_VERSION: Final = "4.3.1"
 """Of the broker and its tools: the newest that Maven Central has, in November 2026. Of 4.4 it has the clients only."""
@@ -53,41 +53,27 @@ def fetch(coordinates: tuple[str, ...]) -> Path:
             raise JarsUnavailable(
                 f"{command} is not installed; enable with: apt-get install default-jdk-headless maven"
             )
-    digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
-    directory = _cache() / digest
-    with (_cache() / f"{digest}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not directory.exists():
-            _copy_dependencies(coordinates, directory)
-    return directory
+    return cached("jars", "\n".join(coordinates).encode(), partial(_copy_dependencies, coordinates))
 
 
 def class_path(directory: Path) -> str:
     return str(directory / "*")
 
 
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(base) / "foldlog" / "jars"
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache
-
-
 def _copy_dependencies(coordinates: tuple[str, ...], directory: Path) -> None:
-    """All of it, or nothing: the directory gets its name when Maven is done."""
-    with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
-        (Path(scratch) / "pom.xml").write_text(_project(coordinates), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as project:
+        (Path(project) / "pom.xml").write_text(_project(coordinates), encoding="utf-8")
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
         done = subprocess.run(
-            ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"],
-            cwd=scratch,
+            ["mvn", "-B", "-q", *goal],
+            cwd=project,
             capture_output=True,
             text=True,
             timeout=FETCH_TIMEOUT_S,
             check=False,
         )
-        if done.returncode:
-            raise JarsUnavailable(f"Maven could not fetch {', '.join(coordinates)}: {done.stdout[-2000:]}{done.stderr}")
-        (Path(scratch) / "jars").rename(directory)
+    if done.returncode:
+        raise JarsUnavailable(f"Maven could not fetch {', '.join(coordinates)}: {done.stdout[-2000:]}{done.stderr}")
 
 
 def _project(coordinates: tuple[str, ...]) -> str:

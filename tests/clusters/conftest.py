@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from clusters.apache_kafka import ApacheKafka, SaslSsl
 from clusters.both_sides import BothSides
 from clusters.kafka_tools import ToolDesk
-from clusters.maven import JarsUnavailable
+from clusters.maven import JarsUnavailable, fetch
 from pyspark.sql import SparkSession
 
 from client.wire.localhost_certificate import PEM
@@ -70,6 +70,19 @@ def tool_desk() -> Iterator[ToolDesk]:
             yield desk
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def need_jars() -> Callable[[tuple[str, ...]], None]:
+    """Skips the test where these artifacts cannot be had."""
+
+    def need(coordinates: tuple[str, ...]) -> None:
+        try:
+            fetch(coordinates)
+        except JarsUnavailable as missing:
+            pytest.skip(str(missing))
+
+    return need
 
 
 @pytest.fixture(scope="module")

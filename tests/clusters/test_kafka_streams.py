@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from clusters.maven import KAFKA_STREAMS, JarsUnavailable, class_path, fetch
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from faults.committed_reader import CommittedReader
 from faults.served import ServedDirectory
 
 WORD_COUNT = Path(__file__).resolve().parents[2] / "clusters" / "WordCount.java"
@@ -26,8 +27,6 @@ ARGUMENTS = (
     *("-X", "group.min.session.timeout.ms=1000", "-X", "group.initial.rebalance.delay.ms=0"),
 )
 WORDS = [f"word-{number}" for number in range(20)]
-POLLS_MAX = 900
-"""A tenth of a second each."""
 
 
 @contextmanager
@@ -43,31 +42,14 @@ def word_count(served: ServedDirectory, directory: Path) -> Iterator[subprocess.
         process.wait()
 
 
-class CountsReader:
-    """What is committed in the topic of counts, from its start on."""
-
-    def __init__(self, bootstrap: str) -> None:
-        quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
-        named = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
-        self._consumer = Consumer({**named, **quick, "enable.auto.commit": False})
-        self._consumer.assign([TopicPartition("counts", number, 0) for number in range(2)])
-        self.counts: defaultdict[str, list[int]] = defaultdict(list)
-        self.seen = 0
-
-    def wait_more(self, count: int) -> None:
-        end = self.seen + count
-        for _ in range(POLLS_MAX):
-            if self.seen >= end:
-                return
-            for message in self._consumer.consume(1000, 0.1):
-                key, value = message.key(), message.value()
-                if isinstance(key, bytes) and isinstance(value, bytes):
-                    self.counts[key.decode()].append(int(value))
-                    self.seen += 1
-        raise AssertionError(f"{self.seen} counts came, and not {end}")
-
-    def close(self) -> None:
-        self._consumer.close()
+def counts_of(reader: CommittedReader) -> dict[str, list[int]]:
+    """The counts of each word, in the order in which they came."""
+    counts: defaultdict[str, list[int]] = defaultdict(list)
+    for word, count in reader.records:
+        assert word is not None
+        assert count is not None
+        counts[word].append(int(count))
+    return counts
 
 
 def write_lines(bootstrap: str, rng: random.Random, count: int) -> Counter[str]:
@@ -87,9 +69,11 @@ def test_kafka_streams_counts_every_word_once_under_kills(tmp_path: Path) -> Non
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
     rng = random.Random(7)
-    with ServedDirectory(tmp_path, *ARGUMENTS) as served:
+    with (
+        ServedDirectory(tmp_path, *ARGUMENTS) as served,
+        CommittedReader(served.bootstrap, "counts", partitions=2) as reader,
+    ):
         written = write_lines(served.bootstrap, rng, 5000)
-        reader = CountsReader(served.bootstrap)
         for kills_broker in (False, True, True):
             with word_count(served, tmp_path / "state"):
                 reader.wait_more(rng.randrange(1, 2000))
@@ -98,6 +82,5 @@ def test_kafka_streams_counts_every_word_once_under_kills(tmp_path: Path) -> Non
                     served.start()
                     reader.wait_more(rng.randrange(1, 2000))
         with word_count(served, tmp_path / "state"):
-            reader.wait_more(written.total() - reader.seen)
-        reader.close()
-        assert reader.counts == {word: list(range(1, count + 1)) for word, count in written.items()}
+            reader.wait_more(written.total() - len(reader.records))
+        assert counts_of(reader) == {word: list(range(1, count + 1)) for word, count in written.items()}
