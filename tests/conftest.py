@@ -87,9 +87,11 @@ class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
             told = _session_tests_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
             self._of_the_session = frozenset(told.read_text().split("\n"))
             told.unlink()
-        # Those of a file about a cluster share it, and those about the sources what was parsed of these.
+        # Those of a file about a cluster share it, those about the sources what was parsed of these, and those about the
+        # plugin the runs of pytest.
         file = nodeid.partition("::")[0]
-        lots = {"tests/console/": "console", "tests/clusters/": file, "tests/test_tidy.py": file}
+        lots = dict.fromkeys(("tests/clusters/", "tests/test_tidy.py", "tests/test_pytest_plugin.py"), file)
+        lots["tests/console/"] = "console"
         session = "folds" if nodeid.startswith("tests/spark/folds/") else "spark"
         alone = session if nodeid in self._of_the_session else nodeid
         return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), alone)

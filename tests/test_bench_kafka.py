@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import os
 import re
 import statistics
 import struct
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -165,29 +168,77 @@ def test_a_batch_that_fills_topics_has_the_records_it_says() -> None:
     assert 0.9 < len(batch) / 64_000 <= 1.05
 
 
+class Stepping:
+    """Python code in a process of its own, which goes on when it is asked to: this one may have a JVM, whose memory is
+    its own affair and whose children end without its counting them.
+    """
+
+    TELL = """
+import os, time
+def tell(text):
+    os.write(1, f"{text}\\n".encode())
+    os.read(0, 1)
+tell("ready")
+"""
+
+    def __init__(self, started: subprocess.Popen[bytes]) -> None:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        self.pid, self._asked, self._told = started.pid, started.stdin, started.stdout
+        assert self.told() == "ready"
+
+    @classmethod
+    @contextmanager
+    def through(cls, code: str) -> Iterator[Stepping]:
+        command = [sys.executable, "-I", "-S", "-c", cls.TELL + code]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as started:
+            yield cls(started)
+
+    def told(self) -> str:
+        return self._told.readline().decode().strip()
+
+    def step(self) -> str:
+        self._asked.write(b".")
+        return self.told()
+
+
+LARGE_BYTES = 96 << 20
+LARGE_AND_SMALL_AGAIN = f"""
+large = bytearray({LARGE_BYTES})
+tell("large")
+del large
+tell("small")
+"""
+BUSY_CHILD = """
+if os.fork() == 0:
+    while time.process_time() < 0.1:
+        pass
+    tell(os.getpid())
+    os._exit(0)
+os.wait()
+tell("ended")
+"""
+
+
 def test_a_watch_sees_the_peak_since_it_began_and_no_earlier_one() -> None:
-    size = 96 << 20
-    first = watching.Watch(os.getpid())
-    large = bytearray(size)
-    at_peak = watching.memory_bytes(os.getpid())
-    del large
-    # The kernel counts pages in batches, so the two may differ by a few.
-    assert first.used().peak_bytes >= at_peak * 0.95
-    assert watching.Watch(os.getpid()).used().peak_bytes < at_peak - size // 2
+    with Stepping.through(LARGE_AND_SMALL_AGAIN) as process:
+        first = watching.Watch(process.pid)
+        assert process.step() == "large"
+        at_peak = watching.memory_bytes(process.pid)
+        assert process.step() == "small"
+        # The kernel counts pages in batches, so the two may differ by a few.
+        assert first.used().peak_bytes >= at_peak * 0.95
+        assert watching.Watch(process.pid).used().peak_bytes < at_peak - LARGE_BYTES // 2
 
 
 def test_processor_time_counts_children_that_have_ended() -> None:
-    watch = watching.Watch(os.getpid())
-    child = os.fork()
-    if child == 0:
-        end = time.process_time() + 0.1
-        while time.process_time() < end:
-            pass
-        os._exit(0)
-    assert child in watching.family(os.getpid())
-    os.waitpid(child, 0)
-    assert child not in watching.family(os.getpid())
-    assert watch.used().cpu_s >= 0.09
+    with Stepping.through(BUSY_CHILD) as parent:
+        watch = watching.Watch(parent.pid)
+        child = int(parent.step())
+        assert watching.family(parent.pid) == [parent.pid, child]
+        assert parent.step() == "ended"
+        assert watching.family(parent.pid) == [parent.pid]
+        assert watch.used().cpu_s >= 0.09
 
 
 def test_what_was_just_written_is_in_the_page_cache(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 pytest runs on small test files, in a process of its own with the plugin loaded by name; every test of docs/testing.md
 runs the same way. Plugins are not loaded by their entry points there: what is installed beside foldlog does not matter.
+Files that need the same options share a run, as those of a project would: starting pytest and importing a broker and
+its clients takes longer than the tests.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 import sys
+import textwrap
 import tomllib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,13 +33,19 @@ RUN_TIMEOUT_S = 120
 
 Run = Callable[..., pytest.RunResult]
 
+PLAIN: dict[str, str] = {}
+"""The files that run together without options, by name; each stands above the test that looks at how it went."""
+
+ON_DISK: dict[str, str] = {}
+"""Those that run together with kafka_broker_storage = disk."""
+
 TWO_TESTS = """
     def test_one(kafka_broker):
-        kafka_broker.create_topic("orders")
+        kafka_broker.create_topic("orders", partitions=1)
         kafka_broker.log.append("orders", "1")
 
     def test_two(kafka_broker):
-        kafka_broker.create_topic("orders")
+        kafka_broker.create_topic("orders", partitions=1)
         kafka_broker.log.append("orders", "2")
         assert [record.value for record in kafka_broker.log.read("orders")] == [b"2"]
 """
@@ -47,6 +59,56 @@ SHARED_TESTS = """
 """
 
 
+class Outcomes:
+    """How the tests of several files went that ran together."""
+
+    def __init__(self, printed: str) -> None:
+        self._printed = printed
+        found = re.findall(r"^test_(\w+)\.py::\S+ (PASSED|FAILED|ERROR)\b", printed, flags=re.MULTILINE)
+        self._counts = Counter((file, outcome) for file, outcome in found)
+
+    def of(self, file: str) -> dict[str, int]:
+        counts = {outcome: count for (name, outcome), count in self._counts.items() if name == file}
+        return counts or pytest.fail(f"no test of {file} ran:\n{self._printed}")
+
+    def assert_passed(self, file: str, count: int) -> None:
+        assert self.of(file) == {"PASSED": count}, self._printed
+
+    def told_of(self, file: str) -> str:
+        """What is said of its errors."""
+        told = [part for part in re.split(r"^_{3,} (?=ERROR|test)", self._printed, flags=re.MULTILINE) if file in part]
+        return "".join(told)
+
+
+def run_together(place: Path, files: Mapping[str, str], ini: str = "") -> Outcomes:
+    (place / "pytest.ini").write_text(f"[pytest]\n{ini}\n", encoding="utf-8")
+    for name, code in files.items():
+        (place / f"test_{name}.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    plugins = ["-p", "foldlog.testing.plugin"]
+    if find_spec("pytest_asyncio") is not None:
+        plugins += ["-p", "pytest_asyncio.plugin"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "-v", "--color=no", f"--basetemp={place / 'temporary'}"],
+        cwd=place,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    return Outcomes(done.stdout + done.stderr)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return run_together(tmp_path_factory.mktemp("plain"), PLAIN)
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return run_together(tmp_path_factory.mktemp("on_disk"), ON_DISK, "kafka_broker_storage = disk")
+
+
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -58,9 +120,11 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_pytest
 
 
-def test_every_test_has_a_clean_broker(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(TWO_TESTS)
-    run().assert_outcomes(passed=2)
+PLAIN["clean"] = TWO_TESTS
+
+
+def test_every_test_has_a_clean_broker(plain: Outcomes) -> None:
+    plain.assert_passed("clean", 2)
 
 
 @pytest.mark.parametrize("scope", ["session", "package", "module"])
@@ -70,11 +134,33 @@ def test_a_broker_is_shared_where_the_ini_file_says_so(pytester: pytest.Pytester
     run().assert_outcomes(passed=2)
 
 
-def test_the_command_line_goes_before_the_ini_file(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("[pytest]\nkafka_broker_scope = session\n")
-    pytester.makepyfile(TWO_TESTS)
-    run().assert_outcomes(passed=1, failed=1)
-    run("--kafka-broker-scope=function").assert_outcomes(passed=2)
+SETTINGS_OF_THE_FILE = """
+    from confluent_kafka import Producer
+
+    def test_it(kafka_broker):
+        producer = Producer({"bootstrap.servers": kafka_broker})
+        producer.produce("t", b"v")
+        assert producer.flush(20) == 0
+        topic = kafka_broker.log.topic("t")
+        assert (topic.partition_count, topic.config.log.retention_ms) == (3, 60000)
+        assert kafka_broker.create_topic("u").partition_count == 3
+        assert kafka_broker.create_topic("v", partitions=2).partition_count == 2
+"""
+
+
+def test_the_command_line_goes_before_the_ini_file_and_settings_come_from_it(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    """In the file are settings too: these hold for a broker of any scope."""
+    pytester.makeini("""
+        [pytest]
+        kafka_broker_scope = session
+        kafka_broker_settings =
+            num.partitions = 3
+            log.retention.ms=60000
+    """)
+    pytester.makepyfile(test_clean=TWO_TESTS, test_settings=SETTINGS_OF_THE_FILE)
+    run("--kafka-broker-scope=function").assert_outcomes(passed=3)
 
 
 @pytest.mark.parametrize(
@@ -95,45 +181,25 @@ def test_a_wrong_option_is_told_in_a_sentence(pytester: pytest.Pytester, run: Ru
     lines.fnmatch_lines([sentence])
 
 
-def test_the_fixture_is_the_address_and_more(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("""
-        import copy, json, pickle, socket
-        from foldlog.testing import KafkaBroker
+PLAIN["address"] = """
+    import copy, json, pickle, socket
+    from foldlog.testing import KafkaBroker
 
-        def test_it(kafka_broker: KafkaBroker) -> None:
-            assert isinstance(kafka_broker, str) and isinstance(kafka_broker, KafkaBroker)
-            assert kafka_broker == f"127.0.0.1:{kafka_broker.port}" == kafka_broker.log.bootstrap
-            assert (kafka_broker.host, kafka_broker.is_running) == ("127.0.0.1", True)
-            assert json.loads(json.dumps(kafka_broker)) == kafka_broker
-            for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-                elsewhere = pickle.loads(pickle.dumps(kafka_broker, protocol))
-                assert (type(elsewhere), elsewhere) == (str, kafka_broker)
-            assert type(copy.deepcopy(kafka_broker)) is str
-            socket.create_connection((kafka_broker.host, kafka_broker.port)).close()
-    """)
-    run().assert_outcomes(passed=1)
+    def test_it(kafka_broker: KafkaBroker) -> None:
+        assert isinstance(kafka_broker, str) and isinstance(kafka_broker, KafkaBroker)
+        assert kafka_broker == f"127.0.0.1:{kafka_broker.port}" == kafka_broker.log.bootstrap
+        assert (kafka_broker.host, kafka_broker.is_running) == ("127.0.0.1", True)
+        assert json.loads(json.dumps(kafka_broker)) == kafka_broker
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            elsewhere = pickle.loads(pickle.dumps(kafka_broker, protocol))
+            assert (type(elsewhere), elsewhere) == (str, kafka_broker)
+        assert type(copy.deepcopy(kafka_broker)) is str
+        socket.create_connection((kafka_broker.host, kafka_broker.port)).close()
+"""
 
 
-def test_settings_come_from_the_ini_file(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("""
-        [pytest]
-        kafka_broker_settings =
-            num.partitions = 3
-            log.retention.ms=60000
-    """)
-    pytester.makepyfile("""
-        from confluent_kafka import Producer
-
-        def test_it(kafka_broker):
-            producer = Producer({"bootstrap.servers": kafka_broker})
-            producer.produce("t", b"v")
-            assert producer.flush(20) == 0
-            topic = kafka_broker.log.topic("t")
-            assert (topic.partition_count, topic.config.log.retention_ms) == (3, 60000)
-            assert kafka_broker.create_topic("u").partition_count == 3
-            assert kafka_broker.create_topic("v", partitions=2).partition_count == 2
-    """)
-    run().assert_outcomes(passed=1)
+def test_the_fixture_is_the_address_and_more(plain: Outcomes) -> None:
+    plain.assert_passed("address", 1)
 
 
 SESSION_SETTINGS = """
@@ -148,110 +214,118 @@ SESSION_SETTINGS = """
 """
 
 
-def test_settings_of_a_shared_broker_come_from_a_fixture_of_its_scope(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(SESSION_SETTINGS.format(scope='(scope="session")'))
-    run("--kafka-broker-scope=session").assert_outcomes(passed=1)
-
-
-def test_settings_of_a_narrower_scope_than_the_broker_are_told_in_a_sentence(
+def test_settings_of_a_shared_broker_come_from_a_fixture_of_its_scope_or_a_sentence_says_so(
     pytester: pytest.Pytester, run: Run
 ) -> None:
-    pytester.makepyfile(SESSION_SETTINGS.format(scope=""))
+    pytester.makepyfile(
+        test_narrower=SESSION_SETTINGS.format(scope=""),
+        test_same_scope=SESSION_SETTINGS.format(scope='(scope="session")'),
+    )
     told = run("--kafka-broker-scope=session")
-    told.assert_outcomes(errors=1)
+    told.assert_outcomes(passed=1, errors=1)
     told.stdout.fnmatch_lines(["*define kafka_broker_settings with @pytest.fixture(scope='session'), or start a*"])
+    told.stdout.fnmatch_lines(["ERROR test_narrower.py::*"])
     assert "ScopeMismatch" not in told.stdout.str()
 
 
-def test_a_scope_mismatch_of_other_fixtures_is_pytests_own(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("""
-        import pytest
+PLAIN["mismatch"] = """
+import pytest
 
-        @pytest.fixture
-        def short():
-            pass
+@pytest.fixture
+def short():
+    pass
 
-        @pytest.fixture(scope="session")
-        def long(short):
-            pass
+@pytest.fixture(scope="session")
+def long(short):
+    pass
 
-        def test_it(long):
-            pass
-    """)
-    told = run()
-    told.assert_outcomes(errors=1)
-    assert "ScopeMismatch" in told.stdout.str()
-    assert "kafka_broker" not in told.stdout.str()
+def test_it(long):
+    pass
+"""
 
 
-def test_a_log_on_disk_is_in_a_temporary_directory(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("[pytest]\nkafka_broker_storage = disk\n")
-    pytester.makepyfile("""
-        from pathlib import Path
-
-        def test_it(kafka_broker, tmp_path):
-            kafka_broker.create_topic("t")
-            kafka_broker.log.append("t", b"v")
-            place = Path(kafka_broker.log.path)
-            assert (place / "t-0").is_dir()
-            assert place.parent == tmp_path.parent
-    """)
-    run().assert_outcomes(passed=1)
+def test_a_scope_mismatch_of_other_fixtures_is_pytests_own(plain: Outcomes) -> None:
+    assert plain.of("mismatch") == {"ERROR": 1}
+    told = plain.told_of("mismatch")
+    assert "ScopeMismatch" in told
+    assert "kafka_broker" not in told
 
 
-def test_a_factory_starts_several_and_stops_all(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("""
-        import socket
-        import pytest
-        from foldlog.errors import LogClosed
+ON_DISK["temporary"] = """
+    from pathlib import Path
 
-        brokers = []
-
-        def test_they_are_apart(kafka_broker_factory, kafka_broker, tmp_path):
-            one, other = kafka_broker_factory({"num.partitions": 2}), kafka_broker_factory(path=tmp_path / "log")
-            brokers.extend([one, other, kafka_broker])
-            assert len({broker.port for broker in brokers}) == 3
-            one.create_topic("mine")
-            assert (other.log.topics(), kafka_broker.log.topics()) == ([], [])
-
-        @pytest.mark.parametrize("number", range(3))
-        def test_they_are_gone(number):
-            assert not brokers[number].is_running
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection((brokers[number].host, brokers[number].port))
-            for use in (lambda: brokers[number].log, brokers[number].start, brokers[number].restart):
-                with pytest.raises(LogClosed, match="ended with its with block .* launch\\(\\) another one"):
-                    use()
-    """)
-    run().assert_outcomes(passed=4)
+    def test_it(kafka_broker, tmp_path):
+        kafka_broker.create_topic("t")
+        kafka_broker.log.append("t", b"v")
+        place = Path(kafka_broker.log.path)
+        assert (place / "t-0").is_dir()
+        assert place.parent == tmp_path.parent
+"""
 
 
-@pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_a_broker_comes_back_where_it_was_with_what_it_had(pytester: pytest.Pytester, run: Run, storage: str) -> None:
-    pytester.makeini(f"[pytest]\nkafka_broker_storage = {storage}\n")
-    pytester.makepyfile("""
-        import pytest
-        from foldlog.errors import LogClosed
-        from kafka import KafkaConsumer, KafkaProducer
+def test_a_log_on_disk_is_in_a_temporary_directory(on_disk: Outcomes) -> None:
+    on_disk.assert_passed("temporary", 1)
 
-        def test_it(kafka_broker):
-            producer = KafkaProducer(bootstrap_servers=kafka_broker)
-            producer.send("t", b"before").get(20)
-            kafka_broker.restart()
-            producer.send("t", b"after").get(20)
-            producer.close()
-            consumer = KafkaConsumer("t", bootstrap_servers=kafka_broker, auto_offset_reset="earliest")
-            assert [next(consumer).value for _ in range(2)] == [b"before", b"after"]
-            consumer.close()
-            kafka_broker.stop()
-            with pytest.raises(LogClosed, match="stopped; start"):
-                kafka_broker.log
-            kafka_broker.stop()
-            kafka_broker.start()
-            kafka_broker.start()
-            assert kafka_broker.log.offsets("t") == {0: (0, 2)}
-    """)
-    run().assert_outcomes(passed=1)
+
+PLAIN["factory"] = """
+    import socket
+    import pytest
+    from foldlog.errors import LogClosed
+
+    brokers = []
+
+    def test_they_are_apart(kafka_broker_factory, kafka_broker, tmp_path):
+        one, other = kafka_broker_factory({"num.partitions": 2}), kafka_broker_factory(path=tmp_path / "log")
+        brokers.extend([one, other, kafka_broker])
+        assert len({broker.port for broker in brokers}) == 3
+        one.create_topic("mine")
+        assert (other.log.topics(), kafka_broker.log.topics()) == ([], [])
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_they_are_gone(number):
+        assert not brokers[number].is_running
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((brokers[number].host, brokers[number].port))
+        for use in (lambda: brokers[number].log, brokers[number].start, brokers[number].restart):
+            with pytest.raises(LogClosed, match="ended with its with block .* launch\\(\\) another one"):
+                use()
+"""
+
+
+def test_a_factory_starts_several_and_stops_all(plain: Outcomes) -> None:
+    plain.assert_passed("factory", 4)
+
+
+PLAIN["comes_back"] = ON_DISK["comes_back"] = """
+    import pytest
+    from foldlog.errors import LogClosed
+    from kafka import KafkaConsumer, KafkaProducer
+
+    def test_it(kafka_broker):
+        producer = KafkaProducer(bootstrap_servers=kafka_broker)
+        producer.send("t", b"before").get(20)
+        kafka_broker.restart()
+        producer.send("t", b"after").get(20)
+        producer.close()
+        consumer = KafkaConsumer("t", bootstrap_servers=kafka_broker, auto_offset_reset="earliest")
+        assert [next(consumer).value for _ in range(2)] == [b"before", b"after"]
+        consumer.close()
+        kafka_broker.stop()
+        with pytest.raises(LogClosed, match="stopped; start"):
+            kafka_broker.log
+        kafka_broker.stop()
+        kafka_broker.start()
+        kafka_broker.start()
+        assert kafka_broker.log.offsets("t") == {0: (0, 2)}
+"""
+
+
+def test_a_broker_comes_back_where_it_was_with_what_it_had(plain: Outcomes) -> None:
+    plain.assert_passed("comes_back", 1)
+
+
+def test_a_broker_on_disk_comes_back_where_it_was_with_what_it_had(on_disk: Outcomes) -> None:
+    on_disk.assert_passed("comes_back", 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets two sockets have the port")
@@ -268,20 +342,22 @@ def test_nobody_else_is_given_the_port_of_a_broker_that_is_away() -> None:
     assert broker._kept.fileno() == -1, "it is let go of in the end"
 
 
-def test_an_embedded_log_is_in_a_directory_of_its_own(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("""
-        from pathlib import Path
-        import pytest
+PLAIN["embedded"] = """
+    from pathlib import Path
+    import pytest
 
-        @pytest.mark.parametrize("turn", range(2))
-        def test_it(foldlog_log, tmp_path, turn):
-            assert foldlog_log.topics() == []
-            foldlog_log.create_topic("t")
-            assert Path(foldlog_log.path).is_dir()
-            assert list(tmp_path.iterdir()) == []
-            assert foldlog_log.bootstrap is None
-    """)
-    run().assert_outcomes(passed=2)
+    @pytest.mark.parametrize("turn", range(2))
+    def test_it(foldlog_log, tmp_path, turn):
+        assert foldlog_log.topics() == []
+        foldlog_log.create_topic("t")
+        assert Path(foldlog_log.path).is_dir()
+        assert list(tmp_path.iterdir()) == []
+        assert foldlog_log.bootstrap is None
+"""
+
+
+def test_an_embedded_log_is_in_a_directory_of_its_own(plain: Outcomes) -> None:
+    plain.assert_passed("embedded", 2)
 
 
 def test_workers_of_xdist_do_not_meet(pytester: pytest.Pytester, run: Run) -> None:
@@ -325,15 +401,15 @@ def page_examples() -> list[str]:
     return [block for block in blocks if "def test_" in block]
 
 
-@pytest.mark.parametrize("example", page_examples(), ids=lambda text: re.findall(r"def (test_\w+)", text)[-1])
-def test_the_examples_of_the_page_pass(pytester: pytest.Pytester, run: Run, example: str) -> None:
-    plugins = []
-    if "asyncio" in example:
-        if find_spec("pytest_asyncio") is None:
-            pytest.skip("pytest-asyncio is not installed; enable with: pip install pytest-asyncio")
-        plugins = ["-p", "pytest_asyncio.plugin"]
-    pytester.makepyfile(example)
-    run(*plugins).assert_outcomes(passed=len(re.findall(r"def test_", example)))
+PAGE_EXAMPLES = {re.findall(r"def test_(\w+)", block)[-1]: block for block in page_examples()}
+PLAIN |= PAGE_EXAMPLES
+
+
+@pytest.mark.parametrize("name", PAGE_EXAMPLES)
+def test_the_examples_of_the_page_pass(plain: Outcomes, name: str) -> None:
+    if "asyncio" in PAGE_EXAMPLES[name] and find_spec("pytest_asyncio") is None:
+        pytest.skip("pytest-asyncio is not installed; enable with: pip install pytest-asyncio")
+    plain.assert_passed(name, PAGE_EXAMPLES[name].count("def test_"))
 
 
 def test_the_page_names_every_fixture_and_option() -> None:
