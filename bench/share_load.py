@@ -79,13 +79,19 @@ class ShareMember:
         self._member_epoch = answer.member_epoch
 
     def first(self, records_max: int) -> Ranges:
-        """Take for the first time: Apache Kafka makes the group's state after the first heartbeats."""
+        """Take for the first time: Apache Kafka makes the group's state after the first heartbeats, and until then has
+        no records, or an error."""
         until_s = time.monotonic() + _PATIENCE_S
-        while not (taken := self.take(records_max, ())):
-            if time.monotonic() > until_s:
-                raise LoadFailed("no records came")
+        why = LoadFailed("no records came")
+        while time.monotonic() < until_s:
+            try:
+                taken = self.take(records_max, ())
+                if taken:
+                    return taken
+            except LoadFailed as error:
+                why = error
             self._report()
-        return taken
+        raise why
 
     def take(self, records_max: int, accepted: Ranges) -> Ranges:
         """Accept what was taken last, and take more."""
