@@ -196,7 +196,13 @@ def committed(topic: str, topic_id: bytes, *partitions: tuple[int, int], metadat
 
 
 def look_at_offsets(
-    talk: Talk, step: str, group: str, topics: list[tuple[str, bytes, list[int]]] | None, **more: Any
+    talk: Talk,
+    step: str,
+    group: str,
+    topics: list[tuple[str, bytes, list[int]]] | None,
+    *,
+    require_stable: bool = False,
+    **member: Any,
 ) -> None:
     """OffsetFetch, in whichever form the version has."""
     named = (
@@ -205,8 +211,8 @@ def look_at_offsets(
         else [{"name": name, "topic_id": topic_id, "partition_indexes": numbers} for name, topic_id, numbers in topics]
     )
     old = None if topics is None else [{"name": name, "partition_indexes": numbers} for name, _, numbers in topics]
-    fields = {"group_id": group, "topics": old, "groups": [{"group_id": group, "topics": named, **more}]}
-    talk.ask("OffsetFetch", step, **fields)
+    fields = {"group_id": group, "topics": old, "groups": [{"group_id": group, "topics": named, **member}]}
+    talk.ask("OffsetFetch", step, require_stable=require_stable, **fields)
 
 
 @conversation("OffsetCommit", "OffsetFetch")

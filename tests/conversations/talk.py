@@ -1,7 +1,7 @@
 """One conversation with one broker: what is asked is sent in the version at hand, and every answer is kept.
 
-Where Kafka is not ready for a question (a coordinator that loads, a transaction whose end is still being written), it is
-asked again, as clients do. Of a question that only looks, the answer may also come to be the one expected a moment
+Where Kafka is not ready for a question (a coordinator that loads, a transaction whose end is still being written), it
+is asked again, as clients do. Of a question that only looks, the answer may also come to be the one expected a moment
 later: Kafka's brokers learn of a change after its controller has answered.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conversations.comparing import Names, plain
+from conversations.comparing import CLOSED, Names, plain
 from conversations.messages import KEYS, made
 from foldlog.records.loops import pack
 from foldlog.wire.error_codes import ErrorCode
@@ -50,8 +50,6 @@ LOOKS: Final = frozenset(
     }
 )  # fmt: skip
 """APIs that change nothing, and so may be asked again."""
-
-CLOSED: Final = "the connection is closed"
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ class Talk:
         except ConnectionError:
             told = CLOSED
         link.close()
-        self.exchanges.append(Exchange(self._label(step), api, version, {"": told}, is_refused=True))
+        self.exchanges.append(Exchange(self._label(step), "", version, {"": told}, is_refused=True))
 
     def until(self, ask: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
         """Ask until the answer is enough, without a word in the comparison."""
@@ -263,7 +261,7 @@ class Talk:
         return name
 
     def shared_topic(self, word: str = "orders", partitions: int = 1) -> str:
-        """Make a topic, and wait until the coordinator of groups has heard of it: Kafka's hears later than its leader."""
+        """Make a topic, and wait until the coordinator of groups has heard of it: in Kafka that is later."""
         name = self.topic(word, partitions)
         group = {
             "group_id": f"probe.{name}",

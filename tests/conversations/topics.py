@@ -42,8 +42,8 @@ def topics_are_created(talk: Talk) -> None:
             create(f"{partitions} by {replicas}", creatable(talk.name("odd"), partitions, replicas))
         for name, value in (
             ("no.such", "1"), ("retention.ms", "soon"), ("retention.ms", None), ("cleanup.policy", "delete,"),
-            ("cleanup.policy", "shred"), ("segment.bytes", "1"), ("min.insync.replicas", "0"), ("max.message.bytes", "-1"),
-            ("compression.type", "brotli"), ("message.timestamp.type", "Never"),
+            ("cleanup.policy", "shred"), ("segment.bytes", "1"), ("min.insync.replicas", "0"),
+            ("max.message.bytes", "-1"), ("compression.type", "brotli"), ("message.timestamp.type", "Never"),
         ):  # fmt: skip
             settings = [{"name": name, "value": value}]
             create(f"{name}={value}", creatable(talk.name("wrong"), configs=settings))

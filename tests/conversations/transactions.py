@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
+from conversations.classic_groups import look_at_offsets
 from conversations.records import places
 from conversations.running import conversation
 from conversations.talk import STAMP_MS, Talk
@@ -306,6 +307,20 @@ def offsets_of_a_group(talk: Transacting) -> None:
     tx.commit_offsets(talk.group, {(talk.topic, 9): 1, (talk.talk.name("none"), 0): 1})
     talk.at("member")
     talk.commit(tx, 9, member_id="nobody", generation_id_or_member_epoch=1)
+
+
+@conversation("OffsetFetch")
+def offsets_that_are_not_stable(talk: Talk) -> None:
+    transaction = Transacting(talk)
+    tx = transaction.begun()
+    transaction.commit(tx, 5)
+    for step in ("pending", "ended"):
+        for stable in (True, False):
+            wanted = [(transaction.topic, talk.ids["orders"], [0])]
+            shown = f"{step}, {'stable' if stable else 'any'}"
+            look_at_offsets(talk, shown, transaction.group, wanted, require_stable=stable)
+        tx.end(commit=True)
+        transaction.settle()
 
 
 @transacting(*CLIENTS)
