@@ -209,6 +209,12 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     ),
     Reviewed("offsets_of_share_groups", "no group", "*.error_code", 24, -1, FAILS),
     # --- settings ---
+    *(
+        Reviewed(
+            "settings_of_a_broker_that_can_be_changed", "*", name, True, False, "who is connected would have to go"
+        )
+        for name in ("listeners", "listener.security.protocol.map")
+    ),
     Reviewed("*", "*", "results.*.configs.min.insync.replicas.*", ANY, ANY, "it is 1, and cannot be changed"),
     Reviewed("settings_are_described", "*", "*configs.max.connections*value", "10000", ANY, "memory is bounded"),
     *(

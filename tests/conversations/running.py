@@ -82,7 +82,7 @@ def run(one: Conversation, ours: Side, kafka: Side) -> Outcome:
         for mine, other in zip_longest(first, second):
             for row, listed in _judged(one.name, mine, other):
                 if listed is None:
-                    step = (mine or other).step  # type: ignore[union-attr]  # one of them is there
+                    step = (mine or other).step
                     outcome.differences.append(
                         f"{step} ({shown}): {row.path}: ours {row.ours!r}, Kafka's {row.kafka!r}"
                     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from conversations.messages import made
 from conversations.running import conversation
-from conversations.talk import Talk, codes_in
+from conversations.talk import Talk, codes_in, steps
 
 STRANGE_ID = bytes(range(16))
 GROUP_RESOURCE = 32
@@ -198,12 +198,14 @@ def share_requests_that_are_refused(talk: Talk) -> None:
     ann.say("as its first", 0, 1, 1, ACCEPT)
     ann.take("a session that is not", 4)
     ann.take("with words at once", 0, (1, 1, ACCEPT))
-    for step, fields in {
-        "no group": {"group_id": ""},
-        "null group": {"group_id": None},
-        "no member": {"member_id": ""},
-        "null member": {"member_id": None},
-    }.items():
+    for step, fields in steps(
+        {
+            "no group": {"group_id": ""},
+            "null group": {"group_id": None},
+            "no member": {"member_id": ""},
+            "null member": {"member_id": None},
+        }
+    ):
         ann.take(step, 0, **fields)
         ann.say(f"{step} says", 1, 1, 1, ACCEPT, **fields)
     ann.take("she takes all", 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -98,6 +98,8 @@ class Talk:
         self._link = side.connect()
         self._links = [self._link]
         self._steps: dict[str, int] = {}
+        self.ids: dict[str, bytes] = {}
+        """The ids of topics, by their words."""
 
     # --- asking ---
 
@@ -174,7 +176,8 @@ class Talk:
 
     def tell(self, step: str, value: Any) -> None:
         """Something else than an answer that both brokers have to agree on."""
-        self.exchanges.append(Exchange(self._label(step), "", -1, {"": value}, is_refused=False))
+        told = value if isinstance(value, dict) else {"": value}
+        self.exchanges.append(Exchange(self._label(step), "", -1, told, is_refused=False))
 
     def send_raw(self, step: str, api: str, version: int, body: bytes) -> None:
         """A request of any version with any body, on a connection of its own: its answer's bytes, or that it ends."""
@@ -263,7 +266,7 @@ class Talk:
     def shared_topic(self, word: str = "orders", partitions: int = 1) -> str:
         """Make a topic, and wait until the coordinator of groups has heard of it: in Kafka that is later."""
         name = self.topic(word, partitions)
-        group = {
+        group: dict[str, Any] = {
             "group_id": f"probe.{name}",
             "member_id": "probe",
             "topic_partitions": [],
@@ -276,15 +279,15 @@ class Talk:
         self.quiet("ConsumerGroupHeartbeat", **group, member_epoch=-1)
         return name
 
-    @property
-    def ids(self) -> dict[str, bytes]:
-        """The ids of topics, by their words."""
-        return self.__dict__.setdefault("_ids", {})
-
     def write(self, topic: str, *values: bytes, partition: int = 0) -> None:
         """Some records, durable."""
         answer = self.quiet("Produce", version=9, **produce(topic, batch(*values), partition=partition))
         assert codes_in(answer) == {0}, answer
+
+
+def steps(table: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Steps by their names, with what each one sends."""
+    return table.items()
 
 
 def produce(

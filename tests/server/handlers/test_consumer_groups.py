@@ -106,7 +106,9 @@ def test_what_is_wrong_is_said_with_a_code_and_a_sentence(small: SmallNode) -> N
     join(small)
     fenced = join(small, member_epoch=7)
     assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert join(small, group_id="").error_code == ErrorCode.INVALID_GROUP_ID
+    for blank in ("", "  "):
+        refused = join(small, group_id=blank)
+        assert (refused.error_code, bool(refused.error_message)) == (ErrorCode.INVALID_REQUEST, True)
 
 
 def test_groups_are_listed_by_type_and_each_described_by_its_own_api(small: SmallNode) -> None:
