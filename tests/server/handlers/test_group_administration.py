@@ -66,6 +66,23 @@ def test_coordinators_of_other_kinds_are_refused(small: SmallNode, key_type: int
     assert found.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    ("key", "version", "code"),
+    [
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.NONE),
+        ("a:b:AAAAAAAAAAAAAAAAAAAAAQ:12", 6, ErrorCode.NONE),
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:0", 5, ErrorCode.INVALID_REQUEST),
+        ("workers:topic:0", 6, ErrorCode.INVALID_REQUEST),
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:x", 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_share_coordinator_is_found_by_group_topic_and_partition(
+    small: SmallNode, key: str, version: int, code: ErrorCode
+) -> None:
+    (found,) = small.ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=2), version).coordinators
+    assert found.error_code == code
+
+
 def test_who_may_not_describe_a_group_does_not_find_its_coordinator() -> None:
     small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.GROUP)))
     assert small.ask(FindCoordinatorRequest(key=GROUP), 0).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
