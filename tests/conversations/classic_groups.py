@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conversations.running import conversation
-from conversations.talk import Talk
+from conversations.talk import Talk, steps
 from server.raw_client import RawClient
 
 STRANGE_ID = bytes(range(16))
@@ -102,15 +102,17 @@ def two_members_of_a_classic_group(talk: Talk) -> None:
     ann.sync({ann.member_id: b"half", ben.member_id: b"other half"})
     ben.sync()
     ben.heartbeat()
-    for step, changes in {
-        "an old generation": {"generation_id": 1},
-        "a generation of tomorrow": {"generation_id": 9},
-        "an unknown member": {"member_id": "nobody"},
-        "no member": {"member_id": ""},
-        "another group": {"group_id": talk.name("none")},
-        "no group": {"group_id": ""},
-        "a static member that is none": {"group_instance_id": "i"},
-    }.items():
+    for step, changes in steps(
+        {
+            "an old generation": {"generation_id": 1},
+            "a generation of tomorrow": {"generation_id": 9},
+            "an unknown member": {"member_id": "nobody"},
+            "no member": {"member_id": ""},
+            "another group": {"group_id": talk.name("none")},
+            "no group": {"group_id": ""},
+            "a static member that is none": {"group_instance_id": "i"},
+        }
+    ):
         ann.heartbeat(f"{step} reports", **changes)
         ann.sync(None, f"{step} syncs", **changes)
     ann.sync(None, "another protocol", protocol_name="roundrobin")
@@ -127,22 +129,26 @@ def two_members_of_a_classic_group(talk: Talk) -> None:
 def joins_that_are_refused(talk: Talk) -> None:
     group = talk.name("readers")
     ann, ben = Member(talk, group, "ann"), Member(talk, group, "ben")
-    for step, changes in {
-        "a short session": {"session_timeout_ms": 10},
-        "a long session": {"session_timeout_ms": 100_000_000},
-        "no group": {"group_id": ""},
-        "an unknown member": {"member_id": "nobody"},
-        "no protocols": {"protocols": []},
-        "no kind of protocol": {"protocol_type": ""},
-    }.items():
+    for step, changes in steps(
+        {
+            "a short session": {"session_timeout_ms": 10},
+            "a long session": {"session_timeout_ms": 100_000_000},
+            "no group": {"group_id": ""},
+            "an unknown member": {"member_id": "nobody"},
+            "no protocols": {"protocols": []},
+            "no kind of protocol": {"protocol_type": ""},
+        }
+    ):
         talk.ask("JoinGroup", step, on=ann.link, **ann.fields(**changes))
     ann.join()
     ann.sync({ann.member_id: b"all"})
-    for step, changes in {
-        "another kind of protocol": {"protocol_type": "connect"},
-        "no common protocol": {"protocols": [{"name": "roundrobin", "metadata": b""}]},
-        "no protocols in a group": {"protocols": []},
-    }.items():
+    for step, changes in steps(
+        {
+            "another kind of protocol": {"protocol_type": "connect"},
+            "no common protocol": {"protocols": [{"name": "roundrobin", "metadata": b""}]},
+            "no protocols in a group": {"protocols": []},
+        }
+    ):
         talk.ask("JoinGroup", step, on=ben.link, **ben.fields(**changes))
     groups = [group, talk.name("none"), ""]
     talk.ask("DescribeGroups", "some", groups=groups)
@@ -175,14 +181,16 @@ def static_members_of_a_classic_group(talk: Talk) -> None:
     ann.leave("the one before leaves")
     again.heartbeat()
     talk.ask("DescribeGroups", "one static member", groups=[group])
-    for step, identities in {
-        "nobody leaves": [{"member_id": "", "group_instance_id": "nobody"}],
-        "nobody and she leave": [
-            {"member_id": "nobody", "group_instance_id": None},
-            {"member_id": "", "group_instance_id": "first"},
-        ],
-        "from no group": [{"member_id": "", "group_instance_id": "first"}],
-    }.items():
+    for step, identities in steps(
+        {
+            "nobody leaves": [{"member_id": "", "group_instance_id": "nobody"}],
+            "nobody and she leave": [
+                {"member_id": "nobody", "group_instance_id": None},
+                {"member_id": "", "group_instance_id": "first"},
+            ],
+            "from no group": [{"member_id": "", "group_instance_id": "first"}],
+        }
+    ):
         of = talk.name("none") if step == "from no group" else group
         talk.ask("LeaveGroup", step, group_id=of, member_id="", members=identities)
 
@@ -196,7 +204,13 @@ def committed(topic: str, topic_id: bytes, *partitions: tuple[int, int], metadat
 
 
 def look_at_offsets(
-    talk: Talk, step: str, group: str, topics: list[tuple[str, bytes, list[int]]] | None, **more: Any
+    talk: Talk,
+    step: str,
+    group: str,
+    topics: list[tuple[str, bytes, list[int]]] | None,
+    *,
+    require_stable: bool = False,
+    **member: Any,
 ) -> None:
     """OffsetFetch, in whichever form the version has."""
     named = (
@@ -205,8 +219,12 @@ def look_at_offsets(
         else [{"name": name, "topic_id": topic_id, "partition_indexes": numbers} for name, topic_id, numbers in topics]
     )
     old = None if topics is None else [{"name": name, "partition_indexes": numbers} for name, _, numbers in topics]
-    fields = {"group_id": group, "topics": old, "groups": [{"group_id": group, "topics": named, **more}]}
-    talk.ask("OffsetFetch", step, **fields)
+    fields: dict[str, Any] = {
+        "group_id": group,
+        "topics": old,
+        "groups": [{"group_id": group, "topics": named, **member}],
+    }
+    talk.ask("OffsetFetch", step, require_stable=require_stable, **fields)
 
 
 @conversation("OffsetCommit", "OffsetFetch")

@@ -1,7 +1,7 @@
 """Answers of two brokers, field by field: what is left out of the comparison, and what differs.
 
 Two brokers cannot have everything in common. Numbers and ids that a broker makes up are replaced by a name that says
-when they were first seen ("member 1"), times and sizes by whether they are there, and sentences by whether there is one.
+when they were first seen ("member 1"), times and sizes by their sign, and sentences by whether there is one.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ PAIRS: Final = (("name", "source"), ("resource_name", "resource_type"))
 
 ABSENT: Final = "absent"
 """Stands for an element that only the other side has."""
+
+
+CLOSED: Final = "the connection is closed"
+"""Stands for an answer that does not come."""
 
 
 class Row(NamedTuple):
@@ -136,12 +140,27 @@ def _elements(elements: Iterable[Message], version: int, names: Names, is_mine: 
     listed = list(elements)
     if is_mine is not None:
         listed = [one for one in listed if (key := _own_name(one)) is None or is_mine(key)]
-    rows = [plain(one, version, names, is_mine) for one in listed]
+    rows = _merged([plain(one, version, names, is_mine) for one in listed])
     for identity in (*((one,) for one in IDENTITIES), *PAIRS):
         keys = [" ".join(str(row[name]) for name in identity) for row in rows if _has(row, identity)]
         if len(keys) == len(rows) == len(set(keys)):
             return dict(zip(keys, rows, strict=True))
     return {str(number): row for number, row in enumerate(rows)}
+
+
+def _merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Partitions of one topic together: Kafka may name a topic again where another one came in between."""
+    if not rows or "partitions" not in rows[0]:
+        return rows
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        key = str({name: value for name, value in row.items() if name != "partitions"})
+        known = found.setdefault(key, row)
+        if known is not row and isinstance(row["partitions"], dict):
+            known["partitions"].update(row["partitions"])
+        elif known is not row:
+            return rows
+    return list(found.values())
 
 
 def _has(row: dict[str, Any], names: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from conversations.classic_groups import Member, assignment, committed, look_at_offsets, subscription
 from conversations.running import conversation
-from conversations.talk import Talk
+from conversations.talk import Talk, steps
 
 HEARTBEAT, DESCRIBE = "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"
 
@@ -37,7 +37,12 @@ class Modern:
         return self.report(step or f"{self.who} joins", **fields)
 
     def report(self, step: str = "", **fields: Any) -> Any:
-        sent = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **fields}
+        sent: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            **fields,
+        }
         answer = self.talk.ask(HEARTBEAT, step or f"{self.who} reports", **sent)
         if not answer.error_code:
             self.member_id, self.epoch = answer.member_id or self.member_id, answer.member_epoch
@@ -103,39 +108,43 @@ def two_members_of_a_consumer_group(talk: Talk) -> None:
 @conversation(HEARTBEAT)
 def heartbeats_that_are_refused(talk: Talk) -> None:
     topic, group = talk.shared_topic(), talk.name("readers")
-    for step, fields in {
-        "no group": {"group_id": ""},
-        "blank group": {"group_id": "  "},
-        "no timeout": {"rebalance_timeout_ms": -1},
-        "a timeout of zero": {"rebalance_timeout_ms": 0},
-        "no topics": {"subscribed_topic_names": None},
-        "no partitions": {"topic_partitions": None},
-        "partitions at once": {"topic_partitions": [{"topic_id": talk.ids["orders"], "partitions": [0]}]},
-        "an assignor that is not": {"server_assignor": "magic"},
-        "an empty instance": {"instance_id": ""},
-        "an empty rack": {"rack_id": ""},
-        "an epoch in no group": {"member_epoch": 3},
-        "leaves no group": {"member_epoch": -1},
-        "a static one leaves no group": {"member_epoch": -2, "instance_id": "i"},
-        "an odd epoch": {"member_epoch": -9},
-    }.items():
+    for step, fields in steps(
+        {
+            "no group": {"group_id": ""},
+            "blank group": {"group_id": "  "},
+            "no timeout": {"rebalance_timeout_ms": -1},
+            "a timeout of zero": {"rebalance_timeout_ms": 0},
+            "no topics": {"subscribed_topic_names": None},
+            "no partitions": {"topic_partitions": None},
+            "partitions at once": {"topic_partitions": [{"topic_id": talk.ids["orders"], "partitions": [0]}]},
+            "an assignor that is not": {"server_assignor": "magic"},
+            "an empty instance": {"instance_id": ""},
+            "an empty rack": {"rack_id": ""},
+            "an epoch in no group": {"member_epoch": 3},
+            "leaves no group": {"member_epoch": -1},
+            "a static one leaves no group": {"member_epoch": -2, "instance_id": "i"},
+            "an odd epoch": {"member_epoch": -9},
+        }
+    ):
         Modern(talk, group, "ann", topic).join(step, **fields)
     ann = Modern(talk, group, "ann", topic)
     ann.join()
     ann.report("she subscribes to more", subscribed_topic_names=[topic, talk.name("none")])
     ann.report_owned()
     strange = [{"topic_id": talk.ids["orders"], "partitions": [7]}]
-    for step, fields in {
-        "an epoch of tomorrow": {"member_epoch": ann.epoch + 5},
-        "an unknown member": {"member_id": "nobody"},
-        "no member": {"member_id": ""},
-        "another group": {"group_id": talk.name("none")},
-        "an older epoch with other partitions": {"member_epoch": ann.epoch - 1, "topic_partitions": strange},
-        "an assignor that is not": {"server_assignor": "magic"},
-        "an empty instance": {"instance_id": ""},
-        "a static leave without an instance": {"member_epoch": -2},
-    }.items():
-        sent = {"group_id": group, "member_id": ann.member_id, "member_epoch": ann.epoch, **fields}
+    for step, fields in steps(
+        {
+            "an epoch of tomorrow": {"member_epoch": ann.epoch + 5},
+            "an unknown member": {"member_id": "nobody"},
+            "no member": {"member_id": ""},
+            "another group": {"group_id": talk.name("none")},
+            "an older epoch with other partitions": {"member_epoch": ann.epoch - 1, "topic_partitions": strange},
+            "an assignor that is not": {"server_assignor": "magic"},
+            "an empty instance": {"instance_id": ""},
+            "a static leave without an instance": {"member_epoch": -2},
+        }
+    ):
+        sent: dict[str, Any] = {"group_id": group, "member_id": ann.member_id, "member_epoch": ann.epoch, **fields}
         talk.ask(HEARTBEAT, f"later: {step}", **sent)
     ann.join("she joins again with her id")
     ann.report("she leaves", member_epoch=-1)
@@ -185,7 +194,7 @@ def settled(talk: Talk, member: Modern, partitions: int) -> None:
     """Kafka matches expressions some time after the heartbeat: report until the member has what it will have."""
 
     def report() -> int:
-        sent = {"group_id": member.group, "member_id": member.member_id, "member_epoch": member.epoch}
+        sent: dict[str, Any] = {"group_id": member.group, "member_id": member.member_id, "member_epoch": member.epoch}
         answer = talk.quiet(HEARTBEAT, **sent, topic_partitions=member.owned)
         assert not answer.error_code, answer
         member.epoch = answer.member_epoch

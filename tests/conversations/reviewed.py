@@ -8,7 +8,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
-from conversations.comparing import ABSENT, Row
+from conversations.comparing import ABSENT, CLOSED, Row
 
 ANY: Final = "any"
 """Whatever a side says there."""
@@ -100,6 +100,7 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     ),
     Reviewed("partitions_are_described", "wrong", "*.error_code", 17, -1, FAILS),
     Reviewed("the_quorum", "*", "*.high_watermark", 0, ANY, NO_LOG),
+    Reviewed("the_quorum", "*", "*.leader_epoch", 1, ANY, "Kafka counts the elections of its controller"),
     Reviewed("the_quorum", "*", "*.log_end_offset", 0, ANY, NO_LOG),
     # --- writing ---
     Reviewed("batches_that_are_wrong", "a format of yesterday", "*.error_code", 2, 87, "formats 0 and 1 are not known"),
@@ -115,7 +116,7 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
             "a little",
             "nothing",
         )
-    ),  # fmt: skip
+    ),
     Reviewed("batches_that_are_wrong", "*", "*.log_start_offset", -1, 0, "it is damage, and the log was not looked at"),
     Reviewed(
         "batches_that_are_wrong", "two batches", "*.log_start_offset", 0, -1, "seen by the log here, before in Kafka"
@@ -125,13 +126,27 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     ),
     Reviewed("an_idempotent_producer", "a negative epoch", "*.error_code", 87, 47, "it is no epoch, older or not"),
     Reviewed(
-        "places_that_are_not_there",
-        "to __*",
-        "*.error_code",
-        17,
-        3,
-        "the log itself writes it, whether it is there or not",
+        "versions_of_produce_that_are_gone",
+        "*",
+        "",
+        ANY,
+        CLOSED,
+        "a client is told UNSUPPORTED_VERSION, and not cut off",
     ),
+    Reviewed("what_operators_ask", "an older epoch", "*.error_code", 47, -1, FAILS),
+    # --- reading ---
+    Reviewed("*", "*", "*.partitions.0.log_start_offset", ANY, -1, "who is out of range is told where the log starts"),
+    Reviewed("*", "*", "*.aborted_transactions", None, ANY, "of a partition that is not there nothing is known"),
+    Reviewed("records_are_fetched", "isolation 7", "*", ANY, ANY, FAILS),
+    Reviewed(
+        "fetches_with_epochs",
+        "after epoch *",
+        "*",
+        ANY,
+        ANY,
+        "who has read at an epoch that never was is told where the log ends, and not that the offset is out of range",
+    ),
+    Reviewed("offsets_by_time", "twice", "*", ANY, ABSENT, "each question has its answer"),
     # --- groups ---
     *(
         Reviewed("*", "*", f"*{kind}_epoch", ANY, ONE_MORE, "a new group begins at epoch 1 here, at 2 in Kafka 4.3")
@@ -174,7 +189,7 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
         b"",
         ANY,
         "it is rebalancing, and what was assigned is over",
-    ),  # fmt: skip
+    ),
     # --- share groups ---
     Reviewed("*", "ann joins", "assignment.*", ANY, ABSENT, "there is no state to make first"),
     Reviewed("members_of_a_share_group", "another group", "error_code", 25, 69, WHO_IS_GONE),
@@ -185,11 +200,25 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     Reviewed("share_requests_that_are_refused", "below the start", "*.error_code", 42, 0, "there is no offset -1"),
     Reviewed("share_requests_that_are_refused", "no such topic", "*", ANY, ANY, FAILS),
     Reviewed("records_are_renewed", "an odd mode", "*", ANY, ANY, FAILS),
+    Reviewed(
+        "offsets_of_share_groups", "*", "*.start_offset", 3, 1, "it is the first record that is not done, at once"
+    ),
+    Reviewed("offsets_of_share_groups", "no such topic", "*.error_code", 3, 0, "there is no such topic"),
+    Reviewed(
+        "offsets_of_share_groups", "no such group*", "*", ANY, ANY, "its first member makes a group, nothing else"
+    ),
+    Reviewed("offsets_of_share_groups", "no group", "*.error_code", 24, -1, FAILS),
     # --- settings ---
+    *(
+        Reviewed(
+            "settings_of_a_broker_that_can_be_changed", "*", name, True, False, "who is connected would have to go"
+        )
+        for name in ("listeners", "listener.security.protocol.map")
+    ),
     Reviewed("*", "*", "results.*.configs.min.insync.replicas.*", ANY, ANY, "it is 1, and cannot be changed"),
     Reviewed("settings_are_described", "*", "*configs.max.connections*value", "10000", ANY, "memory is bounded"),
     *(
-        Reviewed("settings_*", "*", f"results.*.configs.{kind}.*", ABSENT, ANY, why)
+        Reviewed("settings_*", "*", f"results.*.configs.{kind}*", ABSENT, ANY, why)
         for kind, why in (
             ("consumer", "consumer groups have the settings of the broker"),
             ("streams", "there are no streams groups"),

@@ -14,9 +14,9 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final
 
-from conversations.comparing import ABSENT, Row, differing
+from conversations.comparing import ABSENT, CLOSED, Row, differing
 from conversations.reviewed import REVIEWED, Reviewed
-from conversations.talk import CLOSED, Exchange, Side, Talk
+from conversations.talk import Exchange, Side, Talk
 from foldlog.wire.messages import APIS, NAMES
 
 SETTLING_S: Final = 10
@@ -82,14 +82,14 @@ def run(one: Conversation, ours: Side, kafka: Side) -> Outcome:
         for mine, other in zip_longest(first, second):
             for row, listed in _judged(one.name, mine, other):
                 if listed is None:
-                    step = (mine or other).step  # type: ignore[union-attr]  # one of them is there
+                    step = (mine or other).step
                     outcome.differences.append(
                         f"{step} ({shown}): {row.path}: ours {row.ours!r}, Kafka's {row.kafka!r}"
                     )
                 else:
                     outcome.reviewed.add(listed)
         for exchange in second:
-            if exchange.told.get("") != CLOSED:  # who is disconnected was not understood
+            if exchange.api and exchange.told.get("") != CLOSED:  # who is disconnected was not understood
                 told = outcome.refused if exchange.is_refused else outcome.accepted
                 told.add((exchange.api, exchange.version))
     return outcome
@@ -163,7 +163,7 @@ def _shown(pairs: set[tuple[str, int]]) -> list[str]:
 
 
 def warm(side: Side) -> None:
-    """Ask once for each coordinator: Kafka makes its own topics with the first question, and has to elect their leaders."""
+    """Ask once for each coordinator: Kafka makes its own topics with the first question."""
     talk = Talk(side, "warm.", {}, lambda exchange: True)
     for kind, key in enumerate(("group", "transaction")):
         talk.ask("FindCoordinator", key_type=kind, coordinator_keys=[key])

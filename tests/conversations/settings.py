@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from conversations.running import conversation
-from conversations.talk import Talk
+from conversations.talk import Talk, steps
+from foldlog.server.config.broker_settings import BROKER_SETTINGS
 
 UNKNOWN, TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 0, 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -40,6 +41,14 @@ def settings_are_described(talk: Talk) -> None:
     resources = [{"resource_type": TOPIC, "resource_name": topic, "configuration_keys": ["retention.ms"]}] * 2
     talk.ask("DescribeConfigs", "twice", resources=resources)
     talk.ask("DescribeConfigs", "nothing", resources=[])
+
+
+@conversation()
+def settings_of_a_broker_that_can_be_changed(talk: Talk) -> None:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    (found,) = talk.quiet("DescribeConfigs", resources=[resource]).results
+    ours = {name for name in BROKER_SETTINGS if not name.startswith("foldlog.")}
+    talk.tell("read only", {row.name: row.read_only for row in found.configs if row.name in ours})
 
 
 @conversation("DescribeConfigs")
@@ -77,25 +86,27 @@ def settings_of_a_topic_are_changed(talk: Talk) -> None:
     topic = talk.topic()
     change = Changes(talk, "IncrementalAlterConfigs")
     keys = ("retention.ms", "cleanup.policy", "max.message.bytes")
-    for step, changes in {
-        "set": [("retention.ms", SET, "5000")],
-        "set two": [("retention.ms", SET, "6000"), ("max.message.bytes", SET, "1000000")],
-        "deleted": [("retention.ms", DELETE, None)],
-        "deleted again": [("retention.ms", DELETE, None)],
-        "appended": [("cleanup.policy", APPEND, "compact")],
-        "appended again": [("cleanup.policy", APPEND, "compact")],
-        "subtracted": [("cleanup.policy", SUBTRACT, "delete")],
-        "no list": [("retention.ms", APPEND, "5")],
-        "no number": [("retention.ms", SET, "soon")],
-        "too small": [("segment.bytes", SET, "1")],
-        "null": [("retention.ms", SET, None)],
-        "no such setting": [("no.such", SET, "1")],
-        "no such setting to delete": [("no.such", DELETE, None)],
-        "an odd operation": [("retention.ms", 9, "1")],
-        "twice": [("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
-        "one of two": [("retention.ms", SET, "7000"), ("segment.bytes", SET, "1")],
-        "nothing": [],
-    }.items():
+    for step, changes in steps(
+        {
+            "set": [("retention.ms", SET, "5000")],
+            "set two": [("retention.ms", SET, "6000"), ("max.message.bytes", SET, "1000000")],
+            "deleted": [("retention.ms", DELETE, None)],
+            "deleted again": [("retention.ms", DELETE, None)],
+            "appended": [("cleanup.policy", APPEND, "compact")],
+            "appended again": [("cleanup.policy", APPEND, "compact")],
+            "subtracted": [("cleanup.policy", SUBTRACT, "delete")],
+            "no list": [("retention.ms", APPEND, "5")],
+            "no number": [("retention.ms", SET, "soon")],
+            "too small": [("segment.bytes", SET, "1")],
+            "null": [("retention.ms", SET, None)],
+            "no such setting": [("no.such", SET, "1")],
+            "no such setting to delete": [("no.such", DELETE, None)],
+            "an odd operation": [("retention.ms", 9, "1")],
+            "twice": [("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
+            "one of two": [("retention.ms", SET, "7000"), ("segment.bytes", SET, "1")],
+            "nothing": [],
+        }
+    ):
         change(f"{step}, only validated", TOPIC, topic, *changes, validate_only=True)
         change(step, TOPIC, topic, *changes)
     described(talk, "what became of it", TOPIC, topic, *keys)
@@ -110,15 +121,17 @@ def settings_of_a_topic_are_changed(talk: Talk) -> None:
 def settings_of_a_topic_are_replaced(talk: Talk) -> None:
     topic = talk.topic()
     replace = Changes(talk, "AlterConfigs")
-    for step, configs in {
-        "two": [("retention.ms", "5000"), ("max.message.bytes", "1000000")],
-        "one": [("retention.ms", "6000")],
-        "no number": [("retention.ms", "soon")],
-        "null": [("retention.ms", None)],
-        "no such setting": [("no.such", "1")],
-        "twice": [("retention.ms", "1"), ("retention.ms", "2")],
-        "nothing": [],
-    }.items():
+    for step, configs in steps(
+        {
+            "two": [("retention.ms", "5000"), ("max.message.bytes", "1000000")],
+            "one": [("retention.ms", "6000")],
+            "no number": [("retention.ms", "soon")],
+            "null": [("retention.ms", None)],
+            "no such setting": [("no.such", "1")],
+            "twice": [("retention.ms", "1"), ("retention.ms", "2")],
+            "nothing": [],
+        }
+    ):
         replace(f"{step}, only validated", TOPIC, topic, *configs, validate_only=True)
         replace(step, TOPIC, topic, *configs)
         if step == "one":
@@ -180,13 +193,15 @@ def settings_of_brokers_are_changed(talk: Talk) -> None:
 def settings_of_a_broker_are_replaced(talk: Talk) -> None:
     """For one broker: for all, Kafka refuses to lose the min.insync.replicas that it has set there itself."""
     replace = Changes(talk, "AlterConfigs")
-    for step, configs in {
-        "connections": [("max.connections", "400")],
-        "partitions": [("num.partitions", "3")],
-        "null": [("max.connections", None)],
-        "twice": [("max.connections", "1"), ("max.connections", "2")],
-        "nothing": [],
-    }.items():
+    for step, configs in steps(
+        {
+            "connections": [("max.connections", "400")],
+            "partitions": [("num.partitions", "3")],
+            "null": [("max.connections", None)],
+            "twice": [("max.connections", "1"), ("max.connections", "2")],
+            "nothing": [],
+        }
+    ):
         replace(step, BROKER, "1", *configs)
 
 
@@ -237,18 +252,20 @@ def resources_are_listed(talk: Talk) -> None:
 def settings_of_groups_are_changed(talk: Talk) -> None:
     change = Changes(talk, "IncrementalAlterConfigs")
     group = talk.name("workers")
-    for step, changes in {
-        "reset": [("share.auto.offset.reset", SET, "earliest")],
-        "by duration": [("share.auto.offset.reset", SET, "by_duration:PT1H")],
-        "no reset": [("share.auto.offset.reset", SET, "never")],
-        "isolation": [("share.isolation.level", SET, "read_committed")],
-        "no isolation": [("share.isolation.level", SET, "read_all")],
-        "a lock": [("share.record.lock.duration.ms", SET, "20000")],
-        "a short lock": [("share.record.lock.duration.ms", SET, "5")],
-        "no number": [("share.record.lock.duration.ms", SET, "soon")],
-        "no such": [("no.such", SET, "1")],
-        "deleted": [("share.auto.offset.reset", DELETE, None)],
-    }.items():
+    for step, changes in steps(
+        {
+            "reset": [("share.auto.offset.reset", SET, "earliest")],
+            "by duration": [("share.auto.offset.reset", SET, "by_duration:PT1H")],
+            "no reset": [("share.auto.offset.reset", SET, "never")],
+            "isolation": [("share.isolation.level", SET, "read_committed")],
+            "no isolation": [("share.isolation.level", SET, "read_all")],
+            "a lock": [("share.record.lock.duration.ms", SET, "20000")],
+            "a short lock": [("share.record.lock.duration.ms", SET, "5")],
+            "no number": [("share.record.lock.duration.ms", SET, "soon")],
+            "no such": [("no.such", SET, "1")],
+            "deleted": [("share.auto.offset.reset", DELETE, None)],
+        }
+    ):
         change(step, GROUP, group, *changes)
     keys = ("share.auto.offset.reset", "share.isolation.level", "share.record.lock.duration.ms")
     described(talk, "what became of it", GROUP, group, *keys, include_synonyms=True)

@@ -1,7 +1,7 @@
 """One conversation with one broker: what is asked is sent in the version at hand, and every answer is kept.
 
-Where Kafka is not ready for a question (a coordinator that loads, a transaction whose end is still being written), it is
-asked again, as clients do. Of a question that only looks, the answer may also come to be the one expected a moment
+Where Kafka is not ready for a question (a coordinator that loads, a transaction whose end is still being written), it
+is asked again, as clients do. Of a question that only looks, the answer may also come to be the one expected a moment
 later: Kafka's brokers learn of a change after its controller has answered.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conversations.comparing import Names, plain
+from conversations.comparing import CLOSED, Names, plain
 from conversations.messages import KEYS, made
 from foldlog.records.loops import pack
 from foldlog.wire.error_codes import ErrorCode
@@ -50,8 +50,6 @@ LOOKS: Final = frozenset(
     }
 )  # fmt: skip
 """APIs that change nothing, and so may be asked again."""
-
-CLOSED: Final = "the connection is closed"
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,8 @@ class Talk:
         self._link = side.connect()
         self._links = [self._link]
         self._steps: dict[str, int] = {}
+        self.ids: dict[str, bytes] = {}
+        """The ids of topics, by their words."""
 
     # --- asking ---
 
@@ -176,7 +176,8 @@ class Talk:
 
     def tell(self, step: str, value: Any) -> None:
         """Something else than an answer that both brokers have to agree on."""
-        self.exchanges.append(Exchange(self._label(step), "", -1, {"": value}, is_refused=False))
+        told = value if isinstance(value, dict) else {"": value}
+        self.exchanges.append(Exchange(self._label(step), "", -1, told, is_refused=False))
 
     def send_raw(self, step: str, api: str, version: int, body: bytes) -> None:
         """A request of any version with any body, on a connection of its own: its answer's bytes, or that it ends."""
@@ -193,7 +194,7 @@ class Talk:
         except ConnectionError:
             told = CLOSED
         link.close()
-        self.exchanges.append(Exchange(self._label(step), api, version, {"": told}, is_refused=True))
+        self.exchanges.append(Exchange(self._label(step), "", version, {"": told}, is_refused=True))
 
     def until(self, ask: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
         """Ask until the answer is enough, without a word in the comparison."""
@@ -263,9 +264,9 @@ class Talk:
         return name
 
     def shared_topic(self, word: str = "orders", partitions: int = 1) -> str:
-        """Make a topic, and wait until the coordinator of groups has heard of it: Kafka's hears later than its leader."""
+        """Make a topic, and wait until the coordinator of groups has heard of it: in Kafka that is later."""
         name = self.topic(word, partitions)
-        group = {
+        group: dict[str, Any] = {
             "group_id": f"probe.{name}",
             "member_id": "probe",
             "topic_partitions": [],
@@ -278,15 +279,15 @@ class Talk:
         self.quiet("ConsumerGroupHeartbeat", **group, member_epoch=-1)
         return name
 
-    @property
-    def ids(self) -> dict[str, bytes]:
-        """The ids of topics, by their words."""
-        return self.__dict__.setdefault("_ids", {})
-
     def write(self, topic: str, *values: bytes, partition: int = 0) -> None:
         """Some records, durable."""
         answer = self.quiet("Produce", version=9, **produce(topic, batch(*values), partition=partition))
         assert codes_in(answer) == {0}, answer
+
+
+def steps(table: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Steps by their names, with what each one sends."""
+    return table.items()
 
 
 def produce(

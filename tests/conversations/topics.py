@@ -22,7 +22,7 @@ def topics_are_created(talk: Talk) -> None:
 
         def create(step: str, *topics: dict[str, Any], validate_only: bool = validate_only) -> None:
             shown = f"{step}, only validated" if validate_only else step
-            fields = {"topics": topics, "timeout_ms": 30_000, "validate_only": validate_only}
+            fields: dict[str, Any] = {"topics": topics, "timeout_ms": 30_000, "validate_only": validate_only}
             talk.ask("CreateTopics", shown, **fields)
 
         create("plain", creatable(talk.name("plain")))
@@ -42,8 +42,8 @@ def topics_are_created(talk: Talk) -> None:
             create(f"{partitions} by {replicas}", creatable(talk.name("odd"), partitions, replicas))
         for name, value in (
             ("no.such", "1"), ("retention.ms", "soon"), ("retention.ms", None), ("cleanup.policy", "delete,"),
-            ("cleanup.policy", "shred"), ("segment.bytes", "1"), ("min.insync.replicas", "0"), ("max.message.bytes", "-1"),
-            ("compression.type", "brotli"), ("message.timestamp.type", "Never"),
+            ("cleanup.policy", "shred"), ("segment.bytes", "1"), ("min.insync.replicas", "0"),
+            ("max.message.bytes", "-1"), ("compression.type", "brotli"), ("message.timestamp.type", "Never"),
         ):  # fmt: skip
             settings = [{"name": name, "value": value}]
             create(f"{name}={value}", creatable(talk.name("wrong"), configs=settings))
@@ -160,7 +160,7 @@ def partitions_are_described(talk: Talk) -> None:
 
     def describe(step: str, *names: str, limit: int = 2000, cursor: dict[str, Any] | None = None) -> None:
         topics = [{"name": name} for name in names]
-        fields = {"topics": topics, "response_partition_limit": limit, "cursor": cursor}
+        fields: dict[str, Any] = {"topics": topics, "response_partition_limit": limit, "cursor": cursor}
         talk.ask("DescribeTopicPartitions", step, **fields)
 
     describe("both", many, few)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
+from conversations.classic_groups import look_at_offsets
 from conversations.records import places
 from conversations.running import conversation
-from conversations.talk import STAMP_MS, Talk
+from conversations.talk import STAMP_MS, Talk, steps
 from foldlog.records.batch import CONTROL_COMMIT
 from foldlog.records.loops import control_batch
 from foldlog.wire.schema import Request
@@ -308,6 +309,20 @@ def offsets_of_a_group(talk: Transacting) -> None:
     talk.commit(tx, 9, member_id="nobody", generation_id_or_member_epoch=1)
 
 
+@conversation("OffsetFetch")
+def offsets_that_are_not_stable(talk: Talk) -> None:
+    transaction = Transacting(talk)
+    tx = transaction.begun()
+    transaction.commit(tx, 5)
+    for step in ("pending", "ended"):
+        for stable in (True, False):
+            wanted = [(transaction.topic, talk.ids["orders"], [0])]
+            shown = f"{step}, {'stable' if stable else 'any'}"
+            look_at_offsets(talk, shown, transaction.group, wanted, require_stable=stable)
+        tx.end(commit=True)
+        transaction.settle()
+
+
 @transacting(*CLIENTS)
 def what_brokers_ask(talk: Transacting) -> None:
     tx = talk.begun()
@@ -332,21 +347,23 @@ def what_operators_ask(talk: Talk) -> None:
     tx = transaction.begun()
     tx.write(transaction.zero, b"a")
     own = talk.names.prefix.replace(".", "[.]")
-    for step, filters in {
-        "all": {},
-        "ongoing": {"state_filters": ["Ongoing"]},
-        "empty": {"state_filters": ["Empty"]},
-        "no such state": {"state_filters": ["Sleeping"]},
-        "its producer": {"producer_id_filters": [tx.producer_id]},
-        "another producer": {"producer_id_filters": [99_999_999]},
-        "any duration": {"duration_filter": -1},
-        "long ones": {"duration_filter": 1_000_000},
-        "its name": {"transactional_id_pattern": f"{own}tx"},
-        "names that begin so": {"transactional_id_pattern": f"{own}.*"},
-        "a part of its name": {"transactional_id_pattern": "tx"},
-        "no pattern": {"transactional_id_pattern": "("},
-        "an empty pattern": {"transactional_id_pattern": ""},
-    }.items():
+    for step, filters in steps(
+        {
+            "all": {},
+            "ongoing": {"state_filters": ["Ongoing"]},
+            "empty": {"state_filters": ["Empty"]},
+            "no such state": {"state_filters": ["Sleeping"]},
+            "its producer": {"producer_id_filters": [tx.producer_id]},
+            "another producer": {"producer_id_filters": [99_999_999]},
+            "any duration": {"duration_filter": -1},
+            "long ones": {"duration_filter": 1_000_000},
+            "its name": {"transactional_id_pattern": f"{own}tx"},
+            "names that begin so": {"transactional_id_pattern": f"{own}.*"},
+            "a part of its name": {"transactional_id_pattern": "tx"},
+            "no pattern": {"transactional_id_pattern": "("},
+            "an empty pattern": {"transactional_id_pattern": ""},
+        }
+    ):
         talk.ask("ListTransactions", step, mine=True, **filters)
     talk.ask("DescribeTransactions", "described", transactional_ids=[tx.transactional_id])
     talk.ask("DescribeTransactions", "none described", transactional_ids=[talk.name("none"), ""])

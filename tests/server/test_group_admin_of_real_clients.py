@@ -66,7 +66,13 @@ class TestConfluent:
         (member,) = group.members
         assert (member.group_instance_id, member.host) == (INSTANCE, "/127.0.0.1")
         assert [partition.partition for partition in member.assignment.topic_partitions] == [0, 1, 2]
-        assert set(group.authorized_operations) == {AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE}
+        assert set(group.authorized_operations) == {
+            AclOperation.READ,
+            AclOperation.DELETE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        }
         assert futures["nobody"].result(BOUND_S).state == ConsumerGroupState.DEAD
 
     def test_lists_and_alters_offsets_of_a_group_without_members(self, admin: AdminClient, broker: Broker) -> None:

@@ -118,7 +118,9 @@ def test_what_is_wrong_is_said_with_a_code_and_a_sentence(small: SmallNode) -> N
     join(small)
     fenced = join(small, member_epoch=7)
     assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert join(small, group_id="").error_code == ErrorCode.INVALID_GROUP_ID
+    for blank in ("", "  "):
+        refused = join(small, group_id=blank)
+        assert (refused.error_code, bool(refused.error_message)) == (ErrorCode.INVALID_REQUEST, True)
 
 
 def test_groups_are_listed_by_type_and_each_described_by_its_own_api(small: SmallNode) -> None:
@@ -136,15 +138,30 @@ def test_groups_are_listed_by_type_and_each_described_by_its_own_api(small: Smal
     assert (before.error_code, before.group_state) == (0, "Dead")
 
 
-def commit(small: SmallNode, epoch: int, number: int = 0, member_id: str = "m") -> int:
+def commit(small: SmallNode, epoch: int, number: int = 0, member_id: str = "m", version: int = 9) -> int:
     topic = OffsetCommitRequestTopic(
         name=TOPIC, partitions=[OffsetCommitRequestPartition(partition_index=number, committed_offset=0)]
     )
     request = OffsetCommitRequest(
         group_id=GROUP, generation_id_or_member_epoch=epoch, member_id=member_id, topics=[topic]
     )
-    code: int = small.ask(request, 9).topics[0].partitions[0].error_code
+    code: int = small.ask(request, version).topics[0].partitions[0].error_code
     return code
+
+
+def test_a_commit_of_before_version_9_has_no_epoch_and_is_refused(small: SmallNode) -> None:
+    join(small)
+    assert commit(small, 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit(small, 1, member_id="nobody", version=8) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_partitions_that_a_member_has_to_give_back_are_still_among_its_own(small: SmallNode) -> None:
+    join(small)
+    join(small, member_id="n")
+    join(small, member_epoch=1, rebalance_timeout_ms=-1, topic_partitions=None)  # it is told to give one back
+    owned = {one.member_id: one.assignment.topic_partitions for one in describe(small).members}
+    assert [(part.topic_name, list(part.partitions)) for part in owned["m"]] == [(TOPIC, [0, 1])]
+    assert not owned["n"]
 
 
 def test_commits_and_fetches_carry_the_members_epoch(small: SmallNode) -> None:

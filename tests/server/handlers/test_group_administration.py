@@ -16,7 +16,7 @@ from server.group_client import GROUP, SUBSCRIPTION, GroupClient, settle
 from server.small_node import ENDPOINT, Denies, SmallNode
 
 NOT_ASKED = -(1 << 31)
-READ_DELETE_DESCRIBE = (1 << 3) | (1 << 6) | (1 << 8)
+OPERATIONS = sum(1 << number for number in (3, 6, 8, 10, 11))
 
 
 def commit_alone(small: SmallNode, group: str) -> None:
@@ -64,6 +64,23 @@ def test_a_transactional_producer_finds_its_coordinator(small: SmallNode, versio
 def test_coordinators_of_other_kinds_are_refused(small: SmallNode, key_type: int) -> None:
     (found,) = small.ask(FindCoordinatorRequest(coordinator_keys=["x"], key_type=key_type), 6).coordinators
     assert found.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "code"),
+    [
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.NONE),
+        ("a:b:AAAAAAAAAAAAAAAAAAAAAQ:12", 6, ErrorCode.NONE),
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:0", 5, ErrorCode.INVALID_REQUEST),
+        ("workers:topic:0", 6, ErrorCode.INVALID_REQUEST),
+        ("workers:AAAAAAAAAAAAAAAAAAAAAQ:x", 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_share_coordinator_is_found_by_group_topic_and_partition(
+    small: SmallNode, key: str, version: int, code: ErrorCode
+) -> None:
+    (found,) = small.ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=2), version).coordinators
+    assert found.error_code == code
 
 
 def test_who_may_not_describe_a_group_does_not_find_its_coordinator() -> None:
@@ -130,7 +147,7 @@ def test_a_stable_group_is_described_with_what_its_members_said_and_got(small: S
     (group,) = answer.groups
     assert (group.error_code, group.error_message, group.group_id) == (ErrorCode.NONE, None, GROUP)
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
-    assert group.authorized_operations == (READ_DELETE_DESCRIBE if version >= 3 else NOT_ASKED)
+    assert group.authorized_operations == (OPERATIONS if version >= 3 else NOT_ASKED)
     (described,) = group.members
     assert (described.member_id, described.client_id, described.client_host) == (member.member_id, "test", "/127.0.0.1")
     assert described.group_instance_id == ("a" if version >= 4 else None)

@@ -166,6 +166,23 @@ def test_a_bomb_behind_a_plain_batch_is_refused_before_it_is_opened(connect: Con
     assert produced(connect().ask(produce(two), 9))[0] == ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.parametrize("version", [3, 6, 7, 9])
+def test_zstd_needs_a_client_that_knows_it(connect: Connect, version: int) -> None:
+    answer = connect().ask(produce(batch(b"a", compression=4)), version)
+    wanted = (ErrorCode.NONE, 0) if version >= 7 else (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
+    assert produced(answer) == wanted
+
+
+def test_a_refused_batch_is_answered_with_the_start_of_the_log_if_it_was_looked_into(connect: Connect) -> None:
+    client = connect()
+    gap = client.ask(produce(idempotent(7, 0, 5, b"a")), 9).responses[0].partition_responses[0]
+    assert gap.error_code == ErrorCode.NONE, "a producer that is not known begins where it likes"
+    for records, start in ((idempotent(7, 0, 9, b"a"), 0), (batch(b"a")[:-1] + b"x", -1)):
+        refused = client.ask(produce(records), 9).responses[0].partition_responses[0]
+        assert refused.error_code != ErrorCode.NONE
+        assert refused.log_start_offset == start
+
+
 def test_a_duplicate_is_answered_with_the_original_offset(connect: Connect, broker: Broker) -> None:
     client = connect()
     first, second = idempotent(7, 0, 0, b"a", b"b"), idempotent(7, 0, 2, b"c")

@@ -104,7 +104,8 @@ def test_whole_batches_are_given_where_that_is_wanted(shared: Shared) -> None:
 
 def test_a_session_has_its_epochs(shared: Shared) -> None:
     assert shared.fetch("ann", 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert shared.say("ann", 0, 0, 0, ACCEPT).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert shared.say("ann", 1, 0, 0, ACCEPT).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert shared.say("ann", 0, 0, 0, ACCEPT).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a fetch opens it"
     shared.acquired("ann", 0)
     assert shared.fetch("ann", 5).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert shared.fetch("ann", 0, (0, 0, ACCEPT)).error_code == ErrorCode.INVALID_REQUEST

@@ -25,14 +25,15 @@ async def handle(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterSha
     group = request.group_id
     error = refusal(call, AclOperation.READ, group)
     if error is not ErrorCode.NONE:
-        return AlterShareGroupOffsetsResponse(error_code=error)
+        return AlterShareGroupOffsetsResponse(error_code=error, error_message=why_refused(error, group))
     outcomes: dict[tuple[str, int], ShareOutcome] = {}
     wanted: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for one in topic.partitions:
             key = (topic.topic_name, one.partition_index)
-            outcomes[key] = ShareOutcome(partition_refusal(call, AclOperation.READ, *key))
-            if outcomes[key].error is ErrorCode.NONE:
+            error = partition_refusal(call, AclOperation.READ, *key)
+            outcomes[key] = ShareOutcome(error, why_refused(error, topic.topic_name))
+            if error is ErrorCode.NONE:
                 wanted[key] = one.start_offset
     try:
         refused = await call.node.run(_alter, call.node.broker, group, wanted, outcomes)
@@ -75,6 +76,11 @@ def _alter(
             except FoldlogError as error:
                 outcomes[key] = ShareOutcome(code_of(error), str(error))
     return None
+
+
+def why_refused(error: ErrorCode, name: str) -> str | None:
+    """A sentence for the code with which a group or a topic of this name is refused; None for none."""
+    return None if error is ErrorCode.NONE else f"{error.name}: {brief_repr(name)}"
 
 
 def why_not_alone(group: str, found: GroupSummary) -> ShareOutcome | None:

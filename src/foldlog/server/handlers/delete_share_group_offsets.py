@@ -8,7 +8,7 @@ from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
-from foldlog.server.handlers.alter_share_group_offsets import why_not_alone
+from foldlog.server.handlers.alter_share_group_offsets import why_not_alone, why_refused
 from foldlog.server.shares import ShareOutcome
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_share_group_offsets import (
@@ -23,7 +23,7 @@ async def handle(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteS
     group = request.group_id
     error = refusal(call, AclOperation.DELETE, group)
     if error is not ErrorCode.NONE:
-        return DeleteShareGroupOffsetsResponse(error_code=error)
+        return DeleteShareGroupOffsetsResponse(error_code=error, error_message=why_refused(error, group))
     names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
     errors = {name: _refuse(call, name) for name in names}
     try:
@@ -40,6 +40,7 @@ async def handle(call: Call, request: DeleteShareGroupOffsetsRequest) -> DeleteS
                 topic_name=name,
                 topic_id=ZERO_UUID if (known := found[name]) is None else bytes.fromhex(known.topic_id),
                 error_code=errors[name],
+                error_message=why_refused(errors[name], name),
             )
             for name in names
         ]

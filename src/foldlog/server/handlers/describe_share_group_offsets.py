@@ -39,6 +39,8 @@ async def _describe(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) ->
             error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group)} is not a share group"
         except FoldlogError as failed:
             error = group_error_code(group, failed)
+    if message is None and error is ErrorCode.INVALID_GROUP_ID:
+        message = "the name of a group is not empty"
     return DescribeShareGroupOffsetsResponseGroup(group_id=group, error_code=error, error_message=message)
 
 

@@ -115,8 +115,9 @@ class FetchRead:
         epoch = partition.leader_epoch
         asked_epoch = wanted.current_leader_epoch
         if asked_epoch >= 0 and asked_epoch != epoch:
-            known = asked_epoch < epoch
-            refused = _error(wanted, ErrorCode.FENCED_LEADER_EPOCH if known else ErrorCode.UNKNOWN_LEADER_EPOCH)
+            if asked_epoch > epoch:
+                return _error(wanted, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            refused = _error(wanted, ErrorCode.FENCED_LEADER_EPOCH)
             refused.current_leader = LeaderIdAndEpoch(leader_id=self._node.settings.node_id, leader_epoch=epoch)
             return refused
         # In this order: a transaction that ends in between moves both, and the first must not be above the second.
