@@ -48,22 +48,41 @@ class JarsUnavailable(Exception):
 
 def fetch(coordinates: tuple[str, ...]) -> Path:
     """A directory with these artifacts and what they need at run time. Any number of processes may ask at once."""
-    for command in ("java", "mvn"):
-        if shutil.which(command) is None:
-            raise JarsUnavailable(
-                f"{command} is not installed; enable with: apt-get install default-jdk-headless maven"
-            )
+    _check_tools()
     return cached("jars", "\n".join(coordinates).encode(), partial(_copy_dependencies, coordinates))
+
+
+def fetch_archive(artifact: str) -> Path:
+    """A directory with what is in this archive, a program as its release ships it."""
+    _check_tools()
+    return cached("archives", artifact.encode(), partial(_unpack, artifact))
 
 
 def class_path(directory: Path) -> str:
     return str(directory / "*")
 
 
+def _check_tools() -> None:
+    for command in ("java", "mvn"):
+        if shutil.which(command) is None:
+            raise JarsUnavailable(
+                f"{command} is not installed; enable with: apt-get install default-jdk-headless maven"
+            )
+
+
 def _copy_dependencies(coordinates: tuple[str, ...], directory: Path) -> None:
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={directory}", "-DincludeScope=runtime")
+    _run_maven(goal, coordinates, ", ".join(coordinates))
+
+
+def _unpack(artifact: str, directory: Path) -> None:
+    _run_maven(("dependency:unpack", f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"), (), artifact)
+
+
+def _run_maven(goal: tuple[str, ...], coordinates: tuple[str, ...], wanted: str) -> None:
+    """In a project that depends on these."""
     with tempfile.TemporaryDirectory() as project:
         (Path(project) / "pom.xml").write_text(_project(coordinates), encoding="utf-8")
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
         done = subprocess.run(
             ["mvn", "-B", "-q", *goal],
             cwd=project,
@@ -73,7 +92,7 @@ def _copy_dependencies(coordinates: tuple[str, ...], directory: Path) -> None:
             check=False,
         )
     if done.returncode:
-        raise JarsUnavailable(f"Maven could not fetch {', '.join(coordinates)}: {done.stdout[-2000:]}{done.stderr}")
+        raise JarsUnavailable(f"Maven could not fetch {wanted}: {done.stdout[-2000:]}{done.stderr}")
 
 
 def _project(coordinates: tuple[str, ...]) -> str:
