@@ -121,9 +121,10 @@ def interrupted(source: foldlog.Log, cluster: foldlog.Log, name: str) -> None:
         producer.flush()
         close(producer)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ClusterProducer, "close", close_once_settled)
-        copy(source, cluster, name, on_progress=stopping_after(4))
+        with pytest.raises(Stopped):
+            copy(source, cluster, name, on_progress=stopping_after(4))
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
