@@ -7,6 +7,7 @@ lists the reasons once each, with the command, so that nobody has to guess what 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import tempfile
@@ -28,7 +29,16 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
-_SESSION_TESTS = "session_tests"
+_LOTS = "lots"
+_SHARED = ("spark", "postgres", "told")
+"""Fixtures that take seconds to make, in the order of what they take."""
+_FILES_TOGETHER = (
+    "tests/clusters/",
+    "tests/cli/test_completion.py",
+    "tests/test_pytest_plugin.py",
+    "tests/test_tidy.py",
+)
+"""Whose tests share a broker, a shell's files, runs of pytest, or the parsed sources."""
 
 
 def pytest_configure() -> None:
@@ -54,51 +64,54 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests of folds share one Spark session, and so one process, and those of the source and the sink another: one
-    for all would be longer than everything else beside it. Those of the console share a browser, and those of a file
-    about Apache Kafka its broker; every other test goes where there is room.
+    """Tests that share what is slow to make go to one process: else each would make it. Tests of Spark share two
+    sessions, as one would be longer than everything else beside it; others a PostgreSQL server, a browser, or the
+    Apache Kafka of their file. Every other test goes where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
-    return SparkTogether(config, log)
+    return SharingTogether(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput[_SESSION_TESTS] = str(_session_tests_file(node.workerinput["testrunuid"]))
+    node.workerinput[_LOTS] = str(_lots_file(node.workerinput["testrunuid"]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A worker knows which tests want the session, and whoever hands them out only their ids: it is told in a file."""
+    """A worker knows which tests want what, and whoever hands them out only their ids: it is told in a file."""
     given = getattr(session.config, "workerinput", {})
     if given.get("workerid") == "gw0":
-        ids = [item.nodeid for item in session.items if "spark" in getattr(item, "fixturenames", ())]
-        Path(given[_SESSION_TESTS]).write_text("\n".join(ids))
+        lots = {item.nodeid: lot for item in session.items if (lot := _lot_of(item)) is not None}
+        Path(given[_LOTS]).write_text(json.dumps(lots))
 
 
-class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests one by one, and those of Spark, and of the console, as one lot each, first."""
+def _lot_of(item: pytest.Item) -> str | None:
+    wanted = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
+    # The files of folds up to here take about as long as the rest of them with the source and the sink.
+    is_first_half = wanted == "spark" and "tests/spark/folds/" < item.nodeid < "tests/spark/folds/test_g"
+    return "folds" if is_first_half else wanted
 
-    _of_the_session: frozenset[str] | None = None
+
+class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out tests one by one, and those that share something as one lot each, the largest first."""
+
+    _lots: dict[str, str] | None = None
 
     def _split_scope(self, nodeid: str) -> str:
-        if self._of_the_session is None:
-            told = _session_tests_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
-            self._of_the_session = frozenset(told.read_text().split("\n"))
+        if self._lots is None:
+            told = _lots_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
+            self._lots = json.loads(told.read_text())
             told.unlink()
-        # Those of a file about a cluster share it, those about the sources what was parsed of these, and those about the
-        # plugin the runs of pytest.
         file = nodeid.partition("::")[0]
-        lots = dict.fromkeys(("tests/clusters/", "tests/test_tidy.py", "tests/test_pytest_plugin.py"), file)
-        lots["tests/console/"] = "console"
-        session = "folds" if nodeid.startswith("tests/spark/folds/") else "spark"
-        alone = session if nodeid in self._of_the_session else nodeid
-        return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), alone)
+        if nodeid.startswith(_FILES_TOGETHER):
+            return file
+        return "console" if nodeid.startswith("tests/console/") else self._lots.get(nodeid, nodeid)
 
 
-def _session_tests_file(run: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"foldlog-session-tests-{run}"
+def _lots_file(run: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"foldlog-test-lots-{run}"
 
 
 @pytest.hookimpl(trylast=True)

@@ -119,6 +119,7 @@ def test_the_command_is_a_function_that_exists() -> None:
     assert callable(getattr(importlib.import_module(module), function))
 
 
+@pytest.mark.faults
 def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
     """The kernels are an option of the build: where they cannot be compiled, it warns and goes on without them."""
     for name in ("pyproject.toml", "setup.py", "LICENSE"):
@@ -259,6 +260,7 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> N
     assert "has 1 MB free" in done.stderr
 
 
+@pytest.mark.faults
 def test_the_source_distribution_has_the_package_and_no_stray_tests(tmp_path: Path) -> None:
     """By setuptools' own rules, which take some tests of a directory of that name unless they are told not to."""
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):

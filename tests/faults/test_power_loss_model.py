@@ -168,6 +168,30 @@ def test_replacing_a_file_leaves_the_old_bytes_or_the_new_after_every_cut() -> N
     assert {tree["c"] for tree in images(files)} == {b"new"}
 
 
+def test_a_short_run_takes_a_share_of_the_images_at_every_cut() -> None:
+    def looked_at(every: int) -> list[tuple[int, int]]:
+        """Of each image the operation, and how many of twelve changes it has."""
+        files = start(a=b"")
+        found = []
+
+        def look(image: DiskImage) -> None:
+            tree = image.tree["d"]
+            assert isinstance(tree, dict)
+            found.append((files.operation, len(tree)))
+
+        PowerCuts(look, seed=1, mixes=4, every=every).attach(files)
+        for number in range(12):
+            files.open(f"d/{number}", write=True, create=True).close()
+        return found
+
+    whole, short = looked_at(1), looked_at(4)
+    assert len(whole) / 5 < len(short) < len(whole) / 2
+    assert {operation for operation, _ in short} == {operation for operation, _ in whole}
+    assert min(count for _, count in short) == 1, "nothing of it"
+    for operation in {operation for operation, _ in short}:
+        assert max(count for at, count in short if at == operation) == operation + 1, "all of it"
+
+
 def test_what_a_failed_sync_lost_is_not_written_by_the_next() -> None:
     files = start(a=b"")
     file = files.open("d/a", write=True)

@@ -26,6 +26,7 @@ from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
+from power_cut_budgets import budgets_of
 
 KEYS = 3
 Place = tuple[int, bytes | None, bytes | None]
@@ -265,10 +266,8 @@ LONG = ("compaction",)
 """For the long runs."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.faults) if name in LONG else name for name in PLANS]
-)
-def test_a_power_cut_leaves_each_transaction_whole_absent_or_open(name: str) -> None:
+@pytest.mark.parametrize(("name", "every"), budgets_of(PLANS, long=LONG))
+def test_a_power_cut_leaves_each_transaction_whole_absent_or_open(name: str, every: int) -> None:
     plan = PLANS[name]
     images = 0
     for seed in plan.seeds:
@@ -282,6 +281,7 @@ def test_a_power_cut_leaves_each_transaction_whole_absent_or_open(name: str) -> 
             mixes=plan.mixes,
             promises=lambda log=log: (log.version, log.compacts),  # type: ignore[misc]
             recover=recover_only(plan.config, clock),
+            every=every,
         )
         cuts.attach(files)
         try:
@@ -289,4 +289,4 @@ def test_a_power_cut_leaves_each_transaction_whole_absent_or_open(name: str) -> 
         finally:
             images += cuts.finish()
     print(f"{name}: {images} images")
-    assert images >= plan.images
+    assert images >= plan.images // every

@@ -3,7 +3,8 @@
 At each cut: everything unsynced dropped; everything kept; for each unsynced change, only it torn, only it missing, only
 it kept; and seeded random mixes. An image equal to one already checked under the same promises is skipped and not
 counted. All of it follows from the seed: a failure names the seed, the operation and the image, and `PowerCuts(...,
-only=(operation, image))` replays only that one.
+only=(operation, image))` replays only that one. For a short run, `every=4` takes a fourth of them at each cut, beside
+the first two.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 
 _SINGLED_OUT_MAX = 10  # unsynced changes with their own images at one cut; more are left to the mixes
+_ALWAYS = 2  # everything dropped, everything kept
 _MIX = (Fate.KEPT, Fate.KEPT, Fate.KEPT, Fate.DROPPED, Fate.DROPPED, Fate.EARLIER, Fate.TORN)
 
 
@@ -40,6 +42,7 @@ class PowerCuts:
         promises: Callable[[], Hashable] = lambda: 0,
         recover: Callable[[Files], None] | None = None,
         recover_every: int = 40,
+        every: int = 1,
         only: tuple[int, int] | None = None,
     ) -> None:
         self.images = 0
@@ -50,6 +53,7 @@ class PowerCuts:
         self._promises = promises
         self._recover = recover
         self._recover_every = recover_every
+        self._every = every
         self._only = only
         self._seen: set[Hashable] = set()
 
@@ -69,7 +73,7 @@ class PowerCuts:
             return
         promises = self._promises()
         for number, fates in enumerate(self._recipes(files)):
-            if self._only is not None and self._only[1] != number:
+            if not self._is_wanted(files.operation, number):
                 continue
             image = files.image(fates, self._rng(files.operation, number))
             key = (image.fingerprint(), promises)
@@ -85,9 +89,15 @@ class PowerCuts:
                 self.failure = self._report(files, number, fates, error)
                 return
 
+    def _is_wanted(self, operation: int, number: int) -> bool:
+        if self._only is not None:
+            return self._only == (operation, number)
+        # At each cut others: what is unsynced stays so over many operations, and each change has its turn.
+        return number < _ALWAYS or (number + operation) % self._every == 0
+
     def _cut_recovery(self, image: DiskImage) -> int:
         assert self._recover is not None
-        inner = PowerCuts(self._check, seed=self._seed, mixes=2)
+        inner = PowerCuts(self._check, seed=self._seed, mixes=2, every=self._every)
         self._recover(inner.attach(PowerLossFiles(image)))
         return inner.finish()
 

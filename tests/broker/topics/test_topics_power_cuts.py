@@ -25,6 +25,7 @@ from foldlog.errors import CorruptLog
 from foldlog.files.base import Files
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import DiskImage, PowerLossFiles
+from power_cut_budgets import BUDGETS, SHORT
 
 Shape = tuple[int, dict[str, str]]
 """How many partitions a topic has, and its settings."""
@@ -226,8 +227,11 @@ def together(run: Workload) -> None:
     run.delete_together("a", "c", "b")
 
 
+@pytest.mark.parametrize("every", BUDGETS)
 @pytest.mark.parametrize("workload", [creates_and_deletes, grows_and_alters, commits, together])
-def test_a_cut_leaves_each_topic_as_before_the_change_or_as_after_it(workload: Callable[[Workload], None]) -> None:
+def test_a_cut_leaves_each_topic_as_before_the_change_or_as_after_it(
+    workload: Callable[[Workload], None], every: int
+) -> None:
     promises = Promises()
     cuts = PowerCuts(
         promises.check,
@@ -235,6 +239,7 @@ def test_a_cut_leaves_each_topic_as_before_the_change_or_as_after_it(workload: C
         mixes=2,
         promises=lambda: promises.version,
         recover=lambda files: open_broker(files).close(),
+        every=every,
     )
     files = cuts.attach(PowerLossFiles())
     run = Workload(files, promises)
@@ -278,7 +283,7 @@ def test_the_cuts_find_a_planted_bug(
     owner: object, name: str, bug: object, workload: Callable[[Workload], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promises = Promises()
-    cuts = PowerCuts(promises.check, seed=1, mixes=2, promises=lambda: promises.version)
+    cuts = PowerCuts(promises.check, seed=1, mixes=2, every=SHORT, promises=lambda: promises.version)
     files = cuts.attach(PowerLossFiles())
     monkeypatch.setattr(owner, name, bug)
 

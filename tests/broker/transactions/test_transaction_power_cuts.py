@@ -27,6 +27,7 @@ from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
+from power_cut_budgets import BUDGETS, SHORT
 
 PARTITIONS = (("orders", 0), ("refunds", 0))
 
@@ -172,11 +173,14 @@ def is_compacted(run: Workload) -> None:
     run.begin()
 
 
+@pytest.mark.parametrize("every", BUDGETS)
 @pytest.mark.parametrize(
     ("workload", "version"),
     [(ends_both_ways, 1), (ends_both_ways, 2), (is_taken_over, 1), (takes_too_long, 2), (is_compacted, 2)],
 )
-def test_a_cut_leaves_all_of_a_transaction_or_nothing(workload: Callable[[Workload], None], version: int) -> None:
+def test_a_cut_leaves_all_of_a_transaction_or_nothing(
+    workload: Callable[[Workload], None], version: int, every: int
+) -> None:
     promises = Promises()
     cuts = PowerCuts(
         promises.check,
@@ -185,6 +189,7 @@ def test_a_cut_leaves_all_of_a_transaction_or_nothing(workload: Callable[[Worklo
         promises=lambda: promises.version,
         recover=lambda files: open_broker(files).close(),
         recover_every=800,
+        every=every,
     )
     files = cuts.attach(PowerLossFiles())
     run = Workload(files, promises, version)
@@ -242,7 +247,7 @@ def test_the_cuts_find_a_planted_bug(
             other.setattr(owner, name, bug if is_in_the_next_open else right)
             promises.check(image)
 
-    cuts = PowerCuts(check, seed=1, mixes=2, promises=lambda: promises.version)
+    cuts = PowerCuts(check, seed=1, mixes=2, every=SHORT, promises=lambda: promises.version)
     files = cuts.attach(PowerLossFiles())
     monkeypatch.setattr(owner, name, bug)
     ends_both_ways(Workload(files, promises, 2))

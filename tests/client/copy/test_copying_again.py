@@ -25,6 +25,7 @@ from foldlog.client.copy.sides import batches, open_side
 from foldlog.client.copy.targets import Route
 from foldlog.client.groups import COPY_GROUP
 from foldlog.client.positions import TopicPartition
+from foldlog.client.wire.produce import ClusterProducer
 from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
@@ -113,8 +114,17 @@ def test_a_copy_that_is_killed_goes_on_without_doubling(
 
 
 def interrupted(source: foldlog.Log, cluster: foldlog.Log, name: str) -> None:
-    with pytest.raises(Stopped):
-        copy(source, cluster, name, on_progress=stopping_after(4))
+    """What it had on its way arrives before this returns: what comes later is the test's own."""
+    close = ClusterProducer.close
+
+    def close_once_settled(producer: ClusterProducer) -> None:
+        producer.flush()
+        close(producer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClusterProducer, "close", close_once_settled)
+        with pytest.raises(Stopped):
+            copy(source, cluster, name, on_progress=stopping_after(4))
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -250,6 +250,7 @@ def _read_all(descriptor: int) -> Iterator[str]:
         yield data.decode()
 
 
+@pytest.mark.faults  # with the other long runs
 def test_a_spark_that_does_not_start_says_why(shop: Path) -> None:
     for extra, told in (
         ({"JAVA_HOME": "/nowhere"}, "Spark needs Java 17 or newer, and there is none in JAVA_HOME=/nowhere"),

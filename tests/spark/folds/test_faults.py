@@ -143,7 +143,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("assertion", "map") else pytest.mark.faults) for name in ALONE]
+    "name", [pytest.param(name, marks=[] if name == "assertion" else pytest.mark.faults) for name in ALONE]
 )
 def test_whatever_fails_at_one_record_alone_sets_that_one_aside(
     name: str, directory: Path, tmp_path: Path, spark: SparkSession
@@ -239,6 +239,7 @@ def test_text_that_postgres_cannot_hold_is_a_dead_letter_of_its_record(
         assert fl.verify(fold, directory, spark=spark).answer == "equal"
 
 
+@pytest.mark.faults
 def test_text_that_postgres_cannot_hold_is_not_counted_whatever_hides_it(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -428,7 +429,7 @@ def test_what_a_table_refuses_for_everybody_is_no_records_fault(
         assert "gone.dead" not in log.topics()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.faults)])
 def test_a_null_in_the_key_that_a_fold_writes_is_a_dead_letter(
     directory: Path, tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, engine: str
 ) -> None:

@@ -1,0 +1,26 @@
+"""How much damage is tried: in `make test` a share of it, in `make test-faults` all.
+
+Planted bugs are found with the share alone, so that it is known to be enough for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import pytest
+
+SHORT: Final = 4
+WHOLE: Final = 1
+
+BUDGETS: Final = [pytest.param(SHORT, id="short"), pytest.param(WHOLE, id="whole", marks=pytest.mark.faults)]
+"""For a parameter that is passed on as PowerCuts(every=...)."""
+
+
+def budgets_of(names: Iterable[str], *, long: Collection[str]) -> list[object]:
+    """Each name with each budget; those that are long only whole."""
+    return [
+        pytest.param(name, *budget.values, id=f"{name}-{budget.id}", marks=budget.marks)
+        for name in names
+        for budget in (BUDGETS[1:] if name in long else BUDGETS)
+    ]
