@@ -459,6 +459,18 @@ OAUTH_ANSWER_BYTES_MAX = 1 << 20
 SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 """A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
 
+USER_NAME_CHARACTERS_MAX = 256
+"""Of a user's name: it stands in every ACL, log line and answer about it."""
+
+PASSWORD_CHARACTERS_MAX = 1024
+"""Of a password: a longer one is no safer, and hashing a megabyte before somebody is known is work for nothing."""
+
+DECISIONS_MAX = 100_000
+"""Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""
+
+ACCESS_BYTES_MAX = 16 << 20
+"""Users, ACLs and quotas of a directory, as stored: some 100,000 ACLs. Each change writes all of it."""
+
 SESSION_SHARE_PERCENT = 85
 """When a connection whose login expires is replaced: as early in its life as Kafka's own clients log in again."""
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.wire.codec import decoder
@@ -51,7 +51,7 @@ class Caller(NamedTuple):
     """
 
     host: str
-    principal: str
+    who: Identity
     endpoint: Endpoint
     buffers: ReadBuffers
     append_queue: AppendQueue
@@ -77,7 +77,11 @@ class Call:
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the caller may do that."""
-        return self.node.authorizer.allows(self.caller.principal, operation, kind, name)
+        return self.node.authorizer.allows(self.caller.who, operation, kind, name)
+
+    def allows_some(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of that kind with which the caller may do that."""
+        return self.node.authorizer.allows_some(self.caller.who, operation, kind)
 
 
 Later = asyncio.Future[Any]

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import (
     DUPLICATE,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.changes import NewTopic
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.errors import FoldlogError, InvalidConfig, RefusedByBroker
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import topic_rows
 from foldlog.server.topic_admin import (

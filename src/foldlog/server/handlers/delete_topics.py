@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
 from foldlog.wire.error_codes import ErrorCode

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, TopicExists
 from foldlog.limits import AUTO_CREATED_TOPICS_MAX
-from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -60,7 +61,7 @@ def cluster_operations(call: Call) -> int:
     """The operations that the caller may do with the cluster, as a bit field; 0 if it may not see it."""
     if not call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
-    return authorized_operations(call.node.authorizer, call.caller.principal, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(call.node.authorizer, call.caller.who, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 # --- which topics ---------------------------------------------------------------------------------------------------
@@ -166,6 +167,6 @@ def _described(
     )
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = authorized_operations(
-            call.node.authorizer, call.caller.principal, ResourceType.TOPIC, topic.name
+            call.node.authorizer, call.caller.who, ResourceType.TOPIC, topic.name
         )
     return described

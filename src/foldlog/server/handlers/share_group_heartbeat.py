@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.consumer.messages import HeartbeatResult
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.share.messages import ShareHeartbeat
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import as_java_prints, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

@@ -17,9 +17,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from foldlog.broker.access.acls import ANONYMOUS, Identity
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
-from foldlog.server.authorizer import ANONYMOUS
 from foldlog.server.call import (
     Call,
     Caller,
@@ -144,7 +144,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends, software)
+        self._caller = Caller(
+            host, Identity(ANONYMOUS, host), self._endpoint, ReadBuffers(self._is_sent), appends, software
+        )
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
