@@ -465,6 +465,26 @@ USER_NAME_CHARACTERS_MAX = 256
 PASSWORD_CHARACTERS_MAX = 1024
 """Of a password: a longer one is no safer, and hashing a megabyte before somebody is known is work for nothing."""
 
+LOGIN_S = 15.0
+"""How long a connection may take to log in: some round trips, and the longest answer to a failure."""
+
+LOGIN_HASHES_MAX = 2
+"""Passwords that are hashed at the same time, some 10 ms of a core each."""
+
+FAILED_LOGIN_DELAY_MAX_MS = 5_000
+"""The longest that the answer to a failed login waits: 17,000 guesses a day from one address, on one connection."""
+
+FAILED_LOGIN_REMEMBERED_S = 60.0
+FAILED_LOGIN_HOSTS_MAX = 10_000
+"""Addresses whose failed logins are remembered."""
+
+TOKEN_BYTES_MAX = 64 << 10
+"""A token of OAUTHBEARER: with many claims some kilobytes."""
+
+JWKS_BYTES_MAX = 1 << 20
+JWKS_TIMEOUT_S = 10.0
+"""The keys that sign tokens: some kilobytes, and how long their address may take."""
+
 DECISIONS_MAX = 100_000
 """Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""
 

@@ -17,6 +17,7 @@ from foldlog.wire.messages import APIS, NAMES
 from foldlog.wire.schema import Message, Records, Request
 
 if TYPE_CHECKING:
+    from foldlog.server.access.logins import Login
     from foldlog.server.node import BrokerNode
     from foldlog.server.produce_fast_path import Found
 
@@ -31,6 +32,7 @@ class Endpoint(NamedTuple):
     name: str
     host: str
     port: int
+    protocol: str = "PLAINTEXT"
 
 
 class ClientSoftware:
@@ -56,6 +58,7 @@ class Caller(NamedTuple):
     buffers: ReadBuffers
     append_queue: AppendQueue
     software: ClientSoftware
+    login: Login | None = None  # of a listener where clients log in
 
 
 class Call:
