@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from foldlog.server.net.append_queues import AppendQueue
+from foldlog.server.net.listeners import PLAINTEXT
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.wire.codec import decoder
 from foldlog.wire.frames import request_class
@@ -26,11 +27,12 @@ class Disconnect(Exception):
 
 
 class Endpoint(NamedTuple):
-    """A listener, and the address that it advertises to clients."""
+    """A listener, the address that it advertises to clients, and its security protocol."""
 
     name: str
     host: str
     port: int
+    protocol: str = PLAINTEXT
 
 
 class ClientSoftware:
