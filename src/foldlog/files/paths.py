@@ -15,6 +15,8 @@ from os import PathLike as PathLike
 from typing import Any, Final, NamedTuple
 
 LINK_DRAFT_SUFFIX: Final = ".new"
+_SHORT_BYTES: Final = 80
+_DESCRIPTORS: Final = "/proc/self/fd"
 _OTHERS: Final = stat.S_IWGRP | stat.S_IRWXO
 
 
@@ -139,6 +141,27 @@ def read_text(path: str | PathLike[str], encoding: str = "utf-8") -> str:
         return file.read()
 
 
+@contextmanager
+def short_path(directory: str) -> Iterator[str]:
+    """A path of the directory that a socket's address has room for: the system allows about a hundred bytes."""
+    if len(os.fsencode(directory)) <= _SHORT_BYTES or not os.path.isdir(_DESCRIPTORS):
+        yield directory
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"{_DESCRIPTORS}/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def allow_writers_of(directory: str, path: str) -> None:
+    """Let those read and write `path` who may write the directory, and nobody else."""
+    mode = os.stat(directory).st_mode
+    group = stat.S_IRGRP | stat.S_IWGRP if mode & stat.S_IWGRP else 0
+    others = stat.S_IROTH | stat.S_IWOTH if mode & stat.S_IWOTH else 0
+    os.chmod(path, stat.S_IRUSR | stat.S_IWUSR | group | others)
+
+
 def make_parents(path: str) -> None:
     """Create the directories above a file; fine if they exist."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -167,7 +190,7 @@ def unnamed_file(data: bytes) -> Iterator[str]:
         descriptor = os.memfd_create("foldlog")
         try:
             os.write(descriptor, data)
-            yield f"/proc/self/fd/{descriptor}"
+            yield f"{_DESCRIPTORS}/{descriptor}"
         finally:
             os.close(descriptor)
         return

@@ -17,7 +17,7 @@ from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
 from foldlog.broker.transactions.coordinator import TransactionSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
-from foldlog.server.net.listeners import Listener, parse_listeners
+from foldlog.server.net.listeners import PLAINTEXT, Listener, parse_listeners
 from foldlog.server.tls.settings import TlsSettings
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -158,6 +158,13 @@ class ServerSettings:
             if advertised.name == listener.name:
                 return advertised if advertised.port else advertised._replace(port=bound_port)
         return listener._replace(port=bound_port)
+
+    @property
+    def local_listener(self) -> int | None:
+        """Which of the listeners processes of this machine can use without a certificate or a password: on loopback, if
+        there is one. None if all ask for something: these processes then have a socket in the directory."""
+        plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
+        return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
 
     def group_settings(self) -> GroupSettings:
         """The settings of the group coordinator."""

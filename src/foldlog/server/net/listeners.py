@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from foldlog.errors import AddressUnavailable, InvalidConfig, brief_repr
+from foldlog.files.holder import LOCAL_SOCKET
+from foldlog.files.paths import allow_writers_of, is_there, remove, short_path
 
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
@@ -297,6 +299,23 @@ def bind(listener: Listener) -> socket.socket:
     except OSError as error:
         bound.close()
         raise AddressUnavailable(listener.address, _why_not(error)) from None
+    return bound
+
+
+def bind_local(directory: str) -> socket.socket:
+    """A listening socket in a directory, for those who may write there. One that a killed process left is replaced."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(directory) as short:
+            path = f"{short}/{LOCAL_SOCKET}"
+            if is_there(path):
+                remove(path)
+            bound.bind(path)
+            allow_writers_of(short, path)
+        bound.listen(_BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
     return bound
 
 

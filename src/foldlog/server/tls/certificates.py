@@ -117,9 +117,7 @@ def escaped(text: str) -> str:
     inner = text.strip(_BLANK)
     lead = len(text) - len(text.lstrip(_BLANK))
     trail = lead + len(inner)
-    return "".join(
-        f"\\{each}" if not lead <= number < trail else each for number, each in enumerate(characters)
-    )
+    return "".join(f"\\{each}" if not lead <= number < trail else each for number, each in enumerate(characters))
 
 
 def _object_id(content: memoryview) -> str:

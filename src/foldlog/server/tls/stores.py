@@ -60,9 +60,7 @@ class LiveTls:
     def __init__(self, settings: TlsSettings) -> None:
         """InvalidConfig if the certificates cannot be used."""
         self.settings = settings
-        self._paths = [
-            path for path in (settings.keystore_location, settings.truststore_location) if path is not None
-        ]
+        self._paths = [path for path in (settings.keystore_location, settings.truststore_location) if path is not None]
         self._lock = Lock()
         self._seen = self._state()
         self._broken: object = None

@@ -248,7 +248,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._end_handshake()
         protocol: Any = self._make()
         if isinstance(protocol, asyncio.BufferedProtocol):
-            self._get_buffer, self._updated = protocol.get_buffer, protocol.buffer_updated
+            self._get_buffer = cast(Callable[[int], memoryview], protocol.get_buffer)
+            self._updated = protocol.buffer_updated
         else:
             plain = self._listener.plain
             self._get_buffer = lambda _: plain
@@ -478,7 +479,9 @@ def _record_bytes(view: memoryview, position: int) -> int:
         return 0
     size = _HEADER_BYTES + (view[position + 3] << 8 | view[position + 4])
     if size > _RECORD_BYTES_MAX:
-        raise MalformedBytes("TLS record", f"it has {size} bytes, and {_RECORD_BYTES_MAX} at most are allowed", position)
+        raise MalformedBytes(
+            "TLS record", f"it has {size} bytes, and {_RECORD_BYTES_MAX} at most are allowed", position
+        )
     return size if size <= left else 0
 
 
