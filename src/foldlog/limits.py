@@ -313,6 +313,24 @@ MEMORY_TURN_STALL_MS = 2000
 MEMORY_TURN_SWEEPS = 5
 """Seconds after which it is the next one's turn, so that nobody who sends a byte now and then keeps all others out."""
 
+PEM_BYTES_MAX = 1 << 20
+"""A file with keys and certificates: some hundred authorities. What is larger is something else."""
+
+TLS_HANDSHAKE_MS = 10_000
+"""How long a client may take from connecting to the end of its handshake: a slow line needs some hundred milliseconds,
+and who never ends it holds a connection, up to TLS_CONNECTION_BYTES and nothing else."""
+
+TLS_RECORD_BYTES = 16 << 10
+"""What TLS encrypts as one, at most. OpenSSL's buffers never shrink: they are fed and emptied in pieces of a record or
+few, so that a connection keeps little of what it once received or sent."""
+
+TLS_RECEIVE_BYTES = 256 << 10
+"""Of encrypted bytes in one receive, in memory that all connections share. What of them has to wait, while the
+connection may not read, is its own, and counts in the memory budget."""
+
+TLS_LOOK_MS = 2000
+"""How often certificate files are looked at: whoever replaces one sees it in use within seconds."""
+
 HTTP_CONNECTIONS_MAX = 64
 """Of the HTTP listener: a few scrapers, a few browsers. Each may hold a page of metrics that it does not read."""
 

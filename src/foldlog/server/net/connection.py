@@ -155,7 +155,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         software = ClientSoftware(peer[1] if peer else 0)
         if self._endpoint.protocol.startswith("SASL"):
             self._login = Login(self._node.logins, host, self._known)
-        who = Identity(ANONYMOUS, address_in_acls(host))
+        principal = transport.get_extra_info("principal", self._endpoint.principal)  # of a client's certificate
+        who = Identity(principal, address_in_acls(host))
         buffers = ReadBuffers(self._is_sent)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
