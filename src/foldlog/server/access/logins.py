@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from foldlog.broker.access.scram import LoginRefused
 from foldlog.limits import (
     FAILED_LOGIN_DELAY_MAX_MS,
     FAILED_LOGIN_HOSTS_MAX,
@@ -24,7 +25,6 @@ from foldlog.server.access.mechanisms import (
     OAUTHBEARER,
     PLAIN,
     BearerExchange,
-    LoginRefused,
     Outcome,
     PlainExchange,
     SaslExchange,

@@ -176,4 +176,6 @@ def refusal_of(name: str, value: object) -> str | None:
             f"{name} restricts who may do what, and that is not served yet: everybody on a listener may do everything;"
             " take it out once that is what you want"
         )
+    if name.endswith("sasl.jaas.config"):
+        return f"{name} names users, which live in the directory here; make them with 'foldlog user create'"
     return None
