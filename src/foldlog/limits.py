@@ -503,6 +503,9 @@ JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
 """The keys that sign tokens: some kilobytes, and how long their address may take."""
 
+AUDITED_NAMES_MAX = 20
+"""Names in a line of the audit log; a request may have thousands."""
+
 DECISIONS_MAX = 100_000
 """Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""
 

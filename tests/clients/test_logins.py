@@ -137,7 +137,7 @@ def test_kafka_python_is_told_of_a_wrong_password(server: Server) -> None:
 # --- aiokafka ---------------------------------------------------------------------------------------------------------
 
 
-class AioTokens(AbstractTokenProvider):
+class AioTokens(AbstractTokenProvider):  # type: ignore[misc]
     async def token(self) -> str:
         return token()
 

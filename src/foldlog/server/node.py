@@ -87,6 +87,7 @@ class BrokerNode:
         self.logins = Logins(
             broker.access, settings.login_settings(), loop, self.run, broker.clock, _token_checker(settings)
         )
+        self.is_audited = settings.knows_clients
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()

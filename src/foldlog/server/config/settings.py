@@ -179,6 +179,11 @@ class ServerSettings:
         plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
         return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
 
+    @property
+    def knows_clients(self) -> bool:
+        """Whether clients say who they are, on some listener at least."""
+        return any(listener.protocol != PLAINTEXT for listener in self.listeners)
+
     def group_settings(self) -> GroupSettings:
         """The settings of the group coordinator."""
         return GroupSettings(
