@@ -59,7 +59,7 @@ def names_in(message: Message) -> Iterator[str]:
 
 def described(api_key: int, request: Message) -> str:
     """What is asked for, in a few words."""
-    names = []
+    names: list[str] = []
     for name in names_in(request):
         if len(names) == AUDITED_NAMES_MAX:
             names.append("...")
