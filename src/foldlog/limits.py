@@ -456,6 +456,9 @@ SCRAM_ITERATIONS_MAX = 1_000_000
 OAUTH_ANSWER_BYTES_MAX = 1 << 20
 """The answer of a token endpoint is a token of some kilobytes and a few numbers."""
 
+SALT_BYTES_MAX = 1024
+"""Of a credential: Kafka's tools make 16 to 32, and it is sent to whoever begins a login with the user's name."""
+
 SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 """A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
 
