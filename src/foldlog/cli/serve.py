@@ -22,7 +22,7 @@ from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import process_log as logs
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.net.listeners import check_free
+from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, check_free, is_safe
 from foldlog.server.server import Server
 
 logger = logging.getLogger("foldlog.serve")
@@ -37,7 +37,8 @@ DEFAULT_CONSOLE: Final = "127.0.0.1:8080"
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
 with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
-another one after that leaves at once, which loses nothing that was acknowledged.
+another one after that leaves at once, which loses nothing that was acknowledged. Where a listener speaks TLS, SIGHUP
+reads the certificates again instead.
 
 Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
 server.properties of Kafka. Settings have Kafka's names; the page about the broker in foldlog's documentation lists
@@ -100,7 +101,7 @@ def run(arguments: Arguments) -> int:
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)
-    return serve(arguments.dir, settings, LeaveSignals(), init=arguments.init)
+    return serve(arguments.dir, settings, LeaveSignals(reloads=bool(settings.tls)), init=arguments.init)
 
 
 def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False) -> int:
@@ -108,6 +109,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
     give_large_memory_back()
     # Each connection and each partition is a descriptor: the usual soft limit is for processes with few of them.
     raise_descriptor_limit()
+    check_certificates(settings)
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
         # Create nothing that could not be served. In an existing log, the better error is which process writes it.
         others = (settings.metrics, settings.console)
@@ -125,6 +127,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         create_topics(broker, settings)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
+            signals.on_hangup = server.reload_certificates
             broker.publish_address(*local_address(settings, server))
             # Existing objects stay. Otherwise the collector would now and then traverse all of them, for up to 16 ms,
             # while every connection waits.
@@ -193,12 +196,19 @@ def create_topics(broker: Broker, settings: ServerSettings) -> None:
             )
 
 
+def check_certificates(settings: ServerSettings) -> None:
+    """Raises InvalidConfig if a listener's certificates cannot be used: before anything is created."""
+    if settings.tls:
+        from foldlog.server.tls.stores import load
+
+        for each in settings.tls.values():
+            load(each)
+
+
 def local_address(settings: ServerSettings, server: Server) -> tuple[str, int]:
-    """Where other processes of this machine reach it: on loopback, if it listens there."""
-    for listener, address in zip(settings.listeners, server.addresses, strict=True):
-        if listener.is_loopback:
-            return address
-    return server.addresses[0]
+    """Where other processes of this machine reach it; if they need a certificate there, they use the socket in the
+    directory."""
+    return server.addresses[settings.local_listener or 0]
 
 
 def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
@@ -208,11 +218,12 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
         here = listener._replace(port=port)
         is_told = (endpoint.host, endpoint.port) == (here.host, here.port)
         told = "" if is_told else f" (advertised as {here._replace(host=endpoint.host, port=endpoint.port).address})"
-        addresses.append(f"{here.address}{told}")
+        protocol = "" if listener.protocol == PLAINTEXT else f" ({listener.protocol})"
+        addresses.append(f"{here.address}{protocol}{told}")
     metrics = ""
     if settings.metrics is not None and server.metrics_address is not None:
         host, port = server.metrics_address
-        metrics = f" (metrics http://{settings.metrics._replace(host=host, port=port).address}/metrics)"
+        metrics = f" (metrics {_url(settings.metrics, host, port)}/metrics)"
     return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{console_text(settings, server)}"
 
 
@@ -222,7 +233,11 @@ def console_text(settings: ServerSettings, server: Server) -> str:
         return ""
     host, port = server.console_address
     token = f"?token={server.console_token}" if server.console_token and settings.console_token is None else ""
-    return f" (console http://{settings.console._replace(host=host, port=port).address}/{token})"
+    return f" (console {_url(settings.console, host, port)}/{token})"
+
+
+def _url(listener: Listener, host: str, port: int) -> str:
+    return f"{'https' if listener.has_tls else 'http'}://{listener._replace(host=host, port=port).address}"
 
 
 def _warn(configuration: Configuration, settings: ServerSettings) -> None:
@@ -231,15 +246,24 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
     if settings.without_effect:
         names = ", ".join(settings.without_effect)
         logger.warning("these properties of Kafka have no effect on a single broker and are passed over: %s", names)
-    exposed = [listener.address for listener in settings.listeners if not listener.is_loopback]
-    if exposed:
+    exposed = [listener for listener in settings.listeners if not listener.is_loopback]
+    asked = {name for name, tls in settings.tls.items() if tls.authenticates}
+    clear = [listener.address for listener in exposed if listener.protocol == SASL_PLAINTEXT]
+    unknown = [
+        listener.address
+        for listener in exposed
+        if listener.address not in clear and not is_safe(listener, needs_certificate=listener.name in asked)
+    ]
+    if clear:
+        logger.warning("passwords and records go to and from %s without encryption", ", ".join(clear))
+    if unknown:
         logger.warning(
-            "whoever reaches %s can read, write and delete everything: there is no authentication and no encryption",
-            ", ".join(exposed),
+            "whoever reaches %s can read, write and delete everything: there is no authentication", ", ".join(unknown)
         )
-    if settings.console is not None and not settings.console.is_loopback:
+    if settings.console is not None and not settings.console.is_loopback and not settings.console.has_tls:
         logger.warning(
             "whoever has the token of the console on %s can read and write everything, and it is not encrypted;"
-            " put a proxy with TLS in front of it where the network is not trusted",
+            " use https where the network is not trusted: --console https://%s",
+            settings.console.address,
             settings.console.address,
         )

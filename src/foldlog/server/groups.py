@@ -172,6 +172,15 @@ def group_error_code(group: str, error: FoldlogError) -> ErrorCode:
     return code_of(error)
 
 
+def address_in_acls(host: str) -> str:
+    """An address as ACLs name it, with every part of an IPv6 address, as in Kafka.
+
+    >>> address_in_acls("127.0.0.1"), address_in_acls("::1")
+    ('127.0.0.1', '0:0:0:0:0:0:0:1')
+    """
+    return as_java_prints(host).removeprefix("/")
+
+
 def as_java_prints(host: str) -> str:
     """An address as Kafka shows it in group descriptions; tools compare and parse it.
 

@@ -31,6 +31,10 @@ EVERYBODY: Final = USER_PREFIX + "*"
 ANONYMOUS: Final = USER_PREFIX + "ANONYMOUS"
 """The principal of a connection without a login, as Kafka names it."""
 
+DIRECTORY_OWNER: Final = "Directory:owner"
+"""The principal of another process that can read the directory: it may do what the directory's files let it do, so all.
+No login of a user gives a principal of this type."""
+
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of kind CLUSTER, as Kafka names it."""
 
@@ -258,7 +262,7 @@ class Acls:
         self, who: Identity, operation: AclOperation, kind: ResourceType, name: str, otherwise: Verdicts
     ) -> bool:
         """Whether `who` may do that; the rules are on top of this module."""
-        if who.principal in otherwise.super_users:
+        if who.principal in otherwise.super_users or who.principal == DIRECTORY_OWNER:
             return True
         of_kind = self._kinds.get(kind)
         is_allowed = is_named = False

@@ -19,6 +19,7 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import InvalidArgument
 from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32, MAX_INT64
+from foldlog.server.tls.settings import CLIENT_AUTHS, PROTOCOL_NAMES, STORE_TYPES, VERSIONS
 
 LOG_FORMATS: Final = ("text", "json")
 TOKEN_CHARS_MIN: Final = 12
@@ -159,6 +160,29 @@ def _secret(allowed: str, doc: str) -> BrokerSetting:
     return BrokerSetting("PASSWORD", None, allowed, doc, parse, is_sensitive=True)
 
 
+def _hidden_text(doc: str) -> BrokerSetting:
+    """A text that is never shown: a password, or PEM."""
+
+    def parse(value: object) -> str | None:
+        if not isinstance(value, str):
+            raise ValueNotAllowedError
+        return value or None
+
+    return BrokerSetting("PASSWORD", None, "a text", doc, parse, is_sensitive=True)
+
+
+def _word_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
+    """One of these words, in any case; the value is in that of `choices`."""
+
+    def parse(value: object) -> str:
+        for choice in choices:
+            if isinstance(value, str) and value.strip().lower() == choice.lower():
+                return choice
+        raise ValueNotAllowedError
+
+    return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
+
+
 def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
     def parse(value: object) -> str:
         text = value.strip().lower() if isinstance(value, str) else ""
@@ -209,14 +233,18 @@ _SERVER_SETTINGS: Final = {
         (), _ADDRESSES, "What clients are told to connect to; where there is none, the address that is listened on."
     ),
     "listener.security.protocol.map": _text_list(
-        (), "a list of NAME:PROTOCOL with commas between them", "What the names of listeners stand for: PLAINTEXT."
+        (),
+        "a list of NAME:PROTOCOL with commas between them",
+        "What the names of listeners stand for: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     "foldlog.insecure": _boolean(
         False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
     ),
-    "foldlog.metrics": _optional_text("HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."),
+    "foldlog.metrics": _optional_text(
+        "HOST:PORT or https://HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."
+    ),
     "foldlog.console": _optional_text(
-        "HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
+        "HOST:PORT or https://HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
     ),
     "foldlog.console.token": _secret(
         f"at least {TOKEN_CHARS_MIN} characters of ASCII without a space",
@@ -394,13 +422,45 @@ _LOG_SETTINGS: Final = {
     "log.segment.bytes": _topic_default("segment.bytes"),
 }
 
-BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType({**_SERVER_SETTINGS, **_LOG_SETTINGS})
+TLS_SETTINGS: Final = {
+    "ssl.client.auth": _word_of(
+        tuple(CLIENT_AUTHS), "none", "Whether clients show a certificate: it names their principal."
+    ),
+    "ssl.keystore.type": _word_of(STORE_TYPES, "PEM", "The type of `ssl.keystore.location`; only PEM is read."),
+    "ssl.keystore.location": _optional_text(
+        "a path", "The PEM file with the broker's private key and its certificates, its own first."
+    ),
+    "ssl.keystore.certificate.chain": _hidden_text("The certificates as PEM, instead of a file."),
+    "ssl.keystore.key": _hidden_text("The private key as PEM, instead of a file."),
+    "ssl.keystore.password": _hidden_text("Of stores that are not PEM; without effect."),
+    "ssl.key.password": _hidden_text("What the private key is encrypted with, if it is."),
+    "ssl.truststore.type": _word_of(STORE_TYPES, "PEM", "The type of `ssl.truststore.location`; only PEM is read."),
+    "ssl.truststore.location": _optional_text("a path", "The PEM file with the authorities whose clients are let in."),
+    "ssl.truststore.certificates": _hidden_text("These authorities as PEM, instead of a file."),
+    "ssl.truststore.password": _hidden_text("Of stores that are not PEM; without effect."),
+    "ssl.enabled.protocols": _text_list(
+        tuple(VERSIONS), f"a list of {' and '.join(VERSIONS)}", "The versions of TLS that are served."
+    ),
+    "ssl.protocol": _word_of(PROTOCOL_NAMES, "TLSv1.3", "The newest version of TLS, if that is TLSv1.2."),
+    "ssl.cipher.suites": _text_list(
+        (), "a list of cipher suites, by Java's names or OpenSSL's", "The cipher suites, if not all strong ones."
+    ),
+    "ssl.principal.mapping.rules": _optional_text(
+        "RULE:pattern/replacement/[LU] and DEFAULT with commas between them",
+        "How the name in a client's certificate becomes its principal.",
+    ),
+}
+"""Of listeners with TLS, together, or of one with the prefix listener.name.{name}."""
+
+BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType(
+    {**_SERVER_SETTINGS, **TLS_SETTINGS, **_LOG_SETTINGS}
+)
 """Every broker setting, by Kafka's name. Of rows with the same topic setting the first that is set counts."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
     {name: name.removeprefix("foldlog.").replace(".", "_") for name in _SERVER_SETTINGS}
 )
-"""The attribute of ServerSettings for a setting's name; the log.* rows go into `topic_defaults`."""
+"""The attribute of ServerSettings for a setting's name; those of TLS go into `tls`, log.* into `topic_defaults`."""
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""Kafka's broker properties that have no effect on a single broker without a cluster and without security.
+"""Kafka's broker properties that have no effect on a single broker without a cluster.
 
 They are accepted, so that an existing server.properties can be used, and listed in one warning. A property is refused
 if ignoring it would silently remove a restriction.
@@ -155,7 +155,7 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "transaction.state.log.",
     "zookeeper.",
 )
-"""Prefixes of names. Those of ssl and sasl have no effect because no listener has that protocol: it is refused."""
+"""Prefixes of names; those that are settings here are known before these are looked at."""
 
 _AUTHORIZATION: Final = frozenset({"allow.everyone.if.no.acl.found", "authorizer.class.name", "super.users"})
 

@@ -17,7 +17,8 @@ from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
 from foldlog.broker.transactions.coordinator import TransactionSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
-from foldlog.server.net.listeners import Listener, parse_listeners
+from foldlog.server.net.listeners import PLAINTEXT, Listener, parse_listeners
+from foldlog.server.tls.settings import TlsSettings
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _DEFAULT_LISTENERS: Final = parse_listeners(BROKER_SETTINGS["listeners"].default, _NOTHING)
@@ -44,7 +45,8 @@ def _default(name: str) -> Any:
 class ServerSettings:
     """All settings of a broker. Immutable; created by `parse`, or by keyword in a program.
 
-    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name. `given` has the values that
+    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name, `tls` those of listeners with
+    TLS, by the listener's name. `given` has the values that
     were set, as Kafka prints them, `without_effect` the names of Kafka's properties that were set and do nothing here.
 
     >>> ServerSettings.parse({"num.partitions": 3, "log.retention.hours": 1}).topic_defaults["retention.ms"]
@@ -117,6 +119,7 @@ class ServerSettings:
     client_telemetry: bool = _default("foldlog.client.telemetry")
     telemetry_max_bytes: int = _default("telemetry.max.bytes")
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    tls: Mapping[str, TlsSettings] = field(default_factory=lambda: _NOTHING)
     given: Mapping[str, str | None] = field(default_factory=lambda: _NOTHING, compare=False)
     without_effect: tuple[str, ...] = field(default=(), compare=False)
 
@@ -129,6 +132,7 @@ class ServerSettings:
         return cls(
             **attributes,
             topic_defaults=MappingProxyType(reader.topic_defaults(values)),
+            tls=MappingProxyType(reader.tls),
             given=MappingProxyType(
                 {name: None if BROKER_SETTINGS[name].is_sensitive else text_of(value) for name, value in values.items()}
             ),
@@ -154,6 +158,13 @@ class ServerSettings:
             if advertised.name == listener.name:
                 return advertised if advertised.port else advertised._replace(port=bound_port)
         return listener._replace(port=bound_port)
+
+    @property
+    def local_listener(self) -> int | None:
+        """Which of the listeners processes of this machine can use without a certificate or a password: on loopback, if
+        there is one. None if all ask for something: these processes then have a socket in the directory."""
+        plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
+        return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
 
     def group_settings(self) -> GroupSettings:
         """The settings of the group coordinator."""

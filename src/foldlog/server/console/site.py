@@ -32,6 +32,7 @@ from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpR
 if TYPE_CHECKING:
     from foldlog.server.net.listeners import Listener
     from foldlog.server.node import BrokerNode
+    from foldlog.server.server import Secured
 
 logger = logging.getLogger("foldlog.console")
 
@@ -138,6 +139,7 @@ async def start_console(
     read_only: bool = False,
     static: StaticFiles | None = None,
     limits: HttpLimits | None = None,
+    secured: Secured | None = None,
 ) -> Console:
     """Serve the console there; raises AddressUnavailable if that is taken. `bootstrap` is for Kafka clients.
 
@@ -154,7 +156,7 @@ async def start_console(
     access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
     routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()], access)
     http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
-    await http.listen(listener)
+    await http.listen(listener, secured)
     return Console(http, feed, folds, workers, token)
 
 

@@ -18,8 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from foldlog.broker.access.acls import ANONYMOUS, Identity
+from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
+from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
     Caller,
@@ -32,6 +34,7 @@ from foldlog.server.call import (
     has_error,
     served_api,
 )
+from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
@@ -39,6 +42,7 @@ from foldlog.server.produce_fast_path import FastAcknowledgement, FastAppend
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
 from foldlog.wire.messages.produce import ProduceResponse
+from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from foldlog.wire.schema import Message, Response
 
 if TYPE_CHECKING:
@@ -49,6 +53,10 @@ logger = logging.getLogger("foldlog.server")
 _LENGTH: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
+_BARE: Final = -1
+"""The version of a token that came without a request around it."""
+
+EXPIRED: Final = "its login has expired, and it did not log in again"
 _PRODUCE_KEY: Final = 0
 _FETCH_KEYS: Final = frozenset({1, 78})
 """Fetch and ShareFetch."""
@@ -134,6 +142,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._last_active = node.loop.time()
+        self._login: Login | None = None
 
     # --- the transport's side ---------------------------------------------------------------------------------------
 
@@ -144,9 +153,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
-        self._caller = Caller(
-            host, Identity(ANONYMOUS, host), self._endpoint, ReadBuffers(self._is_sent), appends, software
-        )
+        if self._endpoint.protocol.startswith("SASL"):
+            self._login = Login(self._node.logins, host, self._known)
+        principal = transport.get_extra_info("principal", self._endpoint.principal)  # of a client's certificate
+        who = Identity(principal, address_in_acls(host))
+        buffers = ReadBuffers(self._is_sent)
+        self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
@@ -217,6 +229,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _checked_length(self, view: memoryview, position: int) -> int | None:
         size: int = _LENGTH.unpack_from(view, position)[0]
         limit = self._node.settings.socket_request_max_bytes
+        if self._login is not None:
+            limit = self._login.max_receive_bytes or limit
+            if self._login.takes_raw and 0 <= size <= limit:
+                return size
         if HEADER_BYTES_MIN <= size <= limit:
             return size
         self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
@@ -290,6 +306,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         began = self._node.loop.time()
         header = _NO_HEADER
         found = None
+        if self._login is not None and not self._admits(self._login, view[start:end], began):
+            return
         try:
             # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
@@ -317,6 +335,35 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(describe(*header[:2]), error)
             return
         self._begin(Exchange(header, began), reply)
+
+    # --- logins -----------------------------------------------------------------------------------------------------
+
+    def _admits(self, login: Login, frame: memoryview, began: float) -> bool:
+        """Whether the frame is a request that may be answered now; the rest of a login is dealt with here."""
+        if login.takes_raw:
+            self._begin(Exchange(RequestHeader(AUTHENTICATE_KEY, _BARE, 0, None), began), self._bare(login, frame))
+            return False
+        api_key = _INT16.unpack_from(frame)[0]
+        if login.is_refused:
+            return False  # it was told so, and is closed once it has read that
+        if not login.lets(api_key):
+            self.refuse("login", f"{describe(api_key, 0)} before it logged in" if login.principal is None else EXPIRED)
+            return False
+        return True
+
+    async def _bare(self, login: Login, frame: memoryview) -> SaslAuthenticateResponse:
+        """The answer to a token that came as a bare frame; a refusal has none but the end of the connection."""
+        try:
+            answer, _ = await login.authenticate(bytes(frame))
+        except LoginRefused as refusal:
+            self._node.login_refused(self._caller.host, refusal)
+            raise Disconnect("its login is refused") from None
+        return SaslAuthenticateResponse(auth_bytes=answer)
+
+    def _known(self, principal: str) -> None:
+        self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
+
+    # --- requests and answers, continued ----------------------------------------------------------------------------
 
     def _begin_fast(self, fast: FastAppend, began: float) -> None:
         asked = fast.asked
@@ -407,12 +454,27 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             if not isinstance(message, Response):
                 raise TypeError(f"{type(message).__name__} is not a response")
+            if isinstance(message, SaslAuthenticateResponse):
+                self._logged_in(exchange, message)
+                return
             exchange.has_error = has_error(message)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
             self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
+
+    def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
+        header = exchange.header
+        exchange.has_error = bool(message.error_code)
+        if header.api_version == _BARE:
+            self._know(exchange, [_LENGTH.pack(len(message.auth_bytes)), message.auth_bytes])
+            return
+        self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
+        if exchange.has_error:
+            # Closed once it has been sent: whoever is refused begins again with a new connection.
+            self._is_at_end = True
+            self._stop_reading()
 
     def _know(self, exchange: Exchange, chunks: list[Chunk]) -> None:
         """Store the encoded answer; it is sent when it is its turn."""
@@ -483,6 +545,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._account()
         if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
             self.abort()
+        elif self._login is not None and self._login.is_late:
+            self.refuse("login", "it took too long to log in")
         elif self._memory.is_in_the_way(idle_ms, is_sent=self._is_sent()):
             self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
