@@ -506,6 +506,16 @@ JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
 """The keys that sign tokens: some kilobytes, and how long their address may take."""
 
+QUOTA_BUCKETS_MAX = 100_000
+"""Users, client ids and addresses whose use is remembered, some 30 MB: client ids are the clients' to make up."""
+
+QUOTA_CLIENT_IDS_MAX = 16
+"""Client ids of one connection whose quotas are remembered: most have one."""
+
+HELD_CONNECTIONS_MAX = 256
+"""Connections beyond their address's rate that are kept, unread, before they are closed. More are closed at once: who
+opens thousands must not use up all descriptors."""
+
 DECISIONS_MAX = 100_000
 """Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""
 

@@ -11,7 +11,7 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
-from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
+from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
     SASL_SSL,
@@ -101,7 +101,7 @@ class PropertyReader:
             name = setting_name(given_name)
             if name is None:
                 if not self._is_of_listener(given_name, given_value):
-                    self._sort_out(given_name, given_value)
+                    self._sort_out(given_name)
                 continue
             value = self._value(name, given_name, given_value)
             self._given_names[name] = given_name
@@ -134,12 +134,9 @@ class PropertyReader:
         self._of_listeners.setdefault(listener, {})[name] = self._value(name, str(given_name), given_value)
         return True
 
-    def _sort_out(self, name: object, value: object) -> None:
+    def _sort_out(self, name: object) -> None:
         if not isinstance(name, str) or not has_no_effect(name):
             raise self._error(name, unknown_setting_text(name))
-        reason = refusal_of(name, value)
-        if reason is not None:
-            raise self._error(name, reason)
         self.without_effect.append(name)
 
     def _read_addresses(self, values: dict[str, Any]) -> None:

@@ -46,7 +46,9 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
 
 
 def _named(parts: Sequence[EntityData]) -> _Named:
-    return tuple(sorted(((part.entity_type, part.entity_name) for part in parts), key=lambda one: (one[0], one[1] or "")))
+    return tuple(
+        sorted(((part.entity_type, part.entity_name) for part in parts), key=lambda one: (one[0], one[1] or ""))
+    )
 
 
 def _result(named: _Named, error: FoldlogError | None) -> EntryDataResult:

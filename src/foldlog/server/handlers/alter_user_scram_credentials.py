@@ -28,19 +28,22 @@ from foldlog.wire.messages.alter_user_scram_credentials import (
 
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+
 Errors = dict[str, FoldlogError]
 """By user."""
 
 
 async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
-    named = [one.name for one in (*request.deletions, *request.upsertions)]
+    changes: list[Change] = [*request.deletions, *request.upsertions]
+    named = [change.name for change in changes]
     names = dict.fromkeys(named)
     errors: Errors = {name: RefusedByBroker(ErrorCode.DUPLICATE_RESOURCE, _TWICE) for name in repeated(named)}
     try:
         if not call.allows(AclOperation.ALTER, ResourceType.CLUSTER):
             refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "that needs ALTER on the cluster, which is not allowed")
         refuse_if_leaving(call.node)
-        await call.node.run(_alter, call, request, errors)
+        await call.node.run(_alter, call, changes, errors)
     except FoldlogError as error:
         errors = dict.fromkeys(sorted(names), error)
     return AlterUserScramCredentialsResponse(results=[_result(name, errors.get(name)) for name in names])
@@ -51,12 +54,12 @@ def _result(name: str, error: FoldlogError | None) -> AlterUserScramCredentialsR
     return AlterUserScramCredentialsResult(user=name, error_code=code, error_message=sentence)
 
 
-def _alter(call: Call, request: AlterUserScramCredentialsRequest, errors: Errors) -> None:
+def _alter(call: Call, changes: list[Change], errors: Errors) -> None:
     """On a thread. Adds the users that cannot be altered to `errors`."""
 
     def decide(access: Access) -> Access:
         users = access.users
-        for change in (*request.deletions, *request.upsertions):
+        for change in changes:
             if change.name not in errors:
                 try:
                     users = _changed(users, change)
@@ -67,7 +70,7 @@ def _alter(call: Call, request: AlterUserScramCredentialsRequest, errors: Errors
     call.node.broker.access.change(decide)
 
 
-def _changed(users: Users, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> Users:
+def _changed(users: Users, change: Change) -> Users:
     if not change.name:
         refuse(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = MECHANISM_NUMBERS.get(change.mechanism)
