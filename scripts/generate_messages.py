@@ -41,7 +41,8 @@ SERVED = (
     "add_offsets_to_txn", "end_txn", "write_txn_markers", "txn_offset_commit", "describe_transactions",
     "list_transactions", "share_group_heartbeat", "share_group_describe", "share_fetch", "share_acknowledge",
     "describe_share_group_offsets", "alter_share_group_offsets", "delete_share_group_offsets", "sasl_handshake",
-    "sasl_authenticate",
+    "sasl_authenticate", "describe_acls", "create_acls", "delete_acls", "describe_client_quotas",
+    "alter_client_quotas", "describe_user_scram_credentials", "alter_user_scram_credentials",
 )  # fmt: skip
 
 PYTHON_TYPES = {

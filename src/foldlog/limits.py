@@ -474,6 +474,9 @@ SCRAM_ITERATIONS_MAX = 1_000_000
 OAUTH_ANSWER_BYTES_MAX = 1 << 20
 """The answer of a token endpoint is a token of some kilobytes and a few numbers."""
 
+SALT_BYTES_MAX = 1024
+"""Of a credential: Kafka's tools make 16 to 32, and it is sent to whoever begins a login with the user's name."""
+
 SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 """A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
 
@@ -505,6 +508,16 @@ JWKS_TIMEOUT_S = 10.0
 
 AUDITED_NAMES_MAX = 20
 """Names in a line of the audit log; a request may have thousands."""
+
+QUOTA_BUCKETS_MAX = 100_000
+"""Users, client ids and addresses whose use is remembered, some 30 MB: client ids are the clients' to make up."""
+
+QUOTA_CLIENT_IDS_MAX = 16
+"""Client ids of one connection whose quotas are remembered: most have one."""
+
+HELD_CONNECTIONS_MAX = 256
+"""Connections beyond their address's rate that are kept, unread, before they are closed. More are closed at once: who
+opens thousands must not use up all descriptors."""
 
 DECISIONS_MAX = 100_000
 """Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""

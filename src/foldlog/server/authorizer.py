@@ -35,9 +35,15 @@ class AclAuthorizer:
     """Decides by the ACLs of a directory. A change counts from the next question on, on open connections too."""
 
     def __init__(self, access: AccessStore, otherwise: Verdicts) -> None:
+        self._access = access
         self._otherwise = otherwise
         self._changed(access.current)
         access.watchers.append(self._changed)
+
+    def close(self) -> None:
+        """Hear of no more changes."""
+        if self._changed in self._access.watchers:
+            self._access.watchers.remove(self._changed)
 
     def _changed(self, access: Access) -> None:
         # One object with what was decided by it: another thread may replace it between two lines of `allows`.

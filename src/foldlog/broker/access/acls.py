@@ -39,7 +39,15 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of kind CLUSTER, as Kafka names it."""
 
 
-class AclOperation(IntEnum):
+class _Numbered(IntEnum):
+    """Kafka's numbers for something; one that this version does not know is UNKNOWN, 0."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Numbered:
+        return cls(0)
+
+
+class AclOperation(_Numbered):
     """Kafka's numbers, as in its ACLs and in the authorized operations of its answers. ANY is for filters."""
 
     UNKNOWN = 0
@@ -60,7 +68,7 @@ class AclOperation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class ResourceType(IntEnum):
+class ResourceType(_Numbered):
     """Kafka's numbers. ANY is for filters."""
 
     UNKNOWN = 0
@@ -73,7 +81,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(_Numbered):
     """Kafka's numbers. ANY and MATCH (every ACL that is for a resource of that name) are for filters."""
 
     UNKNOWN = 0
@@ -83,7 +91,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Permission(IntEnum):
+class Permission(_Numbered):
     """Kafka's numbers. ANY is for filters."""
 
     UNKNOWN = 0
@@ -298,6 +306,8 @@ def _is_taken_back(allowed: Acl, denied: set[tuple[PatternType, str]]) -> bool:
 
 def check_acl(acl: Acl) -> Acl:
     """The ACL, if one can be made of it; InvalidArgument with Kafka's reasons if not."""
+    if acl.kind == ResourceType.DELEGATION_TOKEN:
+        raise InvalidArgument("there are no delegation tokens here, so there are no ACLs for them")
     if acl.kind == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         raise InvalidArgument(f"the only cluster is {CLUSTER_NAME}, not {brief_repr(acl.name)}")
     if not acl.name:

@@ -6,6 +6,7 @@ named. Of several that are for a client, the most particular counts, in Kafka's 
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +56,15 @@ def entity(named: Mapping[str, str | None]) -> Entity:
         )
     if any(name == "" for name in named.values()):
         raise InvalidArgument("the name of an entity of quotas is empty; leave it out for the default")
-    return tuple(sorted(named.items()))
+    return tuple(sorted((kind, _address(name) if kind == IP else name) for kind, name in named.items()))
+
+
+def _address(name: str | None) -> str | None:
+    """The address as connections show it. Kafka takes host names, too; a broker should not have to ask for them."""
+    try:
+        return None if name is None else str(ipaddress.ip_address(name))
+    except ValueError:
+        raise InvalidArgument(f"{brief_repr(name)} is no address; quotas are for IPv4 and IPv6 addresses") from None
 
 
 def entity_text(one: Entity) -> str:

@@ -14,11 +14,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.access.users import credentials_for
-from foldlog.errors import MissingDependency
+from foldlog.broker.broker import MEMORY_PATH
+from foldlog.errors import InvalidConfig, MissingDependency
 from foldlog.files.paths import exists, write_secret
+from foldlog.server.access.mechanisms import PLAIN, SCRAM
+from foldlog.server.config.configuration import Configuration, Given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cryptography import x509
 
     from foldlog.broker.access.store import Access, AccessStore
 
@@ -30,6 +35,30 @@ _BROKER_DAYS: Final = 825
 """What browsers and systems take at most."""
 
 _PASSWORD_BYTES: Final = 18
+_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def secured(configuration: Configuration, path: str) -> Configuration:
+    """The configuration with what --secure stands for, where it is not set: TLS and logins on every listener, ACLs, and
+    `admin` for a super user."""
+    if path == MEMORY_PATH:
+        raise InvalidConfig("--secure keeps its certificate and users in the directory; give one instead of :memory:")
+    given = dict(configuration.given)
+    texts = given.pop("listen", None) or given.pop("listeners", None) or Given("127.0.0.1:9092", "--secure")
+    addresses = texts.value if isinstance(texts.value, list | tuple) else str(texts.value).split(",")
+    if any("://" in address for address in addresses):
+        raise InvalidConfig("--secure says which protocol listeners have; give HOST:PORT without a name before it")
+    names = [f"SECURE_{number}" if number > 1 else "SECURE" for number in range(1, len(addresses) + 1)]
+    given["listeners"] = Given([f"{name}://{one}" for name, one in zip(names, addresses, strict=True)], texts.origin)
+    given["listener.security.protocol.map"] = Given([f"{name}:SASL_SSL" for name in names], "--secure")
+    for name, value in (
+        ("ssl.keystore.location", secure_files(path).broker),
+        ("sasl.enabled.mechanisms", ",".join((*SCRAM, PLAIN))),
+        ("authorizer.class.name", "foldlog"),
+        ("super.users", f"User:{ADMIN}"),
+    ):
+        given.setdefault(name, Given(value, "--secure"))
+    return replace(configuration, given=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +178,14 @@ Python (foldlog; confluent-kafka takes the same properties):
       "security.protocol": "SASL_SSL", "ssl.ca.location": "{files.ca}",
       "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "{ADMIN}", "sasl.password": "{password}"}})
 
-Java, and Kafka's tools (client.properties):
+Java, Kafka's tools and ours (client.properties):
   bootstrap.servers={bootstrap}
   security.protocol=SASL_SSL
   ssl.truststore.type=PEM
   ssl.truststore.location={files.ca}
   sasl.mechanism=SCRAM-SHA-512
-  sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{ADMIN}" password="{password}";
+  sasl.jaas.config={_LOGIN_MODULE} required username="{ADMIN}" password="{password}";
 
-The command line, with these lines of Java's in a file:
+The command line, with that file:
   foldlog topic list -b {bootstrap} --command-config client.properties
 """

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from foldlog import limits
+from foldlog.broker.access.acls import check_principal
 from foldlog.broker.groups.consumer.assignors import ASSIGNORS
 from foldlog.broker.groups.consumer.messages import MigrationPolicy
 from foldlog.broker.topics.config import TOPIC_SETTINGS
@@ -206,6 +207,37 @@ def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
     return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
 
 
+AUTHORIZERS: Final = (
+    "foldlog",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""What turns ACLs on: our name, and those of Kafka's two, which decide alike."""
+
+
+def _authorizer(doc: str) -> BrokerSetting:
+    def parse(value: object) -> str:
+        text = value.strip() if isinstance(value, str) else None
+        if text is None or text not in ("", *AUTHORIZERS):
+            raise ValueNotAllowedError
+        return text
+
+    return BrokerSetting("STRING", "", f"empty for none, or one of {', '.join(AUTHORIZERS)}", doc, parse)
+
+
+def _principals(doc: str) -> BrokerSetting:
+    """Principals with semicolons between them: names in certificates have commas."""
+
+    def parse(value: object) -> str:
+        parts = [part.strip() for part in value.split(";")] if isinstance(value, str) else None
+        try:
+            return ";".join(check_principal(part) for part in parts or () if part)
+        except InvalidArgument:
+            raise ValueNotAllowedError from None
+
+    return BrokerSetting("STRING", "", "principals such as User:alice with semicolons between them", doc, parse)
+
+
 def _dynamic(row: BrokerSetting) -> BrokerSetting:
     """A row whose value can be changed while the broker runs, here and in Kafka."""
     return replace(row, is_dynamic=True)
@@ -252,6 +284,22 @@ _SERVER_SETTINGS: Final = {
     ),
     "foldlog.insecure": _boolean(
         False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
+    ),
+    "authorizer.class.name": _authorizer("Whether ACLs decide who may do what; without, everybody may do everything."),
+    "super.users": _principals("Who may do everything, whatever ACLs say."),
+    "allow.everyone.if.no.acl.found": _boolean(
+        False, "Whether everybody may do everything with resources that no ACL is for."
+    ),
+    "quota.window.num": _integer(
+        11,
+        1,
+        MAX_INT32,
+        "A client may use its quota of this many windows but one at once; Kafka's samples.",
+    ),
+    "quota.window.size.seconds": _integer(1, 1, MAX_INT32, "The length of such a window."),
+    "controller.quota.window.num": _integer(11, 1, MAX_INT32, "`quota.window.num` of `controller_mutation_rate`."),
+    "controller.quota.window.size.seconds": _integer(
+        1, 1, MAX_INT32, "`quota.window.size.seconds` of `controller_mutation_rate`."
     ),
     "foldlog.metrics": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."

@@ -103,7 +103,7 @@ class PropertyReader:
             name = setting_name(given_name)
             if name is None:
                 if not self._is_of_listener(given_name, given_value):
-                    self._sort_out(given_name, given_value)
+                    self._sort_out(given_name)
                 continue
             value = self._value(name, given_name, given_value)
             self._given_names[name] = given_name
@@ -140,10 +140,10 @@ class PropertyReader:
         self._of_listeners.setdefault(listener, {})[name] = self._value(name, str(given_name), given_value)
         return True
 
-    def _sort_out(self, name: object, value: object) -> None:
+    def _sort_out(self, name: object) -> None:
         if not isinstance(name, str) or not has_no_effect(name):
             raise self._error(name, unknown_setting_text(name))
-        reason = refusal_of(name, value)
+        reason = refusal_of(name)
         if reason is not None:
             raise self._error(name, reason)
         self.without_effect.append(name)

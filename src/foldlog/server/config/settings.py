@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from foldlog.broker.access.acls import Verdicts
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MigrationPolicy
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
@@ -61,6 +62,13 @@ class ServerSettings:
     advertised_listeners: tuple[Listener, ...] = ()
     listener_security_protocol_map: tuple[str, ...] = _default("listener.security.protocol.map")
     insecure: bool = _default("foldlog.insecure")
+    authorizer_class_name: str = _default("authorizer.class.name")
+    super_users: str = _default("super.users")
+    allow_everyone_if_no_acl_found: bool = _default("allow.everyone.if.no.acl.found")
+    quota_window_num: int = _default("quota.window.num")
+    quota_window_size_seconds: int = _default("quota.window.size.seconds")
+    controller_quota_window_num: int = _default("controller.quota.window.num")
+    controller_quota_window_size_seconds: int = _default("controller.quota.window.size.seconds")
     metrics: Listener | None = None
     console: Listener | None = None
     console_token: str | None = field(default=None, repr=False)
@@ -175,14 +183,24 @@ class ServerSettings:
     @property
     def local_listener(self) -> int | None:
         """Which of the listeners processes of this machine can use without a certificate or a password: on loopback, if
-        there is one. None if all ask for something: these processes then have a socket in the directory."""
+        there is one. None if all ask for something, or ACLs ask who they are: these processes then have a socket in the
+        directory."""
+        if self.authorizer_class_name:
+            return None
         plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
         return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
 
     @property
     def knows_clients(self) -> bool:
         """Whether clients say who they are, on some listener at least."""
-        return any(listener.protocol != PLAINTEXT for listener in self.listeners)
+        return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
+
+    def verdicts(self) -> Verdicts | None:
+        """What the authorizer decides without ACLs; None if there is no authorizer."""
+        if not self.authorizer_class_name:
+            return None
+        super_users = frozenset(filter(None, self.super_users.split(";")))
+        return Verdicts(super_users, self.allow_everyone_if_no_acl_found)
 
     def group_settings(self) -> GroupSettings:
         """The settings of the group coordinator."""

@@ -201,6 +201,8 @@ class Fetching:
         self._context = context
         self._committed = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, call.node.settings.fetch_max_bytes)
+        if call.node.quotas.is_on:
+            self._max_bytes = min(self._max_bytes, call.node.quotas.fetch_bytes_max(call))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._until = call.node.loop.time() + max(0, request.max_wait_ms) / 1000
         self._later: Later | None = None

@@ -114,6 +114,7 @@ class _Creating:
         self._call = call
         self._is_allowed = request.allow_auto_topic_creation and call.node.settings.auto_create_topics_enable
         self._left = AUTO_CREATED_TOPICS_MAX
+        self._mutations = call.node.quotas.mutations(call, strict_from=0)
 
     async def create(self, name: str) -> Found:
         """Create the topic, except the log's own and the folds', which need particular settings."""
@@ -128,12 +129,16 @@ class _Creating:
             return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE)
         self._left -= 1
         try:
+            self._mutations.take(call.node.settings.num_partitions)
             return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
         except TopicExists:
             # Another request created it at the same time; or it is deleted again already.
             return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except FoldlogError as error:
-            return _unknown(name, code_of(error))
+            code = code_of(error)
+            # The client asks again, and the topic is made once the quota allows it.
+            is_later = code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE if is_later else code)
 
 
 # --- their descriptions ---------------------------------------------------------------------------------------------

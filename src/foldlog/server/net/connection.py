@@ -37,8 +37,10 @@ from foldlog.server.call import (
 )
 from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
+from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
+from foldlog.server.net.quotas import Charge, ConnectionThrottle
 from foldlog.server.produce_fast_path import FastAcknowledgement, FastAppend
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
@@ -84,10 +86,11 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("audited", "began", "chunks", "has_error", "header", "later")
+    __slots__ = ("audited", "began", "charge", "chunks", "has_error", "header", "later")
 
-    def __init__(self, header: RequestHeader, began: float) -> None:
+    def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None) -> None:
         self.header = header
+        self.charge = charge  # what it uses of quotas, if any is for its client
         self.began = began
         self.chunks: list[Chunk] | None = None
         self.has_error = False
@@ -142,6 +145,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
+        self._quotas = node.quotas
+        self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._last_active = node.loop.time()
         self._login: Login | None = None
@@ -157,6 +162,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         software = ClientSoftware(peer[1] if peer else 0)
         if self._endpoint.protocol.startswith("SASL"):
             self._login = Login(self._node.logins, host, self._known)
+            self._throttle.is_exempt = True
         principal = transport.get_extra_info("principal", self._endpoint.principal)  # of a client's certificate
         who = Identity(principal, address_in_acls(host))
         buffers = ReadBuffers(self._is_sent)
@@ -208,6 +214,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._working is not None:
             self._working.cancel()
         self._exchanges.clear()
+        self._throttle.close()
         self._unread = None
         self._frame.finish()
         self._frame.release()
@@ -282,6 +289,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 and _INT16.unpack_from(view, body)[0] == _PRODUCE_KEY
                 and self._throttled.must_wait()
             )
+            or (self._quotas.is_on and self._throttle.must_wait(self._caller.who, view, body))
         )
 
     def _go_on(self) -> None:
@@ -289,7 +297,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
             unread, self._unread = self._unread, None
             self._take_frames(unread, is_owned=True)
-        if self._unread is None and not self._memory.is_waiting and not self._is_closing:
+        is_waiting = self._memory.is_waiting or self._throttle.is_muted
+        if self._unread is None and not is_waiting and not self._is_closing:
             self._read_on()
 
     def _stop_reading(self) -> None:
@@ -308,13 +317,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         began = self._node.loop.time()
         header = _NO_HEADER
         found = None
+        charge = None
         if self._login is not None and not self._admits(self._login, view[start:end], began):
             return
         try:
             # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
+            if self._quotas.is_on:
+                charge = self._throttle.begin(self._caller.who, view, start, end)
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
-                fast = self._node.produce_fast_path.append(self._caller, view, start, end)
+                fast = None
+                if charge is None:
+                    fast = self._node.produce_fast_path.append(self._caller, view, start, end)
                 if isinstance(fast, FastAppend):
                     self._begin_fast(fast, began)
                     return
@@ -336,7 +350,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
             return
-        exchange = Exchange(header, began)
+        exchange = Exchange(header, began, charge)
         if self._node.is_audited and header.api_key in AUDITED:
             exchange.audited = described(header.api_key, request)
         self._begin(exchange, reply)
@@ -366,6 +380,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return SaslAuthenticateResponse(auth_bytes=answer)
 
     def _known(self, principal: str) -> None:
+        self._throttle.is_exempt = False
         self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
 
     # --- requests and answers, continued ----------------------------------------------------------------------------
@@ -401,7 +416,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fetching |= exchange.header.api_key in _FETCH_KEYS
             self._settle(exchange, reply)
         elif reply is None:
-            exchange.chunks = []
+            self._settle(exchange, None)
         elif isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
         else:
@@ -432,6 +447,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _await(self, exchange: Exchange, later: Later) -> None:
         exchange.later = later
+        if exchange.charge is not None:
+            exchange.charge.waits()
         if exchange.header.api_key in _FETCH_KEYS:
             self._fetching = True
         later.add_done_callback(lambda done: self._arrived(exchange, done))
@@ -455,6 +472,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = exchange.header
         if message is None:
             exchange.chunks = []
+            if exchange.charge is not None:
+                exchange.charge.ended(None)
             return
         try:
             if not isinstance(message, Response):
@@ -467,7 +486,10 @@ class ClientConnection(asyncio.BufferedProtocol):
                 note(self._caller.who, exchange.audited, is_done=not exchange.has_error)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
-            self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
+            chunks = encode_response(message, header.api_version, header.correlation_id)
+            if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
+                chunks = encode_response(message, header.api_version, header.correlation_id)
+            self._know(exchange, chunks)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
 
@@ -573,6 +595,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         return any(exchange.header.api_key not in _PARKED_KEYS for exchange in self._exchanges)
 
+    @property
+    def is_shaken(self) -> bool:
+        """Whether it was counted before, when its TLS handshake began."""
+        return self._endpoint.protocol.endswith(SSL)
+
+    def quotas_changed(self) -> None:
+        self._throttle.changed()
+
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def refuse(self, kind: str, why: str) -> None:
@@ -581,6 +611,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._node.lines.warn((self._caller.host, kind), f"{self.peer}: connection closed: {why}")
             self._node.metrics.connection_refused("bad request")
         self.abort()
+
+    def refuse_later(self, after_s: float, why: str) -> None:
+        """Close the connection after a while; until then nothing of it is answered."""
+
+        async def end() -> None:
+            self._quotas.held += 1
+            try:
+                await asyncio.sleep(after_s)
+            finally:
+                self._quotas.held -= 1
+            self.refuse("connection rate", why)
+
+        # As long as something works for it, nothing else of it is begun.
+        self._working = self._node.loop.create_task(end())
 
     def _fail(self, what: str, error: BaseException) -> None:
         logger.error("%s: connection closed: %s failed", self.peer, what, exc_info=error)
