@@ -191,6 +191,11 @@ class ServerSettings:
         return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
 
     @property
+    def has_logins(self) -> bool:
+        """Whether clients log in, on some listener at least."""
+        return any(one.protocol.startswith("SASL") for one in self.listeners)
+
+    @property
     def knows_clients(self) -> bool:
         """Whether clients say who they are, on some listener at least."""
         return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
