@@ -130,8 +130,8 @@ def test_a_property_becomes_its_attribute(name: str, value: object, attribute: s
         ({"group.min.session.timeout.ms": 9, "group.max.session.timeout.ms": 8}, ["=9", "=8", "no member"]),
         ({"group.max.session.timeout.ms": 8}, ["group.min.session.timeout.ms=100", "=8"]),
         ({"socket.request.max.bytes": 1 << 30}, ["socket.request.max.bytes=1073741824", "queued.max.request.bytes"]),
-        ({"authorizer.class.name": "org.example.Authorizer"}, ["authorizer.class.name", "not served yet"]),
-        ({"super.users": "User:alice"}, ["super.users", "not served yet"]),
+        ({"authorizer.class.name": "org.example.Authorizer"}, ["authorizer.class.name", "StandardAuthorizer"]),
+        ({"super.users": "User:alice;bob"}, ["super.users", "semicolons"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence_that_names_it(properties: dict[str, object], words: list[str]) -> None:

@@ -117,7 +117,10 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
 )
 
 FAMILIES_WITHOUT_EFFECT: Final = (
-    "controller.",
+    "controller.listener.",
+    "controller.performance.",
+    "controller.quorum.",
+    "controller.socket.",
     "controlled.shutdown.",
     "delegation.token.",
     "group.consumer.assignment.",
@@ -144,7 +147,8 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "listener.name.",
     "metadata.log.",
     "password.encoder.",
-    "quota.",
+    "quota.consumer.",
+    "quota.producer.",
     "remote.",
     "replica.",
     "replication.quota.",
