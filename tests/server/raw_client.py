@@ -20,7 +20,10 @@ TIMEOUT_S = 30.0
 class RawClient:
     """One connection. Requests can be sent without waiting, and answers read one by one."""
 
-    def __init__(self, address: tuple[str, int], *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, address: tuple[str, int], *, receive_buffer_bytes: int | None = None, client_id: str = "raw"
+    ) -> None:
+        self._client_id = client_id
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -31,7 +34,7 @@ class RawClient:
     def frame(self, request: Request, version: int) -> bytes:
         """The request as it goes over the wire, with the next correlation id."""
         self._correlation_id += 1
-        return b"".join(encode_request(request, version, self._correlation_id, "raw"))
+        return b"".join(encode_request(request, version, self._correlation_id, self._client_id))
 
     def send(self, request: Request, version: int) -> int:
         """Returns the correlation id."""
