@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ def small() -> Iterator[SmallNode]:
     node.close()
 
 
-def creation(name: str = "orders", **changed: object) -> AclCreation:
-    fields: dict[str, object] = {
+def creation(name: str = "orders", **changed: Any) -> AclCreation:
+    fields: dict[str, Any] = {
         "resource_type": ResourceType.TOPIC,
         "resource_name": name,
         "resource_pattern_type": PatternType.LITERAL,
@@ -51,8 +52,8 @@ def create(small: SmallNode, *creations: AclCreation, version: int = VERSION) ->
     return [result.error_code for result in answer.results]
 
 
-def wanted(**changed: object) -> dict[str, object]:
-    fields: dict[str, object] = {
+def wanted(**changed: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "resource_type_filter": ResourceType.ANY,
         "resource_name_filter": None,
         "pattern_type_filter": PatternType.ANY,
@@ -64,7 +65,7 @@ def wanted(**changed: object) -> dict[str, object]:
     return {**fields, **changed}
 
 
-def described(small: SmallNode, version: int = VERSION, **changed: object) -> dict[tuple[int, str, int], int]:
+def described(small: SmallNode, version: int = VERSION, **changed: Any) -> dict[tuple[int, str, int], int]:
     """Number of ACLs by resource."""
     answer = small.ask(DescribeAclsRequest(**wanted(**changed)), version)
     assert (answer.error_code, answer.error_message) == (0, None)
@@ -104,7 +105,7 @@ def test_what_is_created_is_described_by_resource(small: SmallNode, version: int
     ],
 )
 def test_what_is_no_acl_is_refused_and_the_others_are_made(
-    small: SmallNode, changed: dict[str, object], words: str
+    small: SmallNode, changed: dict[str, Any], words: str
 ) -> None:
     answer = small.ask(CreateAclsRequest(creations=[creation(**changed), creation("other")]), VERSION)
     assert [result.error_code for result in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]

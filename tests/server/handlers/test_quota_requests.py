@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -13,7 +13,7 @@ from foldlog.wire.messages.describe_client_quotas import ComponentData, Describe
 from server.small_node import Denies, SmallNode
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
-Named = dict[str, str | None]
+Named = Mapping[str, str | None]
 
 
 @pytest.fixture

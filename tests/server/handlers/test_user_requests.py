@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,15 @@ def small() -> Iterator[SmallNode]:
     node.close()
 
 
-def upsertion(name: str = "alice", mechanism: int = 1, **changed: object) -> ScramCredentialUpsertion:
+def upsertion(name: str = "alice", mechanism: int = 1, **changed: Any) -> ScramCredentialUpsertion:
     salted = salted_password(MECHANISMS.get(mechanism, "SCRAM-SHA-256"), "secret", SALT, 4096)
-    fields = {"name": name, "mechanism": mechanism, "iterations": 4096, "salt": SALT, "salted_password": salted}
+    fields: dict[str, Any] = {
+        "name": name,
+        "mechanism": mechanism,
+        "iterations": 4096,
+        "salt": SALT,
+        "salted_password": salted,
+    }
     return ScramCredentialUpsertion(**{**fields, **changed})
 
 

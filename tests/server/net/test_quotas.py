@@ -251,10 +251,10 @@ def quotas(broker: Broker) -> Iterator[tuple[NodeQuotas, TurnedClock]]:
 def test_the_most_particular_quota_counts_and_is_shared(broker: Broker, quotas: tuple[NodeQuotas, TurnedClock]) -> None:
     made, clock = quotas
     alice, bob = Identity("User:alice", "::1"), Identity("User:bob", "::1")
-    assert not made.is_on
+    before = made.is_on
     set_for(broker, {"user": None}, {"producer_byte_rate": 10})
     set_for(broker, {"user": "alice", "client-id": "app"}, {"producer_byte_rate": 100})
-    assert made.is_on
+    assert (before, made.is_on) == (False, True)
     of_alice, of_app, of_bob = made.limits(alice, "x"), made.limits(alice, "app"), made.limits(bob, "app")
     assert of_alice is not None
     assert of_app is not None
