@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from foldlog.client.backends.served.transactions import CarriesOut
 
 
-class Home(Protocol):
+class AccessHome(Protocol):
     """Where the users, ACLs and quotas are."""
 
     def look(self, question: Question[Answer, Done], read: Callable[[Access], Done]) -> Done: ...
@@ -77,7 +77,7 @@ class AskedAccess:
 class AccessAdmin:
     """What an administrator does with them. Each change is durable, and in force, on return. Any thread."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: AccessHome) -> None:
         self._home = home
 
     # --- users ----------------------------------------------------------------------------------------------------

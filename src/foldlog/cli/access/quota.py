@@ -57,7 +57,7 @@ Bytes a second of what is written and read: {PRODUCE_BYTES}, {FETCH_BYTES}, also
 thread's time: request_percentage. Partitions made and deleted a second: controller_mutation_rate. Connections a second
 of an address: {CONNECTIONS}.
 
-  foldlog quota set --user alice producer_byte_rate=1MiB consumer_byte_rate=10MiB
+  foldlog quota set --user alice producer_byte_rate=1MiB
   foldlog quota set --default-user --client-id report request_percentage=50
   foldlog quota set --default-ip connection_creation_rate=20"""
 
