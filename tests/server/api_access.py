@@ -185,6 +185,10 @@ def _altered_offsets(names: Names) -> dict[str, Any]:
     return {"group_id": names.share_group, "topics": [{"topic_name": names.topic, "partitions": partitions}]}
 
 
+def _deletion(names: Names) -> dict[str, Any]:
+    return {"topics": [{"name": names.topic}], "timeout_ms": 30_000}
+
+
 ROWS: Final[Sequence[Row]] = (
     Row("produce", 9, ((Op.WRITE, Kind.TOPIC),), TOPIC_FAILED, _produce),
     Row(
@@ -572,20 +576,19 @@ ROWS: Final[Sequence[Row]] = (
         lambda n: {**_group(n), "topics": [{"name": n.topic, "partitions": [_partition("partition_index")]}]},
     ),
     Row("delete_groups", 2, ((Op.DELETE, Kind.GROUP),), GROUP_FAILED, lambda n: {"groups_names": [n.group]}),
-    Row("delete_topics", 6, ((Op.DESCRIBE, Kind.TOPIC),), TOPIC_FAILED, lambda n: {"topics": [{"name": n.topic}]}),
-    Row("delete_topics", 6, ((Op.DELETE, Kind.TOPIC),), TOPIC_FAILED, lambda n: {"topics": [{"name": n.topic}]}),
+    Row("delete_topics", 6, ((Op.DESCRIBE, Kind.TOPIC),), TOPIC_FAILED, _deletion),
+    Row("delete_topics", 6, ((Op.DELETE, Kind.TOPIC),), TOPIC_FAILED, _deletion),
 )
 
 
+_JOINED: Final = next(row for row in ROWS if row.api == "share_group_heartbeat")
+_LEFT: Final = _JOINED._replace(fields=lambda n: _heartbeat(n.share_group, n, member_epoch=-1))
+
 BEFORE: Final[Mapping[str, Sequence[Row]]] = {
-    "share_acknowledge": [row for row in ROWS if row.api in ("share_group_heartbeat", "share_fetch")][::2],
-    **dict.fromkeys(
-        ("describe_share_group_offsets", "alter_share_group_offsets", "delete_share_group_offsets"),
-        [
-            next(row for row in ROWS if row.api == "share_group_heartbeat"),
-            Row("share_group_heartbeat", 1, (), HIDDEN, lambda n: _heartbeat(n.share_group, n, member_epoch=-1)),
-        ],
-    ),
+    "share_acknowledge": (_JOINED, next(row for row in ROWS if row.api == "share_fetch")),
+    "describe_share_group_offsets": (_JOINED, _LEFT),
+    "alter_share_group_offsets": (_JOINED, _LEFT),
+    "delete_share_group_offsets": (_JOINED, _LEFT),
 }
 """What has to be asked before, with everything allowed, for there to be something to refuse."""
 
