@@ -506,6 +506,13 @@ JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
 """The keys that sign tokens: some kilobytes, and how long their address may take."""
 
+CONSOLE_SESSION_MS = 12 * 3600 * 1000
+CONSOLE_SESSIONS_MAX = 1000
+"""Logins to the console: a working day long, and how many at once; the oldest ends first."""
+
+AUDITED_NAMES_MAX = 20
+"""Names in a line of the audit log; a request may have thousands."""
+
 QUOTA_BUCKETS_MAX = 100_000
 """Users, client ids and addresses whose use is remembered, some 30 MB: client ids are the clients' to make up."""
 

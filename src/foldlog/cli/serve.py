@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,9 +21,10 @@ from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import process_log as logs
+from foldlog.server.access.secure_start import client_settings, prepare_admin, prepare_files, secured
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, check_free, is_safe
+from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, address_text, check_free, is_safe
 from foldlog.server.server import Server
 
 logger = logging.getLogger("foldlog.serve")
@@ -62,6 +64,10 @@ them all."""
     switch(
         "--insecure", told="allow to listen where other machines reach it: they can read, write and delete everything"
     ),
+    switch(
+        "--secure",
+        told="let in only who logs in, with TLS: makes a certificate and the user admin, and prints what clients need",
+    ),
     option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
     option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),
     option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there"),
@@ -98,18 +104,24 @@ them all."""
 def run(arguments: Arguments) -> int:
     environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
     configuration = gather(flags_of(arguments), environment, arguments.config)
+    if arguments.secure:
+        configuration = secured(configuration, arguments.dir)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)
-    return serve(arguments.dir, settings, LeaveSignals(reloads=bool(settings.tls)), init=arguments.init)
+    signals = LeaveSignals(reloads=bool(settings.tls))
+    return serve(arguments.dir, settings, signals, init=arguments.init, secure=arguments.secure)
 
 
-def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False) -> int:
+def serve(
+    path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False, secure: bool = False
+) -> int:
     """Serve until a signal comes; returns the exit code. Closes the directory, so the next start need not recover."""
     give_large_memory_back()
     # Each connection and each partition is a descriptor: the usual soft limit is for processes with few of them.
     raise_descriptor_limit()
-    check_certificates(settings)
+    if not secure:
+        check_certificates(settings)
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
         # Create nothing that could not be served. In an existing log, the better error is which process writes it.
         others = (settings.metrics, settings.console)
@@ -125,6 +137,9 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         init=init,
     ) as broker:
         create_topics(broker, settings)
+        files = admin = None
+        if secure:
+            files, admin = prepare_files(path, certified_names(settings)), prepare_admin(broker.access)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
             signals.on_hangup = server.reload_certificates
@@ -133,6 +148,8 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
             # while every connection waits.
             gc.freeze()
             say(ready_text(path, settings, server))
+            if files is not None:
+                say("\n" + client_settings(address_text(*server.endpoints[0][1:3]), files, admin))
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
@@ -194,6 +211,12 @@ def create_topics(broker: Broker, settings: ServerSettings) -> None:
                 counted(topic.partition_count, "partition"),
                 wanted.partitions,
             )
+
+
+def certified_names(settings: ServerSettings) -> list[str]:
+    """The names and addresses at which clients reach this broker, for its certificate."""
+    told = [one.host for one in (*settings.listeners, *settings.advertised_listeners) if not one.is_wildcard]
+    return [*dict.fromkeys([*told, "localhost", "127.0.0.1", "::1", socket.gethostname()])]
 
 
 def check_certificates(settings: ServerSettings) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
+from foldlog.server.access.logins import Logins
+from foldlog.server.access.tokens import TokenChecker
 from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
 from foldlog.server.config.live_settings import LiveSettings
 from foldlog.server.features import Features
@@ -88,6 +90,10 @@ class BrokerNode:
         self.lines = RepeatedLines(broker.clock)
         self.groups = GroupDriver(self)
         self.shares = ShareDriver(self)
+        self.logins = Logins(
+            broker.access, settings.login_settings(), loop, self.run, broker.clock, _token_checker(settings)
+        )
+        self.is_audited = settings.knows_clients
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -190,6 +196,11 @@ class BrokerNode:
             where = () if isinstance(error, DescriptorsExhausted) else (doing, topic, number)
             self.lines.warn(("storage", *where), f"{topic}-{number}: {doing} is refused: {error}")
 
+    def login_refused(self, host: str, refusal: Exception) -> None:
+        """Log that somebody is not let in, once in a while for an address."""
+        self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
+        self.metrics.connection_refused("login")
+
     def close(self) -> None:
         """End every thread. What they have written is synced: the log stays open, and its readers have to see it."""
         self.live_settings.close()
@@ -205,6 +216,11 @@ class BrokerNode:
         self.appenders.close()
         self._run_calls()
         self.syncs.finish()
+
+
+def _token_checker(settings: ServerSettings) -> TokenChecker | None:
+    tokens = settings.token_settings()
+    return None if tokens is None else TokenChecker(tokens)
 
 
 class TopicIds:

@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from foldlog.broker.access.acls import DIRECTORY_OWNER
 from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.errors import LogClosed, ReadOnly, StorageError
 from foldlog.files.posix import descriptor_advice, files_open_max
@@ -246,7 +247,7 @@ class Server:
     async def _listen_locally(self, node: BrokerNode) -> None:
         """Let other processes in that open the directory: where every listener asks for certificates or passwords, they
         have none. Who may write the directory may connect to the socket in it."""
-        endpoint = Endpoint("LOCAL", *self.addresses[0], PLAINTEXT)
+        endpoint = Endpoint("LOCAL", *self.addresses[0], PLAINTEXT, DIRECTORY_OWNER)
         try:
             bound = bind_local(self._broker.path)
         except OSError as error:

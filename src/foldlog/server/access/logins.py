@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from foldlog.broker.access.scram import LoginRefused
 from foldlog.limits import (
     FAILED_LOGIN_DELAY_MAX_MS,
     FAILED_LOGIN_HOSTS_MAX,
@@ -24,7 +25,6 @@ from foldlog.server.access.mechanisms import (
     OAUTHBEARER,
     PLAIN,
     BearerExchange,
-    LoginRefused,
     Outcome,
     PlainExchange,
     SaslExchange,
@@ -112,12 +112,13 @@ class Logins:
         if mechanism not in self.settings.mechanisms:
             return None
         if mechanism == PLAIN:
-            return PlainExchange(self._knows)
+            return PlainExchange(self.knows)
         if mechanism == OAUTHBEARER:
             return None if self._tokens is None else BearerExchange(self._check_token)
         return ScramExchange(mechanism, self._access.current.users)
 
-    async def _knows(self, name: str, password: str) -> bool:
+    async def knows(self, name: str, password: str) -> bool:
+        """Whether that is the user's password."""
         async with self._hashing:
             return bool(await self._run(self._access.current.users.knows, name, password))
 

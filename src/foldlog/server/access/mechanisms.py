@@ -24,14 +24,15 @@ from foldlog.limits import PASSWORD_CHARACTERS_MAX, USER_NAME_CHARACTERS_MAX
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
-OFFERED: Final = (*SCRAM_MECHANISMS, PLAIN, OAUTHBEARER)
+SCRAM: Final = tuple(SCRAM_MECHANISMS)
+OFFERED: Final = (*SCRAM, PLAIN, OAUTHBEARER)
 """What sasl.enabled.mechanisms may name."""
 
 _NONCE_BYTES: Final = 24
 
 _BEARER: Final = re.compile(
-    rb"n,(?:a=(?P<authorization>[^,]*))?,\x01(?:[A-Za-z]+=[^\x01]*\x01)*?auth=(?i:bearer) +(?P<token>[-A-Za-z0-9._~+/=]+)\x01"
-    rb"(?:[A-Za-z]+=[^\x01]*\x01)*\x01"
+    rb"n,(?:a=(?P<authorization>[^,]*))?,\x01"
+    rb"(?:[A-Za-z]+=[^\x01]*\x01)*?auth=(?i:bearer) +(?P<token>[-A-Za-z0-9._~+/=]+)\x01(?:[A-Za-z]+=[^\x01]*\x01)*\x01"
 )
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 

@@ -1,7 +1,7 @@
 """Tokens of OAUTHBEARER: signed JSON (RFC 7519), checked against the keys of whoever signs them.
 
-Keys come from a JWKS, a file or an address, and are asked for again when they are old, or when a token names one that is
-not among them. Only signatures with a public key are taken: not `none`, and no shared secrets.
+Keys come from a JWKS, a file or an address, and are asked for again when they are old, or when a token names one that
+is not among them. Only signatures with a public key are taken: not `none`, and no shared secrets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TokenChecker:
         try:
             import jwt
         except ImportError:
-            raise MissingDependency("tokens of OAUTHBEARER", "oauth") from None
+            raise MissingDependency("OAUTHBEARER", "PyJWT", "oauth") from None
         self._jwt = jwt
         self._settings = settings
         self._now_s = now_s
@@ -88,7 +88,7 @@ class TokenChecker:
         name = claims[settings.name_claim]
         if not isinstance(name, str) or not name or len(name) > USER_NAME_CHARACTERS_MAX or not name.isprintable():
             raise LoginRefused(f"its token has no name in {settings.name_claim}")
-        return name, int(claims["exp"]) * 1000
+        return name, (int(claims["exp"]) + settings.skew_s) * 1000
 
     def _key(self, wanted: str | None) -> jwt.PyJWK:
         age_s = self._now_s() - self._fetched_s
@@ -137,7 +137,7 @@ def _read(location: str) -> bytes:
     if scheme not in ("http", "https", "file"):
         location = f"file://{location}"
     try:
-        with urllib.request.urlopen(location, timeout=JWKS_TIMEOUT_S) as answer:  # noqa: S310 the operator names it
+        with urllib.request.urlopen(location, timeout=JWKS_TIMEOUT_S) as answer:
             data: bytes = answer.read(JWKS_BYTES_MAX + 1)
     except URLError as error:
         raise OSError(str(error.reason)) from None

@@ -20,6 +20,7 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import InvalidArgument
 from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32, MAX_INT64
+from foldlog.server.access.mechanisms import OFFERED, SCRAM
 from foldlog.server.tls.settings import CLIENT_AUTHS, PROTOCOL_NAMES, STORE_TYPES, VERSIONS
 
 LOG_FORMATS: Final = ("text", "json")
@@ -118,6 +119,18 @@ def _assignors(doc: str) -> BrokerSetting:
     def parse(value: object) -> tuple[str, ...]:
         names: tuple[str, ...] = plain.parse(value)
         if not names or len(set(names)) != len(names) or not all(name in ASSIGNORS for name in names):
+            raise ValueNotAllowedError
+        return names
+
+    return replace(plain, parse=parse)
+
+
+def _mechanisms(doc: str) -> BrokerSetting:
+    plain = _text_list(SCRAM, f"a list of {', '.join(OFFERED)}, each once", doc)
+
+    def parse(value: object) -> tuple[str, ...]:
+        names = tuple(name.upper() for name in plain.parse(value))
+        if not names or len(set(names)) != len(names) or not set(names) <= set(OFFERED):
             raise ValueNotAllowedError
         return names
 
@@ -470,6 +483,38 @@ _LOG_SETTINGS: Final = {
     "log.segment.bytes": _topic_default("segment.bytes"),
 }
 
+_LOGIN_SETTINGS: Final = {
+    "sasl.enabled.mechanisms": _mechanisms("How clients of SASL listeners may log in."),
+    "sasl.server.max.receive.size": _integer(
+        512 << 10, 1 << 10, MAX_INT32, "The largest request of a client that has not logged in yet."
+    ),
+    "connection.failed.authentication.delay.ms": _integer(
+        100,
+        0,
+        limits.FAILED_LOGIN_DELAY_MAX_MS,
+        "How long the answer to a failed login waits; the next one longer.",
+    ),
+    "connections.max.reauth.ms": _integer(
+        0, 0, MAX_INT64, "After how long a client has to log in again; 0: when its token ends, otherwise never."
+    ),
+    "sasl.oauthbearer.jwks.endpoint.url": _optional_text(
+        "a URL, or the path of a file", "Where the public keys are that sign tokens of OAUTHBEARER, as a JWKS."
+    ),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _integer(
+        3_600_000, 1_000, MAX_INT64, "How often these keys are asked for again."
+    ),
+    "sasl.oauthbearer.expected.audience": _text_list(
+        (), "a list with commas between them", "For whom a token has to be made out; any if it is empty."
+    ),
+    "sasl.oauthbearer.expected.issuer": _optional_text("a text", "Who has to have made a token out; anybody if unset."),
+    "sasl.oauthbearer.clock.skew.seconds": _integer(
+        30, 0, 3_600, "How far the clock of whoever makes tokens out may be off."
+    ),
+    "sasl.oauthbearer.sub.claim.name": replace(
+        _optional_text("a text", "Which claim of a token is the user's name."), default="sub"
+    ),
+}
+
 TLS_SETTINGS: Final = {
     "ssl.client.auth": _word_of(
         tuple(CLIENT_AUTHS), "none", "Whether clients show a certificate: it names their principal."
@@ -501,12 +546,12 @@ TLS_SETTINGS: Final = {
 """Of listeners with TLS, together, or of one with the prefix listener.name.{name}."""
 
 BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType(
-    {**_SERVER_SETTINGS, **TLS_SETTINGS, **_LOG_SETTINGS}
+    {**_SERVER_SETTINGS, **_LOGIN_SETTINGS, **TLS_SETTINGS, **_LOG_SETTINGS}
 )
 """Every broker setting, by Kafka's name. Of rows with the same topic setting the first that is set counts."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
-    {name: name.removeprefix("foldlog.").replace(".", "_") for name in _SERVER_SETTINGS}
+    {name: name.removeprefix("foldlog.").replace(".", "_") for name in (*_SERVER_SETTINGS, *_LOGIN_SETTINGS)}
 )
 """The attribute of ServerSettings for a setting's name; those of TLS go into `tls`, log.* into `topic_defaults`."""
 

@@ -168,3 +168,10 @@ def has_no_effect(name: str) -> bool:
     (True, False)
     """
     return name in NAMES_WITHOUT_EFFECT or name.startswith(FAMILIES_WITHOUT_EFFECT)
+
+
+def refusal_of(name: str) -> str | None:
+    """Why a property of Kafka's cannot just be ignored, in a sentence; None if it can."""
+    if name.endswith("sasl.jaas.config"):
+        return f"{name} names users, which live in the directory here; make them with 'foldlog user create'"
+    return None

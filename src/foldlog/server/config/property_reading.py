@@ -10,8 +10,9 @@ from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
+from foldlog.server.access.mechanisms import OAUTHBEARER
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
-from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
+from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
     SASL_SSL,
@@ -27,6 +28,7 @@ from foldlog.server.tls.settings import TlsSettings
 Value = TypeVar("Value")
 
 _NEAREST_CUTOFF: Final = 0.6
+_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 LISTENER_PREFIX: Final = "listener.name."
 """Before a setting that counts for one listener only."""
 
@@ -112,6 +114,10 @@ class PropertyReader:
             texts = values["foldlog.create.topics"]
             values["foldlog.create.topics"] = self._located("foldlog.create.topics", lambda: _topics(texts))
         self._check_order(values)
+        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(_JWKS):
+            raise self._error(
+                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {_JWKS}: the public keys that tokens are signed with"
+            )
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -137,6 +143,9 @@ class PropertyReader:
     def _sort_out(self, name: object) -> None:
         if not isinstance(name, str) or not has_no_effect(name):
             raise self._error(name, unknown_setting_text(name))
+        reason = refusal_of(name)
+        if reason is not None:
+            raise self._error(name, reason)
         self.without_effect.append(name)
 
     def _read_addresses(self, values: dict[str, Any]) -> None:

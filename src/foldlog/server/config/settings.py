@@ -16,6 +16,9 @@ from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, Migra
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
 from foldlog.broker.transactions.coordinator import TransactionSettings
+from foldlog.server.access.logins import LoginSettings
+from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.tokens import TokenSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
 from foldlog.server.net.listeners import PLAINTEXT, Listener, parse_listeners
@@ -126,6 +129,16 @@ class ServerSettings:
     producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
     client_telemetry: bool = _default("foldlog.client.telemetry")
     telemetry_max_bytes: int = _default("telemetry.max.bytes")
+    sasl_enabled_mechanisms: tuple[str, ...] = _default("sasl.enabled.mechanisms")
+    sasl_server_max_receive_size: int = _default("sasl.server.max.receive.size")
+    connection_failed_authentication_delay_ms: int = _default("connection.failed.authentication.delay.ms")
+    connections_max_reauth_ms: int = _default("connections.max.reauth.ms")
+    sasl_oauthbearer_jwks_endpoint_url: str | None = None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _default("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = _default("sasl.oauthbearer.expected.audience")
+    sasl_oauthbearer_expected_issuer: str | None = None
+    sasl_oauthbearer_clock_skew_seconds: int = _default("sasl.oauthbearer.clock.skew.seconds")
+    sasl_oauthbearer_sub_claim_name: str = _default("sasl.oauthbearer.sub.claim.name")
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     tls: Mapping[str, TlsSettings] = field(default_factory=lambda: _NOTHING)
     given: Mapping[str, str | None] = field(default_factory=lambda: _NOTHING, compare=False)
@@ -170,9 +183,22 @@ class ServerSettings:
     @property
     def local_listener(self) -> int | None:
         """Which of the listeners processes of this machine can use without a certificate or a password: on loopback, if
-        there is one. None if all ask for something: these processes then have a socket in the directory."""
+        there is one. None if all ask for something, or ACLs ask who they are: these processes then have a socket in the
+        directory."""
+        if self.authorizer_class_name:
+            return None
         plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
         return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether clients log in, on some listener at least."""
+        return any(one.protocol.startswith("SASL") for one in self.listeners)
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether clients say who they are, on some listener at least."""
+        return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
 
     def verdicts(self) -> Verdicts | None:
         """What the authorizer decides without ACLs; None if there is no authorizer."""
@@ -219,6 +245,28 @@ class ServerSettings:
             id_expiration_ms=self.transactional_id_expiration_ms,
             abort_check_ms=self.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_check_ms=self.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+
+    def login_settings(self) -> LoginSettings:
+        """The settings of logins."""
+        return LoginSettings(
+            self.sasl_enabled_mechanisms,
+            self.sasl_server_max_receive_size,
+            self.connection_failed_authentication_delay_ms,
+            self.connections_max_reauth_ms,
+        )
+
+    def token_settings(self) -> TokenSettings | None:
+        """What tokens have to show; None if none are taken."""
+        if OAUTHBEARER not in self.sasl_enabled_mechanisms or self.sasl_oauthbearer_jwks_endpoint_url is None:
+            return None
+        return TokenSettings(
+            self.sasl_oauthbearer_jwks_endpoint_url,
+            self.sasl_oauthbearer_expected_audience,
+            self.sasl_oauthbearer_expected_issuer,
+            self.sasl_oauthbearer_clock_skew_seconds,
+            self.sasl_oauthbearer_sub_claim_name,
+            self.sasl_oauthbearer_jwks_endpoint_refresh_ms,
         )
 
     @property

@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
@@ -222,7 +222,9 @@ class _Exchanges:
         self._stall_s = limits.stall_ms / 1000
         self._received = bytearray()  # not given to h11 yet
         self._protocol = self._new_protocol()
-        self.peer = address_text(*(writer.get_extra_info("peername") or ("?", 0))[:2])
+        peer = writer.get_extra_info("peername") or ("?", 0)
+        self._host: str = peer[0]
+        self.peer = address_text(self._host, peer[1])
         # Nothing stays in the transport's buffer: a write is done when the system has taken all of it.
         writer.transport.set_write_buffer_limits(high=0)
         _bound(writer.get_extra_info("socket"), int(limits.stall_ms))
@@ -278,7 +280,8 @@ class _Exchanges:
                 if len(body) > self._limits.body_bytes_max:
                     raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"its body is over {len(body) - 1} bytes")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
+        request = HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
+        return replace(request, peer=self._host)
 
     async def _receive_head(self) -> bool:
         """Pass the checked line and headers of the next request to h11; False if the client is done."""

@@ -21,6 +21,7 @@ from foldlog.broker.access.acls import Identity
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
+from foldlog.server.access.audit import AUDITED, described, note
 from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
@@ -85,7 +86,7 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("began", "charge", "chunks", "has_error", "header", "later")
+    __slots__ = ("audited", "began", "charge", "chunks", "has_error", "header", "later")
 
     def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None) -> None:
         self.header = header
@@ -94,6 +95,7 @@ class Exchange:
         self.chunks: list[Chunk] | None = None
         self.has_error = False
         self.later: Later | None = None
+        self.audited: str | None = None  # what it would change, if that is written down
 
 
 class CoalescedCall:
@@ -348,7 +350,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
             return
-        self._begin(Exchange(header, began, charge), reply)
+        exchange = Exchange(header, began, charge)
+        if self._node.is_audited and header.api_key in AUDITED:
+            exchange.audited = described(header.api_key, request)
+        self._begin(exchange, reply)
 
     # --- logins -----------------------------------------------------------------------------------------------------
 
@@ -477,6 +482,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._logged_in(exchange, message)
                 return
             exchange.has_error = has_error(message)
+            if exchange.audited is not None:
+                note(self._caller.who, exchange.audited, is_done=not exchange.has_error)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
