@@ -149,6 +149,10 @@ class PropertyReader:
         is_insecure = values.get("foldlog.insecure", False)
         texts = self._served(values.get("listeners", BROKER_SETTINGS["listeners"].default))
         listeners = self._located("listeners", lambda: parse_listeners(texts, protocols))
+        for listener in listeners:
+            self._read_tls(listener.name, listener, values)
+            if not is_insecure:
+                self._check_exposed("listeners", listener, "a listener")
         advertised = self._served(values.get("advertised.listeners", ()))
         told = self._located("advertised.listeners", lambda: parse_advertised(advertised, listeners))
         self._located("listeners", lambda: _check_reachable(listeners, {listener.name for listener in told}))
@@ -156,10 +160,6 @@ class PropertyReader:
             values["listeners"] = listeners
         if "advertised.listeners" in values:
             values["advertised.listeners"] = told
-        for listener in listeners:
-            self._read_tls(listener.name, listener, values)
-            if not is_insecure:
-                self._check_exposed("listeners", listener, "a listener")
         for name in ("foldlog.metrics", "foldlog.console"):
             text = values.get(name)
             if text is not None:
