@@ -51,7 +51,7 @@ def run(place: Place, scale: Scale) -> Table:
 
 _NOTES = [
     "TLS 1.3 with AES-256-GCM, a certificate with a key on P-256; 'processor' is the broker's own time for a megabyte.",
-    "The client encrypts on the other core, with one record of 16 KB for each call: it is the slower side of most rows.",
+    "The client encrypts too, one record of 16 KB in each call: it is the slower side of most rows.",
 ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig
-from foldlog.server.config.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, TLS_SETTINGS, SYNONYMS, text_of
+from foldlog.server.config.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS, text_of
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
 from foldlog.server.config.settings import ServerSettings
 

@@ -50,7 +50,7 @@ def test_a_replacement_means_what_it_means_in_java(rules: str, name: str, princi
 
 
 def test_a_name_that_no_rule_takes_is_nobody() -> None:
-    with pytest.raises(NoPrincipal, match="no rule of ssl.principal.mapping.rules applies to 'OU=x'"):
+    with pytest.raises(NoPrincipal, match=r"no rule of ssl.principal.mapping.rules applies to 'OU=x'"):
         PrincipalMapper("RULE:CN=(.*)/$1/").name_of("OU=x")
     # The whole name has to match: a rule for one cannot be met by a longer one.
     with pytest.raises(NoPrincipal):

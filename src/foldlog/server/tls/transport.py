@@ -170,7 +170,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._keep(view)
         what = _what_it_is(self._kept) if self._ssl is None else None
         if what is not None:
-            self.refuse("no TLS", what)
+            self.refuse(what, what)
         elif not self._is_due and _has_record(self._kept):
             # Its turn comes; meanwhile it is not read.
             self._is_due = True
@@ -321,6 +321,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             size = cast(int, connected.read(len(buffer), cast(Any, buffer)))
         except ssl.SSLWantReadError:
             return 0
+        except ssl.SSLZeroReturnError:  # as below, once we have said goodbye ourselves
+            size = 0
         self._is_at_end = not size
         self._has_plain = size == len(buffer) and connected.pending() > 0
         return size
