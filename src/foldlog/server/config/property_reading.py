@@ -128,7 +128,7 @@ class PropertyReader:
 
     def _is_of_listener(self, given_name: object, given_value: object) -> bool:
         """Take it, if it is a TLS setting of one listener."""
-        listener, name = _listener_setting(given_name)
+        listener, name = listener_setting(given_name)
         if name not in TLS_SETTINGS:
             return False
         self._of_listeners.setdefault(listener, {})[name] = self._value(name, str(given_name), given_value)
@@ -227,15 +227,22 @@ def setting_name(given_name: object) -> str | None:
     return name if name in BROKER_SETTINGS else None
 
 
-def _listener_setting(given_name: object) -> tuple[str, str]:
-    """
-    >>> _listener_setting("listener.name.internal.ssl.client.auth"), _listener_setting("num.partitions")
+def listener_setting(given_name: object) -> tuple[str, str]:
+    """The listener, and the setting, that a property with a prefix names; both empty if it has none.
+
+    >>> listener_setting("listener.name.internal.ssl.client.auth"), listener_setting("num.partitions")
     (('INTERNAL', 'ssl.client.auth'), ('', ''))
     """
     if not isinstance(given_name, str) or not given_name.startswith(LISTENER_PREFIX):
         return "", ""
     listener, _, name = given_name.removeprefix(LISTENER_PREFIX).partition(".ssl.")
     return listener.upper(), f"ssl.{name}"
+
+
+def is_secret(given_name: str) -> bool:
+    """Whether a property's value is never shown."""
+    row = BROKER_SETTINGS.get(setting_name(given_name) or listener_setting(given_name)[1])
+    return row is not None and row.is_sensitive
 
 
 def checked_value(name: str, given_name: str, given_value: object) -> Any:

@@ -33,6 +33,7 @@ _SMALL_BYTES: Final = 4 << 10
 """Pieces of an answer below this share a record: each record is encrypted and sent by itself."""
 
 _PLAIN_BYTES: Final = 64 << 10
+_LINGER_S: Final = 1.0
 
 _HTTP_STARTS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
@@ -167,6 +168,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._deliver(view)
             return
+        if self._is_closing:
+            return
         self._keep(view)
         what = _what_it_is(self._kept) if self._ssl is None else None
         if what is not None:
@@ -275,10 +278,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self.abort()
 
     def _refused(self, why: str) -> None:
-        """As `refuse`, but what was written is sent: the alert with the reason."""
+        """As `refuse`, but the client gets the alert with the reason: closing at once, with bytes of it unread, would
+        make the system discard what it has not sent."""
         self._listener.warn(self._host, "handshake", f"{self.peer}: TLS handshake refused: {why}")
         self._is_closing = True
-        self._raw.close()
+        self._keep(b"")
+        self._pace()
+        if self._timer is not None and not self._raw.is_closing():
+            self._timer.cancel()
+            self._timer = self._listener.loop.call_later(_LINGER_S, self._raw.abort)
+            self._raw.write_eof()
 
     # --- from the socket to the protocol ------------------------------------------------------------------------------
 
