@@ -144,7 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
-        principal = transport.get_extra_info("principal", ANONYMOUS)  # of a client's certificate
+        principal = transport.get_extra_info("principal") or ANONYMOUS  # of a client's certificate
         self._caller = Caller(host, principal, self._endpoint, ReadBuffers(self._is_sent), appends, software)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
