@@ -61,8 +61,8 @@ them all."""
     ),
     switch(
         "--insecure",
-        told="allow to listen where other machines reach it without saying who they are: they can read, write and delete"
-        " everything",
+        told="allow to listen where other machines reach it and are not asked who they are: they can read, write and"
+        " delete everything",
     ),
     option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
     option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),

@@ -86,8 +86,9 @@ class TlsListener:
         self.hold = hold
         self.warn = warn
         self.has_principals = has_principals
-        self.received = turns.received
-        self.plain = turns.plain
+        # Behind what a connection has of a record already, there is room for a whole receive.
+        self.received = memoryview(bytearray(TLS_RECEIVE_BYTES + _RECORD_BYTES_MAX))
+        self.plain = memoryview(bytearray(_PLAIN_BYTES))
 
 
 class HandshakeTurns:
@@ -100,8 +101,6 @@ class HandshakeTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[TlsTransport] = deque()
-        self.received = memoryview(bytearray(TLS_RECEIVE_BYTES + _RECORD_BYTES_MAX))
-        self.plain = memoryview(bytearray(_PLAIN_BYTES))
 
     def add(self, handshake: TlsTransport) -> None:
         self._waiting.append(handshake)
@@ -457,7 +456,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 def _records(pieces: Iterable[Any]) -> Iterable[bytes | memoryview]:
-    """The same bytes in pieces of a record at most; what is small shares one."""
+    """Cut what is sent into records of TLS: a large piece makes several, small ones share one."""
     small: list[Any] = []
     small_bytes = 0
     for piece in pieces:
