@@ -73,9 +73,9 @@ class Authority:
         """For 127.0.0.1, ::1 and localhost."""
         return self._issue(name_of(name), ExtendedKeyUsageOID.SERVER_AUTH, begins, ends)
 
-    def client(self, name: str | x509.Name = "client") -> Issued:
+    def client(self, name: str | x509.Name = "client", begins: timedelta = -DAY, ends: timedelta = 365 * DAY) -> Issued:
         subject = name_of(name) if isinstance(name, str) else name
-        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, -DAY, 365 * DAY)
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, begins, ends)
 
     def _issue(self, subject: x509.Name, use: x509.ObjectIdentifier, begins: timedelta, ends: timedelta) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -39,6 +39,7 @@ FOLDER_MODULES_MAX = 20
 SMALL_MODULE_LINES = 150
 
 SMALL_MODULES: dict[str, str] = {
+    "broker/access/buckets.py": "the maths of quotas, without a clock and sockets",
     "broker/groups/consumer/migration.py": "how a group changes its protocol, as pure functions",
     "broker/kafka_files/settings.py": "reads the KRaft metadata log, a format of its own",
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",

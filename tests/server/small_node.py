@@ -77,9 +77,18 @@ class SmallNode:
             self.node.close()
             self.loop.close()
 
-    def call(self, version: int, *, client_id: str | None = "test", host: str = "127.0.0.1") -> Call:
+    def call(
+        self,
+        version: int,
+        *,
+        client_id: str | None = "test",
+        host: str = "127.0.0.1",
+        who: Identity | None = None,
+    ) -> Call:
         appends = self.node.appenders.queue(FrameBuffer())
-        caller = Caller(host, Identity(ANONYMOUS, host), ENDPOINT, ReadBuffers(lambda: True), appends, self.software)
+        caller = Caller(
+            host, who or Identity(ANONYMOUS, host), ENDPOINT, ReadBuffers(lambda: True), appends, self.software
+        )
         return Call(self.node, caller, version, client_id)
 
     def begin(self, request: Request, version: int, **caller: Any) -> Later:

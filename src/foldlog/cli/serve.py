@@ -62,7 +62,9 @@ them all."""
         is_repeated=True,
     ),
     switch(
-        "--insecure", told="allow to listen where other machines reach it: they can read, write and delete everything"
+        "--insecure",
+        told="allow to listen where other machines reach it and are not asked who they are: they can read, write and"
+        " delete everything",
     ),
     switch(
         "--secure",
@@ -70,12 +72,13 @@ them all."""
     ),
     option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
     option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),
-    option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there"),
+    option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there; with TLS at https://HOST:PORT"),
     option(
         "--console",
         metavar="HOST:PORT",
         bare=DEFAULT_CONSOLE,
-        told=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one)",
+        told=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one); with"
+        " TLS at https://HOST:PORT",
     ),
     option(
         "--console-token",

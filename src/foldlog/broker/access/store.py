@@ -63,10 +63,7 @@ class AccessStore:
         self._may_write = may_write
         self._changing = threading.Lock()
         self.watchers: list[Callable[[Access], None]] = []
-        try:
-            self.current = decode(read_file(files, self._path), self._path)
-        except FileNotFoundError:
-            self.current = Access()
+        self.current = stored_access(files, directory)
 
     def change(self, decide: Decide) -> Access:
         """Replace the state by what `decide` makes of it, with no other change in between. Durable on return, and in
@@ -93,6 +90,15 @@ class AccessStore:
             for watcher in list(self.watchers):
                 watcher(changed)
             return changed
+
+
+def stored_access(files: Files, directory: str) -> Access:
+    """What the file says, for who only reads the directory. Raises as `AccessStore` does."""
+    path = f"{directory}/{ACCESS_NAME}"
+    try:
+        return decode(read_file(files, path), path)
+    except FileNotFoundError:
+        return Access()
 
 
 def encode(access: Access) -> bytes:

@@ -66,16 +66,22 @@ class Users:
 
 def credentials_for(password: str, iterations: int = ITERATIONS_MAX) -> Credentials:
     """Credentials of every mechanism, with new salts. Takes some milliseconds each."""
-    if not password or len(password) > PASSWORD_CHARACTERS_MAX:
-        raise InvalidArgument(
-            f"a password of {len(password)} characters; it has 1 to {PASSWORD_CHARACTERS_MAX}, and better 16 or more"
-        )
+    check_password(password)
     made = {}
     for mechanism in MECHANISMS:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salted_password(mechanism, password, salt, iterations)
         made[mechanism] = credential_of(mechanism, salted, salt, iterations)
     return made
+
+
+def check_password(password: str) -> str:
+    """The password; InvalidArgument if nobody can have it."""
+    if not password or len(password) > PASSWORD_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a password of {len(password)} characters; it has 1 to {PASSWORD_CHARACTERS_MAX}, and better 16 or more"
+        )
+    return password
 
 
 def check_user_name(name: str) -> str:

@@ -134,7 +134,7 @@ class PropertyReader:
 
     def _is_of_listener(self, given_name: object, given_value: object) -> bool:
         """Take it, if it is a TLS setting of one listener."""
-        listener, name = _listener_setting(given_name)
+        listener, name = listener_setting(given_name)
         if name not in TLS_SETTINGS:
             return False
         self._of_listeners.setdefault(listener, {})[name] = self._value(name, str(given_name), given_value)
@@ -155,6 +155,10 @@ class PropertyReader:
         is_insecure = values.get("foldlog.insecure", False)
         texts = self._served(values.get("listeners", BROKER_SETTINGS["listeners"].default))
         listeners = self._located("listeners", lambda: parse_listeners(texts, protocols))
+        for listener in listeners:
+            self._read_tls(listener.name, listener, values)
+            if not is_insecure:
+                self._check_exposed("listeners", listener, "a listener")
         advertised = self._served(values.get("advertised.listeners", ()))
         told = self._located("advertised.listeners", lambda: parse_advertised(advertised, listeners))
         self._located("listeners", lambda: _check_reachable(listeners, {listener.name for listener in told}))
@@ -162,10 +166,6 @@ class PropertyReader:
             values["listeners"] = listeners
         if "advertised.listeners" in values:
             values["advertised.listeners"] = told
-        for listener in listeners:
-            self._read_tls(listener.name, listener, values)
-            if not is_insecure:
-                self._check_exposed("listeners", listener, "a listener")
         for name in ("foldlog.metrics", "foldlog.console"):
             text = values.get(name)
             if text is not None:
@@ -233,15 +233,22 @@ def setting_name(given_name: object) -> str | None:
     return name if name in BROKER_SETTINGS else None
 
 
-def _listener_setting(given_name: object) -> tuple[str, str]:
-    """
-    >>> _listener_setting("listener.name.internal.ssl.client.auth"), _listener_setting("num.partitions")
+def listener_setting(given_name: object) -> tuple[str, str]:
+    """The listener, and the setting, that a property with a prefix names; both empty if it has none.
+
+    >>> listener_setting("listener.name.internal.ssl.client.auth"), listener_setting("num.partitions")
     (('INTERNAL', 'ssl.client.auth'), ('', ''))
     """
     if not isinstance(given_name, str) or not given_name.startswith(LISTENER_PREFIX):
         return "", ""
     listener, _, name = given_name.removeprefix(LISTENER_PREFIX).partition(".ssl.")
     return listener.upper(), f"ssl.{name}"
+
+
+def is_secret(given_name: str) -> bool:
+    """Whether a property's value is never shown."""
+    row = BROKER_SETTINGS.get(setting_name(given_name) or listener_setting(given_name)[1])
+    return row is not None and row.is_sensitive
 
 
 def checked_value(name: str, given_name: str, given_value: object) -> Any:

@@ -82,7 +82,7 @@ class Metrics:
         self.fetched_bytes = 0
         self._refused: Counter[str] = Counter()
         self._throttled: Counter[str] = Counter()
-        self._throttle_seconds: Counter[str] = Counter()
+        self._throttle_seconds: dict[str, float] = {}
         self._apis: dict[int, ApiMetrics] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._sync_lock = threading.Lock()
@@ -108,7 +108,7 @@ class Metrics:
     def throttled(self, quota: str, seconds: float) -> None:
         """A connection is not read for that long, since a quota, by its name, is used up; or one was closed for it."""
         self._throttled[quota] += 1
-        self._throttle_seconds[quota] += seconds  # type: ignore[assignment]  # a Counter of floats
+        self._throttle_seconds[quota] = self._throttle_seconds.get(quota, 0.0) + seconds
 
     def request_done(self, api_key: int, seconds: float, error: bool = False) -> None:
         """A request was answered, or needs no answer. `error`: the answer, or a part of it, has an error code."""

@@ -163,7 +163,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._endpoint.protocol.startswith("SASL"):
             self._login = Login(self._node.logins, host, self._known)
             self._throttle.is_exempt = True
-        principal = transport.get_extra_info("principal", self._endpoint.principal)  # of a client's certificate
+        principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
         who = Identity(principal, address_in_acls(host))
         buffers = ReadBuffers(self._is_sent)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
@@ -658,13 +658,14 @@ def size_refusal(start: bytes, limit_bytes: int) -> str:
     """The sentence for a refused size; `start` is the four bytes of the size.
 
     >>> size_refusal(b"GET ", 1000)
-    'a request of 1195725856 bytes (is it speaking TLS or HTTP?); it has 8 to socket.request.max.bytes=1000'
+    'a request of 1195725856 bytes (it looks like HTTP); it has 8 to socket.request.max.bytes=1000'
     >>> size_refusal(b"\\x00\\x01\\x00\\x00", 1000)
     'a request of 65536 bytes; it has 8 to socket.request.max.bytes=1000'
     """
     size = int.from_bytes(start, "big", signed=True)
-    is_another_protocol = start[:2] == _TLS_HANDSHAKE or start in _HTTP_STARTS
-    hint = " (is it speaking TLS or HTTP?)" if is_another_protocol else ""
+    hint = " (it looks like HTTP)" if start in _HTTP_STARTS else ""
+    if start[:2] == _TLS_HANDSHAKE:
+        hint = " (it looks like TLS, which this listener does not speak)"
     return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to socket.request.max.bytes={limit_bytes}"
 
 

@@ -43,6 +43,8 @@ class PrincipalMapper:
 
     def principal_of(self, certificate: Certificate) -> str:
         """Raises NoPrincipal."""
+        if not certificate.subject:
+            raise NoPrincipal("its certificate has no subject, so it is nobody's")
         return f"User:{self.name_of(certificate.subject)}"
 
     def name_of(self, distinguished_name: str) -> str:

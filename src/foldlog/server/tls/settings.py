@@ -149,8 +149,7 @@ def _cipher_suites(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
             )
     if suites and set(suites) != set(_SUITES_13) and not hasattr(ssl.SSLContext, "set_ciphersuites"):
         raise InvalidConfig(
-            "ssl.cipher.suites has some of TLS 1.3 and not all: this Python cannot choose among"
-            f" {', '.join(_SUITES_13)}, all of which are strong; name all three, or none and"
-            " ssl.enabled.protocols=TLSv1.2"
+            "ssl.cipher.suites has some of TLS 1.3 and not all, and this Python cannot choose among"
+            f" {', '.join(_SUITES_13)}; name all three, or none of them for TLS 1.2 alone"
         )
     return tuple(ciphers), tuple(suites)

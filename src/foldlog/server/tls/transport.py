@@ -33,6 +33,7 @@ _SMALL_BYTES: Final = 4 << 10
 """Pieces of an answer below this share a record: each record is encrypted and sent by itself."""
 
 _PLAIN_BYTES: Final = 64 << 10
+_LINGER_S: Final = 1.0
 
 _HTTP_STARTS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
@@ -85,8 +86,9 @@ class TlsListener:
         self.hold = hold
         self.warn = warn
         self.has_principals = has_principals
-        self.received = turns.received
-        self.plain = turns.plain
+        # Behind what a connection has of a record already, there is room for a whole receive.
+        self.received = memoryview(bytearray(TLS_RECEIVE_BYTES + _RECORD_BYTES_MAX))
+        self.plain = memoryview(bytearray(_PLAIN_BYTES))
 
 
 class HandshakeTurns:
@@ -99,8 +101,6 @@ class HandshakeTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[TlsTransport] = deque()
-        self.received = memoryview(bytearray(TLS_RECEIVE_BYTES + _RECORD_BYTES_MAX))
-        self.plain = memoryview(bytearray(_PLAIN_BYTES))
 
     def add(self, handshake: TlsTransport) -> None:
         self._waiting.append(handshake)
@@ -167,10 +167,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._deliver(view)
             return
+        if self._is_closing:
+            return
         self._keep(view)
         what = _what_it_is(self._kept) if self._ssl is None else None
         if what is not None:
-            self.refuse("no TLS", what)
+            self.refuse(what, what)
         elif not self._is_due and _has_record(self._kept):
             # Its turn comes; meanwhile it is not read.
             self._is_due = True
@@ -275,10 +277,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self.abort()
 
     def _refused(self, why: str) -> None:
-        """As `refuse`, but what was written is sent: the alert with the reason."""
+        """As `refuse`, but the client gets the alert with the reason: closing at once, with bytes of it unread, would
+        make the system discard what it has not sent."""
         self._listener.warn(self._host, "handshake", f"{self.peer}: TLS handshake refused: {why}")
         self._is_closing = True
-        self._raw.close()
+        self._keep(b"")
+        self._pace()
+        if self._timer is not None and not self._raw.is_closing():
+            self._timer.cancel()
+            self._timer = self._listener.loop.call_later(_LINGER_S, self._raw.abort)
+            self._raw.write_eof()
 
     # --- from the socket to the protocol ------------------------------------------------------------------------------
 
@@ -321,6 +329,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             size = cast(int, connected.read(len(buffer), cast(Any, buffer)))
         except ssl.SSLWantReadError:
             return 0
+        except ssl.SSLZeroReturnError:  # as below, once we have said goodbye ourselves
+            size = 0
         self._is_at_end = not size
         self._has_plain = size == len(buffer) and connected.pending() > 0
         return size
@@ -446,7 +456,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 def _records(pieces: Iterable[Any]) -> Iterable[bytes | memoryview]:
-    """The same bytes in pieces of a record at most; what is small shares one."""
+    """Cut what is sent into records of TLS: a large piece makes several, small ones share one."""
     small: list[Any] = []
     small_bytes = 0
     for piece in pieces:
