@@ -20,6 +20,7 @@ from pathlib import Path
 from bench import (
     appending,
     broker,
+    broker_tls,
     codec,
     console,
     groups,
@@ -50,6 +51,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "texts": texts.run,
     "broker": broker.run,
     "broker-matrix": broker.run_matrix,
+    "tls": broker_tls.run,
     "transactions": transactions.run,
     "rebalances": groups.run_rebalances,
     "share-groups": groups.run_shares,

@@ -148,6 +148,9 @@ class CountingFiles:
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
         return CountingFile(self._files.open(path, write=write, create=create), self)
 
+    def create_private(self, path: str) -> None:
+        self._files.create_private(path)
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._files.entries(directory)
 

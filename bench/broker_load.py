@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -165,6 +166,49 @@ def connect(address: tuple[str, int]) -> socket.socket:
     return opened
 
 
+class TlsSocket:
+    """A connection with TLS, used like a plain socket that does not block."""
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
+        self._wrapped = context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def sendmsg(self, pieces: Sequence[memoryview]) -> int:
+        """The first piece, or what a record holds of it."""
+        try:
+            return self._wrapped.send(pieces[0])
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            raise BlockingIOError from None
+
+    def recv_into(self, view: memoryview) -> int:
+        """As many records as have come, and fit."""
+        filled = 0
+        while filled < len(view):
+            try:
+                got = self._wrapped.recv_into(view[filled:])
+            except ssl.SSLWantReadError:
+                if not filled:
+                    raise BlockingIOError from None
+                break
+            if not got:
+                break
+            filled += got
+        return filled
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have come that the system does not tell of any more."""
+        return self._wrapped.pending() > 0
+
+    def setblocking(self, flag: bool) -> None:
+        self._wrapped.setblocking(flag)
+
+    def fileno(self) -> int:
+        return self._wrapped.fileno()
+
+    def close(self) -> None:
+        self._wrapped.close()
+
+
 def ask(opened: socket.socket, request: Request, version: int, response: type[Answer]) -> Answer:
     """One request and its answer: for what is not measured."""
     opened.sendall(b"".join(encode_request(request, version, CORRELATION_ID, CLIENT_ID)))
@@ -176,8 +220,9 @@ def ask(opened: socket.socket, request: Request, version: int, response: type[An
 class LoadConnection:
     """One connection: sends ahead as far as the window allows, receives, and checks each answer in its place."""
 
-    def __init__(self, address: tuple[str, int], load: Load, first: int) -> None:
-        self.socket = connect(address)
+    def __init__(self, address: tuple[str, int], load: Load, first: int, context: ssl.SSLContext | None = None) -> None:
+        plain = connect(address)
+        self.socket: socket.socket | TlsSocket = plain if context is None else TlsSocket(plain, context)
         self.socket.setblocking(False)
         self._load = load
         self._answers = load.answers
@@ -237,6 +282,12 @@ class LoadConnection:
 
     def receive(self) -> int:
         """Take what has come. Returns how many answers were completed."""
+        complete = self._receive()
+        while isinstance(self.socket, TlsSocket) and self.socket.has_received:
+            complete += self._receive()
+        return complete
+
+    def _receive(self) -> int:
         try:
             got = self.socket.recv_into(self._view[self._filled :])
         except BlockingIOError:
@@ -310,10 +361,16 @@ class Figures:
 
 
 def run_flat_out(
-    address: tuple[str, int], load: Load, connections: int, seconds: float, payload_bytes_max: int
+    address: tuple[str, int],
+    load: Load,
+    connections: int,
+    seconds: float,
+    payload_bytes_max: int,
+    context: ssl.SSLContext | None = None,
 ) -> Figures:
-    """As fast as the window allows, until the time is over or so much was sent; then until all is answered."""
-    with _Opened(address, load, connections) as opened:
+    """As fast as the window allows, until the time is over or so much was sent; then until all is answered. With
+    `context` over TLS; handshakes are not measured."""
+    with _Opened(address, load, connections, context) as opened:
         requests_max = max(len(load.frames), payload_bytes_max // load.payload_bytes)
         start = time.perf_counter()
         opened.pump(opened.connections, requests_max)
@@ -327,10 +384,10 @@ def run_flat_out(
 class _Opened:
     """Connections of a run, and the poll that waits for them. Owned by one thread."""
 
-    def __init__(self, address: tuple[str, int], load: Load, count: int) -> None:
+    def __init__(self, address: tuple[str, int], load: Load, count: int, context: ssl.SSLContext | None = None) -> None:
         self._load = load
         self.connections = [
-            LoadConnection(address, load, number * len(load.frames) // count) for number in range(count)
+            LoadConnection(address, load, number * len(load.frames) // count, context) for number in range(count)
         ]
         self._epoll = select.epoll()
         self._by_descriptor = {one.socket.fileno(): one for one in self.connections}

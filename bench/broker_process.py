@@ -19,6 +19,7 @@ from foldlog.wire.messages import api_versions, create_topics, delete_topics, me
 from foldlog.wire.schema import Request, Response
 
 _READY = re.compile(r" on (\S+):(\d+)")
+_TLS = re.compile(r" ([^\s:]+):(\d+) \(SSL\)")
 _CONSOLE = re.compile(r"\(console http://([^:]+):(\d+)/")
 _LEAVE_S = 20.0
 
@@ -37,6 +38,14 @@ class BrokerProcess:
         found = _CONSOLE.search(self._ready)
         if found is None:
             raise LoadFailed(f"foldlog serve has no console: {self._ready!r}")
+        return found[1], int(found[2])
+
+    @property
+    def tls_address(self) -> tuple[str, int]:
+        """Of one that was started with a listener for TLS, too."""
+        found = _TLS.search(self._ready)
+        if found is None:
+            raise LoadFailed(f"foldlog serve has no listener for TLS: {self._ready!r}")
         return found[1], int(found[2])
 
     def ask(self, request: Request, version: int, response: type[Response]) -> Response:

@@ -120,12 +120,15 @@ class ApacheKafka:
         brokers: int = 1,
         properties: Mapping[str, object] | None = None,
         sasl_ssl: SaslSsl | None = None,
+        users: Mapping[str, str] | None = None,
         heap: str = SMALL_HEAP,
         plugins: Sequence[Path] = (),
     ) -> ApacheKafka:
         """Format and start them. `properties` go into each server.properties, which may name classes of `plugins`, Java
-        files that are compiled first. JarsUnavailable without Maven."""
-        listeners = ["PLAINTEXT", "CONTROLLER", *(["SASL_SSL"] if sasl_ssl else [])]
+        files that are compiled first; `users`, with their passwords, log in by PLAIN on a listener SASL_PLAINTEXT.
+        JarsUnavailable without Maven."""
+        secured = {"SASL_SSL": sasl_ssl, "SASL_PLAINTEXT": users}
+        listeners = ["PLAINTEXT", "CONTROLLER", *(name for name, wanted in secured.items() if wanted)]
         ports = iter(free_ports(brokers * len(listeners)))
         classes = _compiled(plugins, directory / "plugins") if plugins else ""
         nodes = [
@@ -136,7 +139,12 @@ class ApacheKafka:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         try:
             for node in nodes:
-                settings = {**_settings(node, nodes), **_security(node, sasl_ssl), **(properties or {})}
+                settings = {
+                    **_settings(node, nodes),
+                    **_security(node, sasl_ssl),
+                    **_users(users),
+                    **(properties or {}),
+                }
                 lines = [f"{name}={value}" for name, value in settings.items()]
                 node.properties.write_text("\n".join(lines) + "\n", encoding="utf-8")
                 node.format(cluster_id, has_users=sasl_ssl is not None)
@@ -200,7 +208,9 @@ def _settings(node: KafkaNode, nodes: list[KafkaNode]) -> dict[str, object]:
         "advertised.listeners": ",".join(url for url in urls if not url.startswith("CONTROLLER")),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        ),
         "log.dirs": node.data,
         "default.replication.factor": replicas,
         "min.insync.replicas": min(2, replicas),
@@ -230,6 +240,20 @@ def _security(node: KafkaNode, sasl_ssl: SaslSsl | None) -> dict[str, object]:
         f"{prefix}.sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         **{f"{prefix}.{name}.sasl.jaas.config": module for name, module in modules.items()},
+    }
+
+
+def _users(users: Mapping[str, str] | None) -> dict[str, object]:
+    if not users:
+        return {}
+    words = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    prefix = "listener.name.sasl_plaintext"
+    return {
+        "sasl.enabled.mechanisms": "PLAIN",
+        f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
+        f"{prefix}.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {words};"
+        ),
     }
 
 

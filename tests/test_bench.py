@@ -65,6 +65,13 @@ ROWS = {
         "librdkafka from Python",
         "memory, idle",
     ],
+    "tls": [
+        "produce acks=all, 64 KB, 1 connection, 1 partition, TLS",
+        "fetch, 64 KB, 8 connections, 8 partitions, TLS",
+        "plaintext",
+        "a connection with its handshake",
+        "memory of an idle connection",
+    ],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",

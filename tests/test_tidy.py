@@ -39,6 +39,7 @@ FOLDER_MODULES_MAX = 20
 SMALL_MODULE_LINES = 150
 
 SMALL_MODULES: dict[str, str] = {
+    "broker/access/buckets.py": "the maths of quotas, without a clock and sockets",
     "broker/groups/consumer/migration.py": "how a group changes its protocol, as pure functions",
     "broker/kafka_files/settings.py": "reads the KRaft metadata log, a format of its own",
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
@@ -60,6 +61,7 @@ SMALL_MODULES: dict[str, str] = {
     "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",
     "records/pickles.py": "pickles name this module, and older ones have to be read",
+    "server/console/sessions.py": "users of the console and their sessions, beside the rules for its token",
     "spark/decoders/plain.py": "the decoders of one format, beside those of the others",
     "spark/folds/command_claims.py": "which runner carries out a command, decided without any I/O",
     "spark/folds/dead_letters.py": "where what a fold failed at is buried",

@@ -313,6 +313,26 @@ MEMORY_TURN_STALL_MS = 2000
 MEMORY_TURN_SWEEPS = 5
 """Seconds after which it is the next one's turn, so that nobody who sends a byte now and then keeps all others out."""
 
+PEM_BYTES_MAX = 1 << 20
+"""A file with keys and certificates: some hundred authorities. What is larger is something else."""
+
+TLS_HANDSHAKE_MS = 10_000
+"""How long a client may take from connecting to the end of its handshake: a slow line needs some hundred milliseconds,
+and who never ends it holds a connection and a few kilobytes."""
+
+TLS_RECORD_BYTES = 16 << 10
+"""What TLS encrypts as one, at most. OpenSSL's buffers never shrink: they are fed and emptied in pieces of a record or
+few, so that a connection keeps little of what it once received or sent. Measured, beside the 5 KB of any connection:
+nothing before the handshake, 20 KB after it, 45 KB after large requests and answers. These are not in the memory
+budget, which is for what can be waited for: max.connections bounds them."""
+
+TLS_RECEIVE_BYTES = 256 << 10
+"""Of encrypted bytes in one receive, in memory that all connections share. What of them has to wait, while the
+connection may not read, is its own, and counts in the memory budget."""
+
+TLS_LOOK_MS = 2000
+"""How often certificate files are looked at: whoever replaces one sees it in use within seconds."""
+
 HTTP_CONNECTIONS_MAX = 64
 """Of the HTTP listener: a few scrapers, a few browsers. Each may hold a page of metrics that it does not read."""
 
@@ -456,8 +476,60 @@ SCRAM_ITERATIONS_MAX = 1_000_000
 OAUTH_ANSWER_BYTES_MAX = 1 << 20
 """The answer of a token endpoint is a token of some kilobytes and a few numbers."""
 
+SALT_BYTES_MAX = 1024
+"""Of a credential: Kafka's tools make 16 to 32, and it is sent to whoever begins a login with the user's name."""
+
 SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 """A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
+
+USER_NAME_CHARACTERS_MAX = 256
+"""Of a user's name: it stands in every ACL, log line and answer about it."""
+
+PASSWORD_CHARACTERS_MAX = 1024
+"""Of a password: a longer one is no safer, and hashing a megabyte before somebody is known is work for nothing."""
+
+LOGIN_S = 15.0
+"""How long a connection may take to log in: some round trips, and the longest answer to a failure."""
+
+LOGIN_HASHES_MAX = 2
+"""Passwords that are hashed at the same time, some 10 ms of a core each."""
+
+FAILED_LOGIN_DELAY_MAX_MS = 5_000
+"""The longest that the answer to a failed login waits: 17,000 guesses a day from one address, on one connection."""
+
+FAILED_LOGIN_REMEMBERED_S = 60.0
+FAILED_LOGIN_HOSTS_MAX = 10_000
+"""Addresses whose failed logins are remembered."""
+
+TOKEN_BYTES_MAX = 64 << 10
+"""A token of OAUTHBEARER: with many claims some kilobytes."""
+
+JWKS_BYTES_MAX = 1 << 20
+JWKS_TIMEOUT_S = 10.0
+"""The keys that sign tokens: some kilobytes, and how long their address may take."""
+
+CONSOLE_SESSION_MS = 12 * 3600 * 1000
+CONSOLE_SESSIONS_MAX = 1000
+"""Logins to the console: a working day long, and how many at once; the oldest ends first."""
+
+AUDITED_NAMES_MAX = 20
+"""Names in a line of the audit log; a request may have thousands."""
+
+QUOTA_BUCKETS_MAX = 100_000
+"""Users, client ids and addresses whose use is remembered, some 30 MB: client ids are the clients' to make up."""
+
+QUOTA_CLIENT_IDS_MAX = 16
+"""Client ids of one connection whose quotas are remembered: most have one."""
+
+HELD_CONNECTIONS_MAX = 256
+"""Connections beyond their address's rate that are kept, unread, before they are closed. More are closed at once: who
+opens thousands must not use up all descriptors."""
+
+DECISIONS_MAX = 100_000
+"""Remembered answers of ACLs, some 20 MB: clients repeat their questions, and names are theirs to make up."""
+
+ACCESS_BYTES_MAX = 16 << 20
+"""Users, ACLs and quotas of a directory, as stored: some 100,000 ACLs. Each change writes all of it."""
 
 SESSION_SHARE_PERCENT = 85
 """When a connection whose login expires is replaced: as early in its life as Kafka's own clients log in again."""

@@ -33,11 +33,11 @@ class Place:
 
 
 @contextmanager
-def all_places(path: Path) -> Iterator[dict[str, Place]]:
-    """One directory, and one broker with another, for as many tests as like to share them."""
+def all_places(path: Path, *settings: str) -> Iterator[dict[str, Place]]:
+    """One directory, and one broker with another and these settings, for as many tests as like to share them."""
     resting, served = path / "resting", path / "served"
     foldlog.open(resting).close()
-    with serving(str(served), *ANY_PORT) as broker:
+    with serving(str(served), *ANY_PORT, *settings) as broker:
         host, port = broker.address
         yield {
             "directory": Place("directory", ("-d", str(resting)), resting),

@@ -115,6 +115,9 @@ TRIED_ELSEWHERE = {
     "node": "tests/cli/node/test_node.py",
     "serve": "tests/cli/test_serve.py",
     "transaction": "tests/cli/transaction/test_transaction.py",
+    "user": "tests/cli/access/test_user.py",
+    "acl": "tests/cli/access/test_acl.py",
+    "quota": "tests/cli/access/test_quota.py",
 }
 """What runs until it is ended, needs Spark, or needs what is open for a while."""
 

@@ -82,7 +82,7 @@ def test_aiokafka_with_a_password_is_told_that_there_is_no_sasl(
     assert "SaslHandShakeRequest cannot be used" in caplog.text
 
 
-GUESS = "is it speaking TLS or HTTP?"
+GUESS = "it looks like TLS, which this listener does not speak"
 
 
 @pytest.fixture

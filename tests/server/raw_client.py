@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Any, TypeVar
 
 from foldlog.records.loops import decode, pack
@@ -20,18 +21,28 @@ TIMEOUT_S = 30.0
 class RawClient:
     """One connection. Requests can be sent without waiting, and answers read one by one."""
 
-    def __init__(self, address: tuple[str, int], *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        receive_buffer_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        client_id: str = "raw",
+    ) -> None:
+        self._client_id = client_id
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(TIMEOUT_S)
         self.socket.connect(address)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
         self._correlation_id = 0
 
     def frame(self, request: Request, version: int) -> bytes:
         """The request as it goes over the wire, with the next correlation id."""
         self._correlation_id += 1
-        return b"".join(encode_request(request, version, self._correlation_id, "raw"))
+        return b"".join(encode_request(request, version, self._correlation_id, self._client_id))
 
     def send(self, request: Request, version: int) -> int:
         """Returns the correlation id."""
@@ -65,7 +76,7 @@ class RawClient:
         """Waits until the other side closes; False if it sends something instead."""
         try:
             return self.socket.recv(1) == b""
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             return True
 
     def close(self) -> None:

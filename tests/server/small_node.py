@@ -10,10 +10,11 @@ from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
+from foldlog.broker.access.acls import ANONYMOUS, AclOperation, Identity, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import ANONYMOUS, AclOperation, Authorizer, ResourceType
+from foldlog.server.authorizer import Authorizer
 from foldlog.server.call import Call, Caller, ClientSoftware, Endpoint, Later
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.metrics.metrics import Metrics
@@ -36,7 +37,10 @@ class Denies:
     def __init__(self, *denied: tuple[AclOperation, ResourceType]) -> None:
         self._denied = frozenset(denied)
 
-    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        return (operation, kind) not in self._denied
+
+    def allows_some(self, who: Identity, operation: AclOperation, kind: ResourceType) -> bool:
         return (operation, kind) not in self._denied
 
 
@@ -74,9 +78,18 @@ class SmallNode:
             self.node.close()
             self.loop.close()
 
-    def call(self, version: int, *, client_id: str | None = "test", host: str = "127.0.0.1") -> Call:
+    def call(
+        self,
+        version: int,
+        *,
+        client_id: str | None = "test",
+        host: str = "127.0.0.1",
+        who: Identity | None = None,
+    ) -> Call:
         appends = self.node.appenders.queue(FrameBuffer())
-        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), appends, self.software)
+        caller = Caller(
+            host, who or Identity(ANONYMOUS, host), ENDPOINT, ReadBuffers(lambda: True), appends, self.software
+        )
         return Call(self.node, caller, version, client_id)
 
     def begin(self, request: Request, version: int, **caller: Any) -> Later:

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from foldlog import limits
+from foldlog.broker.access.store import AccessStore
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
@@ -265,6 +266,11 @@ class Broker:
     def dynamic_settings(self) -> DynamicSettings:
         """What was changed while brokers served this directory. Its meaning is the server's."""
         return self._opened_for_writing().dynamic_settings
+
+    @property
+    def access(self) -> AccessStore:
+        """Users, ACLs and quotas of this directory. Who enforces them is the server: the library asks nobody."""
+        return self._opened_for_writing().access
 
     def reconfigure(
         self, *, topic_defaults: Mapping[str, str], compaction_threads: int, producer_expiration_ms: int

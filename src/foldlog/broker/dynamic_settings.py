@@ -14,25 +14,20 @@ was ever changed in has no such file.
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from crc32c import crc32c
-
-from foldlog.errors import CorruptLog, InvalidConfig, NewerVersion
+from foldlog.broker.checked_json import lines_of, sealed, unsealed
+from foldlog.errors import InvalidConfig
 from foldlog.files.base import Files, read_file, replace_file, storage_error
 from foldlog.limits import DYNAMIC_SETTINGS_BYTES_MAX
 
 SETTINGS_NAME: Final = "settings.json"
 _VERSION: Final = 1
 
-_CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
-_CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
 _ADVICE: Final = "restore it from a backup, or remove it: the settings are then those that the broker is started with"
 
 Settings = Mapping[str, str]
@@ -113,26 +108,17 @@ class DynamicSettings:
 
 
 def encode(settings: ChangedSettings) -> bytes:
-    lines = [
-        f"{json.dumps(kind)}:{json.dumps(settings.resources[kind], sort_keys=True, separators=(',', ':'))}"
-        for kind in sorted(settings.resources)
-    ]
-    head = f'{{"version":{_VERSION},"epoch":{settings.epoch},"resources":{{'
-    body = (head + "".join(f"\n{line}," for line in lines).removesuffix(",") + "}").encode()
-    return body + f',\n"crc32c":"{crc32c(body):08x}"}}\n'.encode()
+    resources = lines_of(
+        {
+            kind: {name: dict(sorted(held.items())) for name, held in sorted(named.items())}
+            for kind, named in settings.resources.items()
+        }
+    )
+    return sealed(f'{{"version":{_VERSION},"epoch":{settings.epoch},"resources":{{{resources}}}')
 
 
 def decode(data: bytes, path: str) -> ChangedSettings:
     """The inverse of `encode`. Raises CorruptLog, naming `path`, if a byte differs from what `encode` wrote,
     NewerVersion if a newer foldlog wrote it."""
-    split = max(0, len(data) - _CHECKSUM_BYTES)
-    checksum = _CHECKSUM.fullmatch(data, split)
-    if checksum is None:
-        raise CorruptLog(path, split, "it does not end with its checksum", _ADVICE)
-    if int(checksum["crc"], 16) != crc32c(memoryview(data)[:split]):
-        raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _ADVICE)
-    # The checksum is right, so some foldlog wrote what follows: a newer one, if it cannot be understood.
-    fields = json.loads(data)
-    if fields["version"] != _VERSION:
-        raise NewerVersion(path, fields["version"], _VERSION)
+    fields = unsealed(data, path, _VERSION, _ADVICE)
     return ChangedSettings(fields["epoch"], fields["resources"])

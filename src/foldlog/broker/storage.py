@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Final, NamedTuple
 
 from foldlog import limits
+from foldlog.broker.access.store import AccessStore
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
@@ -184,6 +185,7 @@ class WrittenStorage(Storage):
                 files, f"{path}/{CHECKPOINT_NAME}", write=True, directory_lock=opened.lock
             )
             self.dynamic_settings = DynamicSettings(files, path, self.checkpoint.refuse_if_lost)
+            self.access = AccessStore(files, path, self.checkpoint.refuse_if_lost)
             self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report, topic_defaults)
         except BaseException:
             opened.lock.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
@@ -18,7 +18,11 @@ from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.log_options import open_log
 from foldlog.cli.output import say
 from foldlog.cli.parsing import Argument, Arguments, Option, argument, command
+from foldlog.client.backends.backend import backend_of
 from foldlog.errors import FoldlogError
+
+if TYPE_CHECKING:
+    from foldlog.client.log import Log
 
 VARIABLE: Final = "_FOLDLOG_COMPLETE"
 """The variable in which the scripts pass their request: the name of the shell and "_complete"."""
@@ -107,9 +111,15 @@ def words_for(
         return _beginning(_names(ctx, lambda log: log.topics()), incomplete)
     if name.startswith("GROUP") or (name == "PATTERN" and noun == "group"):
         return _beginning(_names(ctx, lambda log: log.groups()), incomplete)
+    if name == "USER":
+        return _beginning(_names(ctx, _users), incomplete)
     if name.startswith("DIR") or name == "D":
         return [CompletionItem(incomplete, type="dir")]
     return [CompletionItem(incomplete, type="file")] if name.startswith("FILE") else []
+
+
+def _users(log: Log) -> Sequence[str]:
+    return [user.name for user in backend_of(log).access().users()]
 
 
 def _names(ctx: click.Context, asked: Callable[..., Sequence[str]]) -> Sequence[str]:

@@ -21,6 +21,8 @@ from foldlog.errors import (
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
+    UnknownUser,
+    UserExists,
     ViewInUse,
     WaitTimeout,
     WriterUnreachable,
@@ -32,7 +34,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 """The command line is wrong."""
 NOT_FOUND: Final = 3
-"""There is no such log, topic, partition, group or fold."""
+"""There is no such log, topic, partition, group, user or fold."""
 UNREACHABLE: Final = 4
 """There is no answer, or another process is in the way: the same command may work later."""
 IN_THE_WAY: Final = 5
@@ -44,14 +46,23 @@ PIPE_CLOSED: Final = 141
 
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
-    ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
+    ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic, UnknownUser), NOT_FOUND),
     (
         # ReadOnly: the directory's writer does not do this for other processes.
         (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
         UNREACHABLE,
     ),
     (
-        (CopyConflict, DirectoryNotEmpty, FoldRunning, GroupNotEmpty, MissingCatalog, TopicExists, ViewInUse),
+        (
+            CopyConflict,
+            DirectoryNotEmpty,
+            FoldRunning,
+            GroupNotEmpty,
+            MissingCatalog,
+            TopicExists,
+            UserExists,
+            ViewInUse,
+        ),
         IN_THE_WAY,
     ),
 )

@@ -198,12 +198,13 @@ def argument(
     metavar: str,
     told: str,
     *,
+    read: Callable[[str], object] | None = None,
     choices: Sequence[str] = (),
     is_many: bool = False,
     is_needed: bool = True,
 ) -> Argument:
     """A positional argument; `told` is its help."""
-    return Argument(name, metavar, told, ValueType(None, choices), is_many=is_many, is_needed=is_needed)
+    return Argument(name, metavar, told, ValueType(read, choices), is_many=is_many, is_needed=is_needed)
 
 
 def option(

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,9 +21,10 @@ from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import process_log as logs
+from foldlog.server.access.secure_start import client_settings, prepare_admin, prepare_files, secured
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.net.listeners import check_free
+from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, address_text, check_free, is_safe
 from foldlog.server.server import Server
 
 logger = logging.getLogger("foldlog.serve")
@@ -37,7 +39,8 @@ DEFAULT_CONSOLE: Final = "127.0.0.1:8080"
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
 with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
-another one after that leaves at once, which loses nothing that was acknowledged.
+another one after that leaves at once, which loses nothing that was acknowledged. Where a listener speaks TLS, SIGHUP
+reads the certificates again instead.
 
 Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
 server.properties of Kafka. Settings have Kafka's names; the page about the broker in foldlog's documentation lists
@@ -59,16 +62,23 @@ them all."""
         is_repeated=True,
     ),
     switch(
-        "--insecure", told="allow to listen where other machines reach it: they can read, write and delete everything"
+        "--insecure",
+        told="allow to listen where other machines reach it and are not asked who they are: they can read, write and"
+        " delete everything",
+    ),
+    switch(
+        "--secure",
+        told="let in only who logs in, with TLS: makes a certificate and the user admin, and prints what clients need",
     ),
     option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
     option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),
-    option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there"),
+    option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there; with TLS at https://HOST:PORT"),
     option(
         "--console",
         metavar="HOST:PORT",
         bare=DEFAULT_CONSOLE,
-        told=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one)",
+        told=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one); with"
+        " TLS at https://HOST:PORT",
     ),
     option(
         "--console-token",
@@ -97,17 +107,24 @@ them all."""
 def run(arguments: Arguments) -> int:
     environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
     configuration = gather(flags_of(arguments), environment, arguments.config)
+    if arguments.secure:
+        configuration = secured(configuration, arguments.dir)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)
-    return serve(arguments.dir, settings, LeaveSignals(), init=arguments.init)
+    signals = LeaveSignals(reloads=bool(settings.tls))
+    return serve(arguments.dir, settings, signals, init=arguments.init, secure=arguments.secure)
 
 
-def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False) -> int:
+def serve(
+    path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False, secure: bool = False
+) -> int:
     """Serve until a signal comes; returns the exit code. Closes the directory, so the next start need not recover."""
     give_large_memory_back()
     # Each connection and each partition is a descriptor: the usual soft limit is for processes with few of them.
     raise_descriptor_limit()
+    if not secure:
+        check_certificates(settings)
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
         # Create nothing that could not be served. In an existing log, the better error is which process writes it.
         others = (settings.metrics, settings.console)
@@ -123,13 +140,19 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         init=init,
     ) as broker:
         create_topics(broker, settings)
+        files = admin = None
+        if secure:
+            files, admin = prepare_files(path, certified_names(settings)), prepare_admin(broker.access)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
+            signals.on_hangup = server.reload_certificates
             broker.publish_address(*local_address(settings, server))
             # Existing objects stay. Otherwise the collector would now and then traverse all of them, for up to 16 ms,
             # while every connection waits.
             gc.freeze()
             say(ready_text(path, settings, server))
+            if files is not None:
+                say("\n" + client_settings(address_text(*server.endpoints[0][1:3]), files, admin))
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
@@ -193,12 +216,25 @@ def create_topics(broker: Broker, settings: ServerSettings) -> None:
             )
 
 
+def certified_names(settings: ServerSettings) -> list[str]:
+    """The names and addresses at which clients reach this broker, for its certificate."""
+    told = [one.host for one in (*settings.listeners, *settings.advertised_listeners) if not one.is_wildcard]
+    return [*dict.fromkeys([*told, "localhost", "127.0.0.1", "::1", socket.gethostname()])]
+
+
+def check_certificates(settings: ServerSettings) -> None:
+    """Raises InvalidConfig if a listener's certificates cannot be used: before anything is created."""
+    if settings.tls:
+        from foldlog.server.tls.stores import load
+
+        for each in settings.tls.values():
+            load(each)
+
+
 def local_address(settings: ServerSettings, server: Server) -> tuple[str, int]:
-    """Where other processes of this machine reach it: on loopback, if it listens there."""
-    for listener, address in zip(settings.listeners, server.addresses, strict=True):
-        if listener.is_loopback:
-            return address
-    return server.addresses[0]
+    """Where other processes of this machine reach it; if they need a certificate there, they use the socket in the
+    directory."""
+    return server.addresses[settings.local_listener or 0]
 
 
 def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
@@ -208,11 +244,12 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
         here = listener._replace(port=port)
         is_told = (endpoint.host, endpoint.port) == (here.host, here.port)
         told = "" if is_told else f" (advertised as {here._replace(host=endpoint.host, port=endpoint.port).address})"
-        addresses.append(f"{here.address}{told}")
+        protocol = "" if listener.protocol == PLAINTEXT else f" ({listener.protocol})"
+        addresses.append(f"{here.address}{protocol}{told}")
     metrics = ""
     if settings.metrics is not None and server.metrics_address is not None:
         host, port = server.metrics_address
-        metrics = f" (metrics http://{settings.metrics._replace(host=host, port=port).address}/metrics)"
+        metrics = f" (metrics {_url(settings.metrics, host, port)}/metrics)"
     return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{console_text(settings, server)}"
 
 
@@ -222,7 +259,11 @@ def console_text(settings: ServerSettings, server: Server) -> str:
         return ""
     host, port = server.console_address
     token = f"?token={server.console_token}" if server.console_token and settings.console_token is None else ""
-    return f" (console http://{settings.console._replace(host=host, port=port).address}/{token})"
+    return f" (console {_url(settings.console, host, port)}/{token})"
+
+
+def _url(listener: Listener, host: str, port: int) -> str:
+    return f"{'https' if listener.has_tls else 'http'}://{listener._replace(host=host, port=port).address}"
 
 
 def _warn(configuration: Configuration, settings: ServerSettings) -> None:
@@ -231,15 +272,24 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
     if settings.without_effect:
         names = ", ".join(settings.without_effect)
         logger.warning("these properties of Kafka have no effect on a single broker and are passed over: %s", names)
-    exposed = [listener.address for listener in settings.listeners if not listener.is_loopback]
-    if exposed:
+    exposed = [listener for listener in settings.listeners if not listener.is_loopback]
+    asked = {name for name, tls in settings.tls.items() if tls.authenticates}
+    clear = [listener.address for listener in exposed if listener.protocol == SASL_PLAINTEXT]
+    unknown = [
+        listener.address
+        for listener in exposed
+        if listener.address not in clear and not is_safe(listener, needs_certificate=listener.name in asked)
+    ]
+    if clear:
+        logger.warning("passwords and records go to and from %s without encryption", ", ".join(clear))
+    if unknown:
         logger.warning(
-            "whoever reaches %s can read, write and delete everything: there is no authentication and no encryption",
-            ", ".join(exposed),
+            "whoever reaches %s can read, write and delete everything: there is no authentication", ", ".join(unknown)
         )
-    if settings.console is not None and not settings.console.is_loopback:
+    if settings.console is not None and not settings.console.is_loopback and not settings.console.has_tls:
         logger.warning(
             "whoever has the token of the console on %s can read and write everything, and it is not encrypted;"
-            " put a proxy with TLS in front of it where the network is not trusted",
+            " use https where the network is not trusted: --console https://%s",
+            settings.console.address,
             settings.console.address,
         )

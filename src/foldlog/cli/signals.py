@@ -29,7 +29,8 @@ _ASKING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class LeaveSignals:
-    """From here to the end of the process, SIGTERM, SIGINT and SIGHUP do not end it: `wait` returns them.
+    """From here to the end of the process, SIGTERM, SIGINT and SIGHUP do not end it: `wait` returns them. With
+    `reloads`, SIGHUP asks for something else: `on_hangup` is called, on a thread of its own, as often as it comes.
 
     They are blocked in the thread that makes this and in those it starts afterwards; a separate thread takes them, so
     another one is noticed even while every other thread waits for a disk. They are never unblocked: the next one would
@@ -37,8 +38,10 @@ class LeaveSignals:
     (nohup, a background job of a script) stays ignored.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, reloads: bool = False) -> None:
         self._clock = clock or SystemClock()
+        self._reloads = reloads
+        self.on_hangup: Callable[[], None] = lambda: None
         self._signals = {number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN}
         self._heard: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
@@ -53,16 +56,24 @@ class LeaveSignals:
         self._heard.put(None)
 
     def _listen(self) -> None:
-        first = signal.Signals(signal.sigwait(self._signals))
+        first = self._next()
         while signal.sigpending() & self._signals:
             signal.sigwait(self._signals)  # came with the first, however late this thread gets to see them
         self._heard.put(first)
         asked_ms = self._clock.monotonic_ms()
         while True:
-            number = signal.sigwait(self._signals)
+            number = self._next()
             if self._clock.monotonic_ms() - asked_ms >= SAME_ASKING_MS:
                 # Nothing is flushed or closed: the user does not want to wait, and the next start recovers.
                 os._exit(SIGNAL_EXIT + number)
+
+    def _next(self) -> signal.Signals:
+        """The next signal that asks to leave."""
+        while True:
+            number = signal.Signals(signal.sigwait(self._signals))
+            if not self._reloads or number != signal.SIGHUP:
+                return number
+            self.on_hangup()
 
 
 # --- Ctrl-C between steps -------------------------------------------------------------------------------------------

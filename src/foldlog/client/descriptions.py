@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -208,6 +208,14 @@ class TransactionDescription:
     timeout_ms: int
     start_ms: int | None
     partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user who logs in with a password. `iterations` has how often it is hashed, by mechanism."""
+
+    name: str
+    iterations: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

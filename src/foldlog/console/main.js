@@ -84,7 +84,13 @@ async function begin() {
     put(element, away(error.message));
     return;
   }
-  const mode = () => { document.getElementById("read-only").hidden = !state.overview.read_only; };
+  const user = document.getElementById("user");
+  user.addEventListener("click", () => { fetch("/logout", { method: "POST" }).finally(() => location.reload()); });
+  const mode = () => {
+    document.getElementById("read-only").hidden = !state.overview.read_only;
+    user.hidden = !state.overview.user;
+    user.textContent = `${state.overview.user}: log out`;
+  };
   mode();
   on("topics", mode); // a broker that was started again may be in another mode
   on("connection", (isThere) => { if (isThere && isOutside) enter(); });

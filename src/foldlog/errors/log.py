@@ -480,6 +480,14 @@ class UnknownGroup(GroupError):
     """No group of that name has members or committed offsets."""
 
 
+class UnknownUser(FoldlogError):
+    """There is no user of that name."""
+
+
+class UserExists(FoldlogError):
+    """There is a user of that name."""
+
+
 class CoordinatorUnavailable(GroupError):
     """The group's coordinator is closing or still loading; try again shortly."""
 

@@ -142,6 +142,10 @@ class Files(Protocol):
         """Open a file. Raises FileNotFoundError if it is missing and `create` is false."""
         ...
 
+    def create_private(self, path: str) -> None:
+        """Create an empty file that only its owner may read, in place of whatever is there."""
+        ...
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         """The names in a directory, in no order; FileNotFoundError if there is none."""
         ...
@@ -201,9 +205,14 @@ def replacing(files: Files, path: str) -> Iterator[str]:
     files.sync_directory(path.rpartition("/")[0] or ".")
 
 
-def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return."""
+def replace_file(files: Files, path: str, data: bytes, *, private: bool = False) -> None:
+    """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return.
+
+    `private`: only the owner may read it, from its first byte on.
+    """
     with replacing(files, path) as draft:
+        if private:
+            files.create_private(draft)
         file = files.open(draft, write=True, create=True)
         try:
             file.truncate(0)

@@ -15,6 +15,10 @@ from typing import Final
 
 HOLDER_BYTES_MAX: Final = 4096
 
+LOCAL_SOCKET: Final = "broker.sock"
+"""In the directory, where the holder's listeners ask for certificates or passwords: whoever may write the directory may
+connect to this socket. It goes before the address; one that nobody listens on is left from a killed holder."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriterInfo:

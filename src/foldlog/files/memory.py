@@ -229,6 +229,9 @@ class MemoryFiles:
         with self._lock:
             return MemoryFile(self._lock, path, self._open_node(path, create), write)
 
+    def create_private(self, path: str) -> None:
+        self.open(path, write=True, create=True).truncate(0)  # there are no other users in one process
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         with self._lock:
             return [

@@ -15,6 +15,9 @@ from os import PathLike as PathLike
 from typing import Any, Final, NamedTuple
 
 LINK_DRAFT_SUFFIX: Final = ".new"
+_SHORT_BYTES: Final = 80
+_DESCRIPTORS: Final = "/proc/self/fd"
+_OTHERS: Final = stat.S_IWGRP | stat.S_IRWXO
 
 
 class DiskSpace(NamedTuple):
@@ -88,6 +91,25 @@ def identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def status_of(path: str) -> tuple[int, ...] | None:
+    """Differs once the file was written, or another one took its name; None if it cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode
+
+
+def open_to_others(path: str) -> str | None:
+    """The mode of a file that others than its owner and group can read, or its group can write, as chmod writes it;
+    None if they cannot, or it cannot be looked at."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return None
+    return f"{mode:04o}" if mode & _OTHERS else None
+
+
 def names_in(directory: str) -> list[str]:
     """In no order. FileNotFoundError, NotADirectoryError where there is no directory."""
     return os.listdir(directory)
@@ -119,6 +141,27 @@ def read_text(path: str | PathLike[str], encoding: str = "utf-8") -> str:
         return file.read()
 
 
+@contextmanager
+def short_path(directory: str) -> Iterator[str]:
+    """A path of the directory that a socket's address has room for: the system allows about a hundred bytes."""
+    if len(os.fsencode(directory)) <= _SHORT_BYTES or not os.path.isdir(_DESCRIPTORS):
+        yield directory
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"{_DESCRIPTORS}/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def allow_writers_of(directory: str, path: str) -> None:
+    """Let those read and write `path` who may write the directory, and nobody else."""
+    mode = os.stat(directory).st_mode
+    group = stat.S_IRGRP | stat.S_IWGRP if mode & stat.S_IWGRP else 0
+    others = stat.S_IROTH | stat.S_IWOTH if mode & stat.S_IWOTH else 0
+    os.chmod(path, stat.S_IRUSR | stat.S_IWUSR | group | others)
+
+
 def make_parents(path: str) -> None:
     """Create the directories above a file; fine if they exist."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -137,6 +180,26 @@ def write_secret(path: str, data: bytes) -> None:
         put_first(draft, path)
     finally:
         os.unlink(draft)
+
+
+@contextmanager
+def unnamed_file(data: bytes) -> Iterator[str]:
+    """A path under which this process can open the data, for libraries that take nothing else; they never reach a
+    disk where the system has files in memory."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("foldlog")
+        try:
+            os.write(descriptor, data)
+            yield f"{_DESCRIPTORS}/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:  # which only its owner can read
+        file.write(data)
+        file.flush()
+        yield file.name
 
 
 def put_first(draft: str, path: str) -> bool:

@@ -299,6 +299,11 @@ class PosixFiles:
             flags |= os.O_CREAT
         return PosixFile(self, path, _open(path, flags))
 
+    def create_private(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # a draft of an earlier time may have been made for everybody
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         found = []
         with os.scandir(directory) as names:

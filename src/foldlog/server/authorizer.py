@@ -1,56 +1,83 @@
-"""Authorization: the interface for later security. Until then all clients of a listener may do everything."""
+"""Authorization: who may do what, asked on the event loop for every resource that a request names."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
-
-class AclOperation(IntEnum):
-    """Kafka's numbers, as in its ACLs and in the authorized operations of its answers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """Kafka's numbers."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-CLUSTER_NAME = "kafka-cluster"
-"""The one resource of type CLUSTER, as Kafka names it."""
-
-ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a connection without authentication, as Kafka names it."""
+from foldlog.broker.access.acls import AclOperation, Acls, Identity, ResourceType, Verdicts
+from foldlog.broker.access.store import Access, AccessStore
+from foldlog.limits import DECISIONS_MAX
 
 
 class Authorizer(Protocol):
-    """Called on the event loop for every resource that a request names: it must answer from memory."""
+    """Called on the event loop: it must answer from memory."""
 
-    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool: ...
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """Whether `who` may do that with the resource of that name."""
+        ...
+
+    def allows_some(self, who: Identity, operation: AclOperation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of that kind with which `who` may do that."""
+        ...
 
 
 class AllowEverything:
-    """The authorizer of a listener without security."""
+    """The authorizer of a broker without one."""
 
-    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        return True
+
+    def allows_some(self, who: Identity, operation: AclOperation, kind: ResourceType) -> bool:
         return True
 
 
-_TOPIC_OPERATIONS = (
+class AclAuthorizer:
+    """Decides by the ACLs of a directory. A change counts from the next question on, on open connections too."""
+
+    def __init__(self, access: AccessStore, otherwise: Verdicts) -> None:
+        self._access = access
+        self._otherwise = otherwise
+        self._changed(access.current)
+        access.watchers.append(self._changed)
+
+    def close(self) -> None:
+        """Hear of no more changes."""
+        if self._changed in self._access.watchers:
+            self._access.watchers.remove(self._changed)
+
+    def _changed(self, access: Access) -> None:
+        # One object with what was decided by it: another thread may replace it between two lines of `allows`.
+        self._decisions = _Decisions(access.acls, self._otherwise)
+
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        return self._decisions.allows(who, operation, kind, name)
+
+    def allows_some(self, who: Identity, operation: AclOperation, kind: ResourceType) -> bool:
+        decisions = self._decisions
+        return decisions.acls.allows_some(who, operation, kind, self._otherwise)
+
+
+class _Decisions:
+    """Some ACLs, and what they have decided so far: a client asks the same again with each request."""
+
+    __slots__ = ("_known", "_otherwise", "acls")
+
+    def __init__(self, acls: Acls, otherwise: Verdicts) -> None:
+        self.acls = acls
+        self._otherwise = otherwise
+        self._known: dict[tuple[Identity, AclOperation, ResourceType, str], bool] = {}
+
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        key = (who, operation, kind, name)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= DECISIONS_MAX:
+                self._known.clear()
+            known = self._known[key] = self.acls.allows(who, operation, kind, name, self._otherwise)
+        return known
+
+
+_TOPIC_OPERATIONS: Final = (
     AclOperation.READ,
     AclOperation.WRITE,
     AclOperation.CREATE,
@@ -61,7 +88,7 @@ _TOPIC_OPERATIONS = (
     AclOperation.ALTER_CONFIGS,
 )
 
-_OPERATIONS = {
+_OPERATIONS: Final = {
     ResourceType.TOPIC: _TOPIC_OPERATIONS,
     ResourceType.GROUP: (
         AclOperation.READ,
@@ -82,10 +109,11 @@ _OPERATIONS = {
 }
 
 
-def authorized_operations(authorizer: Authorizer, principal: str, kind: ResourceType, name: str) -> int:
+def authorized_operations(authorizer: Authorizer, who: Identity, kind: ResourceType, name: str) -> int:
     """The operations allowed on a resource as the bit field in Kafka's answers.
 
-    >>> bin(authorized_operations(AllowEverything(), ANONYMOUS, ResourceType.GROUP, "fraud"))
+    >>> from foldlog.broker.access.acls import ANONYMOUS
+    >>> bin(authorized_operations(AllowEverything(), Identity(ANONYMOUS, "::1"), ResourceType.GROUP, "fraud"))
     '0b110101001000'
     """
-    return sum(1 << op for op in _OPERATIONS[kind] if authorizer.allows(principal, op, kind, name))
+    return sum(1 << op for op in _OPERATIONS[kind] if authorizer.allows(who, op, kind, name))

@@ -8,8 +8,9 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from foldlog.broker.access.acls import ANONYMOUS, CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.server.net.append_queues import AppendQueue
+from foldlog.server.net.listeners import PLAINTEXT
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.wire.codec import decoder
 from foldlog.wire.frames import request_class
@@ -17,6 +18,7 @@ from foldlog.wire.messages import APIS, NAMES
 from foldlog.wire.schema import Message, Records, Request
 
 if TYPE_CHECKING:
+    from foldlog.server.access.logins import Login
     from foldlog.server.node import BrokerNode
     from foldlog.server.produce_fast_path import Found
 
@@ -26,11 +28,14 @@ class Disconnect(Exception):
 
 
 class Endpoint(NamedTuple):
-    """A listener, and the address that it advertises to clients."""
+    """A listener, the address that it advertises to clients, its security protocol, and who its clients are until they
+    say so themselves."""
 
     name: str
     host: str
     port: int
+    protocol: str = PLAINTEXT
+    principal: str = ANONYMOUS
 
 
 class ClientSoftware:
@@ -51,11 +56,12 @@ class Caller(NamedTuple):
     """
 
     host: str
-    principal: str
+    who: Identity
     endpoint: Endpoint
     buffers: ReadBuffers
     append_queue: AppendQueue
     software: ClientSoftware
+    login: Login | None = None  # of a listener where clients log in
 
 
 class Call:
@@ -77,7 +83,11 @@ class Call:
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the caller may do that."""
-        return self.node.authorizer.allows(self.caller.principal, operation, kind, name)
+        return self.node.authorizer.allows(self.caller.who, operation, kind, name)
+
+    def allows_some(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of that kind with which the caller may do that."""
+        return self.node.authorizer.allows_some(self.caller.who, operation, kind)
 
 
 Later = asyncio.Future[Any]

@@ -13,7 +13,7 @@ from foldlog.client.log import Log
 from foldlog.errors import DirectoryLocked, InvalidArgument, InvalidConfig, ReadOnly, brief_repr
 from foldlog.files.posix import PosixFiles
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.net.listeners import parse_listeners, refuse_exposed
+from foldlog.server.net.listeners import PLAINTEXT, parse_listeners, refuse_exposed
 from foldlog.server.server import Server
 
 ANY_PORT: Final = ("127.0.0.1:0",)
@@ -74,6 +74,11 @@ def _settings(where: object, insecure: object) -> ServerSettings:
             " '127.0.0.1:9092'"
         )
     for listener in parse_listeners(addresses, {}):
+        if listener.protocol != PLAINTEXT:
+            raise InvalidConfig(
+                f"listen={brief_repr(where)} asks for {listener.protocol}, which needs settings that a program does not"
+                " pass here; serve the directory with 'foldlog serve'"
+            )
         if not insecure:
             refuse_exposed(listener, "a listener", allow="say insecure=True")
         if listener.is_wildcard:

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
 
@@ -181,6 +181,15 @@ def group_error_code(group: str, error: FoldlogError) -> ErrorCode:
     if isinstance(error, InvalidArgument):
         return ErrorCode.INVALID_GROUP_ID
     return code_of(error)
+
+
+def address_in_acls(host: str) -> str:
+    """An address as ACLs name it, with every part of an IPv6 address, as in Kafka.
+
+    >>> address_in_acls("127.0.0.1"), address_in_acls("::1")
+    ('127.0.0.1', '0:0:0:0:0:0:0:1')
+    """
+    return as_java_prints(host).removeprefix("/")
 
 
 def as_java_prints(host: str) -> str:

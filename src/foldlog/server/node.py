@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
-from foldlog.server.authorizer import AllowEverything, Authorizer
+from foldlog.server.access.logins import Logins
+from foldlog.server.access.tokens import TokenChecker
+from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
 from foldlog.server.config.live_settings import LiveSettings
 from foldlog.server.features import Features
 from foldlog.server.fetch_sessions import FetchSessions
@@ -26,6 +28,7 @@ from foldlog.server.net.connections import Connections
 from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget
 from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
+from foldlog.server.net.quotas import NodeQuotas
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
@@ -61,7 +64,9 @@ class BrokerNode:
         self.metrics = metrics
         self.loop = loop
         self.clock = broker.clock
-        self.authorizer = authorizer or AllowEverything()
+        self._acl_authorizer = self._begin_acls(settings) if authorizer is None else None
+        self.authorizer: Authorizer = authorizer or self._acl_authorizer or AllowEverything()
+        self.has_authorizer = not isinstance(self.authorizer, AllowEverything)
         self.cluster_id = broker.directory_id
         self.topic_ids = TopicIds(broker)
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
@@ -69,7 +74,10 @@ class BrokerNode:
         self.features = Features(broker.dynamic_settings)
         self.telemetry = self._begin_telemetry() if settings.client_telemetry else None
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self.connections = Connections(settings, metrics)
+        self.quotas = NodeQuotas(
+            broker.access, settings, metrics, loop.time, lambda: self.soon(self.connections.quotas_changed)
+        )
+        self.connections = Connections(settings, metrics, self.quotas)
         self.live_settings = LiveSettings(broker, settings, self._use)
         self.fetch_purgatory = FetchPurgatory(self.soon)
         self.syncs = Syncs(loop, self.soon, self.fetch_purgatory)
@@ -82,6 +90,10 @@ class BrokerNode:
         self.lines = RepeatedLines(broker.clock)
         self.groups = GroupDriver(self)
         self.shares = ShareDriver(self)
+        self.logins = Logins(
+            broker.access, settings.login_settings(), loop, self.run, broker.clock, _token_checker(settings)
+        )
+        self.is_audited = settings.knows_clients
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -93,6 +105,10 @@ class BrokerNode:
         from foldlog.server.telemetry.clients import ClientTelemetry  # few have it on, and a start imports little
 
         return ClientTelemetry(self.broker.dynamic_settings, self.clock)
+
+    def _begin_acls(self, settings: ServerSettings) -> AclAuthorizer | None:
+        verdicts = settings.verdicts()
+        return None if verdicts is None else AclAuthorizer(self.broker.access, verdicts)
 
     def _use(self, settings: ServerSettings) -> None:
         """Any thread: whoever reads `settings` gets the old value or the new one, whole."""
@@ -180,9 +196,17 @@ class BrokerNode:
             where = () if isinstance(error, DescriptorsExhausted) else (doing, topic, number)
             self.lines.warn(("storage", *where), f"{topic}-{number}: {doing} is refused: {error}")
 
+    def login_refused(self, host: str, refusal: Exception) -> None:
+        """Log that somebody is not let in, once in a while for an address."""
+        self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
+        self.metrics.connection_refused("login")
+
     def close(self) -> None:
         """End every thread. What they have written is synced: the log stays open, and its readers have to see it."""
         self.live_settings.close()
+        self.quotas.close()
+        if self._acl_authorizer is not None:
+            self._acl_authorizer.close()
         if self._sync_event is not None:
             self.loop.remove_reader(self._sync_event)
             self.broker.return_sync_threads()
@@ -192,6 +216,11 @@ class BrokerNode:
         self.appenders.close()
         self._run_calls()
         self.syncs.finish()
+
+
+def _token_checker(settings: ServerSettings) -> TokenChecker | None:
+    tokens = settings.token_settings()
+    return None if tokens is None else TokenChecker(tokens)
 
 
 class TopicIds:

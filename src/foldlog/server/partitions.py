@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.storage import AnyPartition, Key
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
 from foldlog.errors import FoldlogError, InvalidTopicName, StorageError, WaitTimeout
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, InvalidBatch, RecordTooLarge
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import ExpandsFurther, Partition
 from foldlog.records.batch import Compression, codec_of, is_transactional
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.frames import encode_response
 from foldlog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -146,7 +146,7 @@ class ProduceFastPath:
         is_old_zstd = asked.version < ZSTD_FROM and codec_of(records) == Compression.ZSTD
         if weight(partition, records) > INLINE_WEIGHT or is_transactional(records) or is_old_zstd:
             return None
-        if not self._node.authorizer.allows(caller.principal, AclOperation.WRITE, ResourceType.TOPIC, name):
+        if not self._node.authorizer.allows(caller.who, AclOperation.WRITE, ResourceType.TOPIC, name):
             return None
         try:
             appended = partition.append(records, foreign=True, nowait=True)

@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from foldlog.broker.access.acls import DIRECTORY_OWNER
 from foldlog.broker.broker import MEMORY_PATH, Broker
-from foldlog.errors import LogClosed, ReadOnly
+from foldlog.errors import LogClosed, ReadOnly, StorageError
 from foldlog.files.posix import descriptor_advice, files_open_max
+from foldlog.limits import TLS_LOOK_MS
 from foldlog.server.authorizer import Authorizer
 from foldlog.server.call import Endpoint
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.net.connection import ClientConnection
 from foldlog.server.net.connections import SWEEP_S
-from foldlog.server.net.listeners import address_text, bind
+from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, bind_local
 from foldlog.server.node import BrokerNode
 
 if TYPE_CHECKING:
     from foldlog.client.fold_proof import FoldsKey
     from foldlog.server.console.site import Console
     from foldlog.server.http.http import HttpServer
+    from foldlog.server.tls.stores import LiveTls
+    from foldlog.server.tls.transport import CountsHandshakes, HandshakeTurns, TlsListener
 
 logger = logging.getLogger("foldlog.server")
 
@@ -35,6 +39,12 @@ _LEAVE_S: Final = 10.0
 """How long requests under way may take when the broker stops."""
 _FLUSH_S: Final = 2.0
 """How long clients may take to read their last answers."""
+
+
+class Secured(Protocol):
+    """Makes what the connections of a listener with TLS share."""
+
+    def __call__(self, counts: CountsHandshakes, *, has_principals: bool = False) -> TlsListener: ...
 
 
 class Server:
@@ -56,6 +66,11 @@ class Server:
         self._http: HttpServer | None = None
         self._console: Console | None = None
         self._node: BrokerNode | None = None
+        self._live_tls = _live_tls(settings)
+        self._turns: HandshakeTurns | None = None
+        self._looked = 0.0
+        self._look: asyncio.Future[None] | Future[None] = Future()
+        self._look.set_result(None)
         self.metrics = Metrics()
         self.endpoints: list[Endpoint] = []
         self.addresses: list[tuple[str, int]] = []
@@ -66,7 +81,8 @@ class Server:
     def start(
         cls, broker: Broker, settings: ServerSettings | None = None, *, authorizer: Authorizer | None = None
     ) -> Server:
-        """Listen and serve. Raises AddressUnavailable if a listener's address is taken or not this machine's."""
+        """Listen and serve. Raises AddressUnavailable if a listener's address is taken or not this machine's,
+        InvalidConfig if its certificates cannot be used."""
         if broker.read_only:
             raise ReadOnly(f"the log in {broker.path} was opened with mode='r'; only its writer can serve it")
         server = cls(broker, settings or ServerSettings(), authorizer)
@@ -100,6 +116,12 @@ class Server:
         if self._node is None:
             raise LogClosed("the server is not started")
         return self._node.fold_guard.key()
+
+    def reload_certificates(self) -> None:
+        """Read the certificates of all listeners again. Those that cannot be used leave the old ones, with a warning in
+        the log. Any thread; waits for the disk. Live connections stay as they are."""
+        for live in self._live_tls.values():
+            live.reload()
 
     @property
     def memory_used_bytes(self) -> int:
@@ -164,17 +186,20 @@ class Server:
             bound = bind(listener)
             port = bound.getsockname()[1]
             told = self._settings.advertised(listener, port)
-            endpoint = Endpoint(told.name, told.host, told.port)
+            endpoint = Endpoint(told.name, told.host, told.port, listener.protocol)
             accepting = await self._loop.create_server(
-                partial(ClientConnection, node, endpoint), sock=bound, backlog=_BACKLOG
+                self._protocols(node, listener, endpoint), sock=bound, backlog=_BACKLOG
             )
             self._listeners.append(accepting)
             self.endpoints.append(endpoint)
             self.addresses.append((listener.local_host, port))
+        if self._settings.local_listener is None and self._broker.path != MEMORY_PATH:
+            await self._listen_locally(node)
         if self._settings.metrics is not None:
             from foldlog.server.http.http import start_http
 
-            self._http = await start_http(node, self._settings.metrics.host, self._settings.metrics.port)
+            listener = self._settings.metrics
+            self._http = await start_http(node, listener.host, listener.port, secured=self._secured(node, "METRICS"))
         if self._settings.console is not None:
             from foldlog.server.console.site import start_console
 
@@ -184,7 +209,51 @@ class Server:
                 bootstrap=self.bootstrap,
                 token=self._settings.console_token or "",
                 read_only=self._settings.console_read_only,
+                secured=self._secured(node, "CONSOLE"),
             )
+
+    def _protocols(
+        self, node: BrokerNode, listener: Listener, endpoint: Endpoint
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """Makes the protocol of a new connection."""
+        make = partial(ClientConnection, node, endpoint)
+        secure = self._secured(node, listener.name)
+        if secure is None:
+            return make
+        from foldlog.server.tls.transport import TlsTransport
+
+        shared = secure(node.connections, has_principals=listener.protocol == SSL)
+        return partial(TlsTransport, shared, make)
+
+    def _secured(self, node: BrokerNode, name: str) -> Secured | None:
+        """What a listener with TLS needs, by its name; None if it has none."""
+        live = self._live_tls.get(name)
+        if live is None:
+            return None
+        from foldlog.server.tls.transport import HandshakeTurns, TlsListener
+
+        turns = self._turns = self._turns or HandshakeTurns(self._loop)
+
+        def warn(host: str, kind: str, line: str) -> None:
+            node.lines.warn((host, kind), line)
+            node.metrics.connection_refused("TLS")
+
+        def secure(counts: CountsHandshakes, *, has_principals: bool = False) -> TlsListener:
+            hold = node.memory.change
+            return TlsListener(live, self._loop, turns, counts, hold=hold, warn=warn, has_principals=has_principals)
+
+        return secure
+
+    async def _listen_locally(self, node: BrokerNode) -> None:
+        """Let other processes in that open the directory: where every listener asks for certificates or passwords, they
+        have none. Who may write the directory may connect to the socket in it."""
+        endpoint = Endpoint("LOCAL", *self.addresses[0], PLAINTEXT, DIRECTORY_OWNER)
+        try:
+            bound = bind_local(self._broker.path)
+        except OSError as error:
+            raise StorageError(f"{self._broker.path}: no socket can be made for other processes: {error}") from None
+        make = partial(ClientConnection, node, endpoint)
+        self._listeners.append(await self._loop.create_unix_server(make, sock=bound, backlog=_BACKLOG))
 
     async def _keep(self, node: BrokerNode) -> None:
         while not self._leaving.is_set():
@@ -194,6 +263,14 @@ class Server:
                 node.connections.sweep(self._loop.time())
                 node.memory.sweep()
                 node.lines.sweep()
+                self._look_at_certificates(node)
+
+    def _look_at_certificates(self, node: BrokerNode) -> None:
+        """See whether certificate files have changed: on a thread, which the loop does not wait for."""
+        now = self._loop.time()
+        if self._live_tls and now - self._looked >= TLS_LOOK_MS / 1000 and self._look.done():
+            self._looked = now
+            self._look = node.run(_look_at, list(self._live_tls.values()))
 
     async def _leave(self, node: BrokerNode) -> None:
         for accepting in self._listeners:
@@ -222,6 +299,19 @@ def _warn_of_descriptors(broker: Broker) -> None:
             files_open_max(),
             descriptor_advice(),
         )
+
+
+def _live_tls(settings: ServerSettings) -> dict[str, LiveTls]:
+    if not settings.tls:
+        return {}
+    from foldlog.server.tls.stores import LiveTls  # few brokers speak TLS, and a start imports little
+
+    return {name: LiveTls(each) for name, each in settings.tls.items()}
+
+
+def _look_at(certificates: Iterable[LiveTls]) -> None:
+    for live in certificates:
+        live.look()
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType
 from foldlog.broker.share.store import Saved, Taken
 from foldlog.broker.topics.names import SHARE_STATE_TOPIC
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.share_sessions import ShareSession, ShareSessions, TopicIdPartition
 from foldlog.wire.error_codes import ErrorCode, code_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import FoldlogError, LogClosed, StorageError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:

@@ -96,6 +96,9 @@ class FaultyFiles:
             self.attempt(Kind.CREATE, path)
         return FaultyFile(self, path, self._files.open(path, write=write, create=create))
 
+    def create_private(self, path: str) -> None:
+        self.open(path, write=True, create=True).truncate(0)
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._files.entries(directory)
 

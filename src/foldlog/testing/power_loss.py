@@ -117,6 +117,9 @@ class PowerLossFiles:
             self._note_new(path, file.node)
         return PowerLossFile(self, file)
 
+    def create_private(self, path: str) -> None:
+        self.open(path, write=True, create=True).truncate(0)
+
     def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._live.entries(directory)
 

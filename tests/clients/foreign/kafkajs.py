@@ -93,9 +93,10 @@ class Client:
 class KafkaJs:
     """The process. Use it from one thread; a thread of its own reads what comes."""
 
-    def __init__(self, node: str, bootstrap: str) -> None:
+    def __init__(self, node: str, bootstrap: str, **config: Any) -> None:
+        """`config` is what else goes to `new Kafka`."""
         self._process = subprocess.Popen(
-            [node, str(HERE / "kafkajs_driver.js"), bootstrap, str(MODULES)],
+            [node, str(HERE / "kafkajs_driver.js"), bootstrap, str(MODULES), json.dumps(config)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -10,7 +10,7 @@
 
 const readline = require("node:readline");
 
-const [bootstrap, modules] = process.argv.slice(2);
+const [bootstrap, modules, config] = process.argv.slice(2);
 const load = (name) => require(require.resolve(name, { paths: [modules] }));
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = load("kafkajs");
@@ -26,6 +26,7 @@ const kafka = new Kafka({
   brokers: [bootstrap],
   logLevel: logLevel.NOTHING,
   retry: { initialRetryTime: 20, maxRetryTime: 200, retries: 5 },
+  ...JSON.parse(config),
 });
 
 const made = new Map();

@@ -99,8 +99,10 @@ class Member:
 class Kcat:
     """kcat towards one broker."""
 
-    def __init__(self, program: str, bootstrap: str) -> None:
-        self._start = [program, "-b", bootstrap, *QUICK]
+    def __init__(self, program: str, bootstrap: str, **settings: str) -> None:
+        """`settings` are librdkafka's, with underscores."""
+        given = [part for name, text in settings.items() for part in ("-X", f"{name.replace('_', '.')}={text}")]
+        self._start = [program, "-b", bootstrap, *QUICK, *given]
         self._members: list[Member] = []
 
     def run(self, *arguments: str, stdin: bytes = b"") -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig
-from foldlog.server.config.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, SYNONYMS, text_of
+from foldlog.server.config.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS, text_of
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
 from foldlog.server.config.settings import ServerSettings
 
@@ -72,9 +72,9 @@ def test_nothing_set_is_the_defaults_of_the_table() -> None:
 
 
 def test_every_row_has_an_attribute_or_is_the_default_of_a_topic_setting() -> None:
-    attributes = {each.name for each in fields(ServerSettings)} - {"topic_defaults", "given", "without_effect"}
+    attributes = {each.name for each in fields(ServerSettings)} - {"topic_defaults", "tls", "given", "without_effect"}
     assert set(ATTRIBUTES.values()) == attributes
-    assert all(name in ATTRIBUTES or row.topic_setting for name, row in BROKER_SETTINGS.items())
+    assert all(name in ATTRIBUTES or name in TLS_SETTINGS or row.topic_setting for name, row in BROKER_SETTINGS.items())
 
 
 def test_every_default_is_a_value_that_its_own_row_allows() -> None:
@@ -130,8 +130,8 @@ def test_a_property_becomes_its_attribute(name: str, value: object, attribute: s
         ({"group.min.session.timeout.ms": 9, "group.max.session.timeout.ms": 8}, ["=9", "=8", "no member"]),
         ({"group.max.session.timeout.ms": 8}, ["group.min.session.timeout.ms=100", "=8"]),
         ({"socket.request.max.bytes": 1 << 30}, ["socket.request.max.bytes=1073741824", "queued.max.request.bytes"]),
-        ({"authorizer.class.name": "org.example.Authorizer"}, ["authorizer.class.name", "not served yet"]),
-        ({"super.users": "User:alice"}, ["super.users", "not served yet"]),
+        ({"authorizer.class.name": "org.example.Authorizer"}, ["authorizer.class.name", "StandardAuthorizer"]),
+        ({"super.users": "User:alice;bob"}, ["super.users", "semicolons"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence_that_names_it(properties: dict[str, object], words: list[str]) -> None:
@@ -226,7 +226,15 @@ def test_what_is_shown_of_a_broker_has_its_value_its_source_and_its_type() -> No
     assert rows["log.retention.ms"][1:4] == (None, True, "DEFAULT_CONFIG")
     assert rows["log.segment.bytes"][1:4] == ("1073741824", True, "DEFAULT_CONFIG")
     assert rows["auto.create.topics.enable"][1:5] == ("true", True, "DEFAULT_CONFIG", "BOOLEAN")
-    assert [row.name for row in rows.values() if row.is_sensitive] == ["foldlog.console.token"]
+    assert [row.name for row in rows.values() if row.is_sensitive] == [
+        "foldlog.console.token",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.certificates",
+        "ssl.truststore.password",
+    ]
 
 
 def test_settings_made_by_keyword_show_what_they_are() -> None:

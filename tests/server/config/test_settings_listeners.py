@@ -67,24 +67,81 @@ def test_listeners_without_a_name_get_one_each() -> None:
     assert str(settings.listeners[1]) == "PLAINTEXT_2://[::1]:0"
 
 
-def test_a_name_needs_a_protocol_and_only_plaintext_is_served() -> None:
+def test_a_name_needs_a_protocol() -> None:
     settings = parse(
         listeners="INTERNAL://127.0.0.1:9092,external://127.0.0.1:9093",
         listener_security_protocol_map="INTERNAL:PLAINTEXT, EXTERNAL:PLAINTEXT",
     )
     assert [listener.name for listener in settings.listeners] == ["INTERNAL", "EXTERNAL"]
     assert "listener.security.protocol.map=INTERNAL:PLAINTEXT" in refusal(listeners="INTERNAL://127.0.0.1:9092")
-    assert "asks for SSL, which is not served yet" in refusal(listeners="SSL://127.0.0.1:9092")
-    assert "SASL_SSL, which is not served yet" in refusal(
-        listeners="OUT://127.0.0.1:1", listener_security_protocol_map="OUT:SASL_SSL"
-    )
     assert "is not NAME:PROTOCOL" in refusal(listener_security_protocol_map="OUT:TLS")
     assert "is not NAME:PROTOCOL" in refusal(listener_security_protocol_map="OUT")
 
 
-def test_plaintext_can_be_mapped_away_and_is_refused_then() -> None:
-    text = refusal(listeners="PLAINTEXT://127.0.0.1:1", listener_security_protocol_map="PLAINTEXT:SSL")
-    assert "asks for SSL" in text
+@pytest.mark.parametrize("listener", ["PLAINTEXT://127.0.0.1:1", "SSL://127.0.0.1:1", "OUT://127.0.0.1:1"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_listener_with_tls_needs_a_certificate(listener: str, protocol: str) -> None:
+    name = listener.partition(":")[0]
+    text = refusal(listeners=listener, listener_security_protocol_map=f"{name}:{protocol}")
+    assert f"the listener {name} speaks TLS and has no certificate; set ssl.keystore.location" in text
+
+
+def test_a_listener_carries_its_protocol() -> None:
+    settings = parse(
+        listeners="127.0.0.1:1,SASL_PLAINTEXT://127.0.0.1:2,IN://127.0.0.1:3",
+        listener_security_protocol_map="IN:SASL_SSL",
+        advertised_listeners="IN://broker.example.com:3",
+        ssl_keystore_location="/etc/broker.pem",
+    )
+    assert [one.protocol for one in settings.listeners] == ["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"]
+    assert settings.advertised(settings.listeners[2], 3).protocol == "SASL_SSL"
+    assert list(settings.tls) == ["IN"]
+
+
+def test_what_other_machines_reach_has_to_know_who_they_are() -> None:
+    """Without --insecure: certificates are required, or passwords are encrypted."""
+    tls = {"ssl_keystore_location": "/etc/broker.pem", "ssl_truststore_location": "/etc/authority.pem"}
+    out = {"advertise": "SSL://broker.example.com:9092"}
+    asked = parse(listen="SSL://10.1.2.3:9092", ssl_client_auth="required", **tls, **out)
+    assert asked.tls["SSL"].authenticates
+    for client_auth in ("none", "requested"):
+        text = refusal(listen="SSL://10.1.2.3:9092", ssl_client_auth=client_auth, **tls, **out)
+        assert "it does not ask who its clients are" in text
+        assert "set ssl.client.auth=required" in text
+    assert parse(listen="SASL_SSL://10.1.2.3:9092", **tls).listeners[0].protocol == "SASL_SSL"
+    text = refusal(listen="SASL_PLAINTEXT://10.1.2.3:9092")
+    assert "passwords and records can be read on the way; listen with SASL_SSL, or add --insecure" in text
+    assert parse(listen="SASL_PLAINTEXT://10.1.2.3:9092", foldlog_insecure=True).listeners
+
+
+def test_on_listeners_with_a_login_certificates_are_asked_for_by_name_only() -> None:
+    """As Kafka does: ssl.client.auth=required for SSL would lock out those who have a password."""
+    tls = {"ssl.keystore.location": "/etc/broker.pem", "ssl.truststore.location": "/etc/authority.pem"}
+    listeners = {"listeners": "SSL://127.0.0.1:1,SASL_SSL://127.0.0.1:2", "ssl.client.auth": "required"}
+    settings = ServerSettings.parse({**tls, **listeners, "foldlog.metrics": "https://127.0.0.1:3"})
+    assert {name: each.client_auth for name, each in settings.tls.items()} == {
+        "SSL": "required",
+        "SASL_SSL": "none",
+        "METRICS": "none",
+    }
+    named = {"listener.name.sasl_ssl.ssl.client.auth": "requested", "listener.name.ssl.ssl.client.auth": "none"}
+    settings = ServerSettings.parse({**tls, **listeners, **named})
+    assert {name: each.client_auth for name, each in settings.tls.items()} == {"SSL": "none", "SASL_SSL": "requested"}
+
+
+def test_http_has_tls_where_its_address_is_a_url_of_https() -> None:
+    tls = {"ssl.keystore.location": "/etc/broker.pem"}
+    settings = ServerSettings.parse(
+        {**tls, "foldlog.console": "https://localhost:8443/", "foldlog.metrics": "http://127.0.0.1:1"}
+    )
+    assert settings.console == Listener("https", "127.0.0.1", 8443, "SSL")
+    assert settings.metrics == Listener("", "127.0.0.1", 1)
+    assert list(settings.tls) == ["CONSOLE"]
+    assert "no certificate" in refusal(foldlog_metrics="https://127.0.0.1:1")
+    exposed = {**tls, "ssl.truststore.location": "/etc/a.pem", "foldlog.metrics": "https://10.1.2.3:1"}
+    with pytest.raises(InvalidConfig, match="does not ask who its clients are"):
+        ServerSettings.parse(exposed)
+    assert ServerSettings.parse({**exposed, "listener.name.metrics.ssl.client.auth": "required"}).metrics
 
 
 def test_two_listeners_cannot_share_a_name_or_an_address() -> None:
@@ -97,7 +154,7 @@ def test_two_listeners_cannot_share_a_name_or_an_address() -> None:
 @pytest.mark.parametrize("address", [":9092", "0.0.0.0:0", "[::]:9092", "10.1.2.3:9092", "broker.example.com:9092"])
 def test_a_listener_that_other_machines_reach_is_refused_and_says_why(address: str) -> None:
     text = refusal(listen=address)
-    assert "no authentication and no encryption yet" in text
+    assert "no authentication and no encryption" in text
     assert "read, write and delete everything" in text
     assert "--insecure" in text
     told = parse(listen=address, advertise="broker.example.com:9092", foldlog_insecure=True)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.small_broker import at
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.group_settings import GROUP_SETTINGS
 from foldlog.broker.topics.config import TOPIC_SETTINGS
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.broker_settings import BROKER_SETTINGS
 from foldlog.server.config.resources import ConfigResource, ConfigSource, ConfigType
 from foldlog.wire.error_codes import ErrorCode

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from foldlog.wire.messages.consumer_group_heartbeat import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.small_broker import at, read, write
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from server.small_node import Denies, SmallNode

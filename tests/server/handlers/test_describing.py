@@ -12,16 +12,11 @@ from pathlib import Path
 import pytest
 
 from broker.small_broker import at, write
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
-from foldlog.server.authorizer import (
-    CLUSTER_NAME,
-    AclOperation,
-    AllowEverything,
-    ResourceType,
-    authorized_operations,
-)
+from foldlog.server.authorizer import AllowEverything, authorized_operations
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_cluster import DescribeClusterRequest
 from foldlog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -34,7 +29,9 @@ from foldlog.wire.messages.describe_topic_partitions import (
 from server.small_node import ENDPOINT, Denies, SmallNode
 
 NOT_ASKED = -(1 << 31)
-EVERYTHING = authorized_operations(AllowEverything(), "User:me", ResourceType.CLUSTER, CLUSTER_NAME)
+EVERYTHING = authorized_operations(
+    AllowEverything(), Identity("User:me", "127.0.0.1"), ResourceType.CLUSTER, CLUSTER_NAME
+)
 
 
 # --- DescribeCluster ------------------------------------------------------------------------------------------------

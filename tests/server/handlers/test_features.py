@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.features import Feature, Features
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.authorizer import AllowEverything
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_groups import DeleteGroupsRequest
 from foldlog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -125,8 +126,8 @@ def test_groups_are_listed_by_state_and_type(
 
 
 def test_who_may_not_describe_the_cluster_sees_the_groups_it_may_describe() -> None:
-    class OnlyReaders:
-        def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+    class OnlyReaders(AllowEverything):
+        def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
             return kind is not ResourceType.CLUSTER and name == GROUP
 
     small = SmallNode(authorizer=OnlyReaders())

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups import messages as group_messages
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Later
 from foldlog.server.groups import as_java_prints
 from foldlog.server.handlers import heartbeat

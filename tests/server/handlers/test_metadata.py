@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from broker.small_broker import at, write
+from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
-from foldlog.server.authorizer import AclOperation, AllowEverything, ResourceType, authorized_operations
+from foldlog.server.authorizer import AllowEverything, authorized_operations
 from foldlog.server.handlers.metadata import handle
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -218,9 +219,9 @@ def test_what_may_be_done_is_told_to_who_asks(small: SmallNode) -> None:
     request = MetadataRequest(
         topics=named("orders"), include_cluster_authorized_operations=True, include_topic_authorized_operations=True
     )
-    everything = AllowEverything()
-    of_topic = authorized_operations(everything, "User:me", ResourceType.TOPIC, "orders")
-    of_cluster = authorized_operations(everything, "User:me", ResourceType.CLUSTER, "kafka-cluster")
+    everything, me = AllowEverything(), Identity("User:me", "127.0.0.1")
+    of_topic = authorized_operations(everything, me, ResourceType.TOPIC, "orders")
+    of_cluster = authorized_operations(everything, me, ResourceType.CLUSTER, "kafka-cluster")
     for version in VERSIONS[8:]:
         answer = small.ask(request, version)
         assert answer.topics[0].topic_authorized_operations == of_topic

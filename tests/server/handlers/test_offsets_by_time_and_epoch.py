@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.files.memory import MemoryFiles
 from foldlog.records.loops import pack
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

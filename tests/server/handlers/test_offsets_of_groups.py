@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import InvalidArgument
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.handlers import offset_commit
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 from foldlog.wire.error_codes import ErrorCode

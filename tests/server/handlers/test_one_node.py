@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

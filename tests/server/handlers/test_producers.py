@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import LockLost
 from foldlog.files.memory import MemoryFiles
 from foldlog.records.loops import BatchBuilder, pack
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest

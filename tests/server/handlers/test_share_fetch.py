@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.small_broker import write
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages import alter_share_group_offsets as alter
 from foldlog.wire.messages import delete_share_group_offsets as forget

@@ -12,13 +12,13 @@ import pytest
 
 from broker.small_broker import at, make_own_topic, write
 from foldlog import limits
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.config import TOPIC_SETTINGS
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import InvalidConfig, InvalidTopicName, TooManySettings
 from foldlog.files.memory import MemoryFiles
 from foldlog.limits import PARTITIONS_MAX
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.resources import ConfigSource
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.error_codes import ErrorCode

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.records.batch import CONTROL_COMMIT
 from foldlog.records.loops import control_batch, pack
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -17,14 +17,12 @@ order of a key has to read those ends before the newer partitions.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import crc32c
-
+from foldlog.broker.checked_json import compact, lines_of, sealed, unsealed
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
 from foldlog.errors import CorruptLog, FoldlogError, NewerVersion, brief_repr
@@ -38,9 +36,6 @@ VERSION: Final = 1
 
 # No advice to use 'foldlog check --cut-out': that needs the catalog itself.
 _RESTORE: Final = "restore it from a backup; the topic directories beside it are untouched"
-
-_CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
-_CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
 
 GROWTHS_SETTING: Final = "foldlog.growths"
 """The read-only setting with which brokers report a topic's growths to clients."""
@@ -76,7 +71,7 @@ class CatalogTopic:
 
     def growths_text(self) -> str:
         """The growths as JSON, as in the catalog and for clients."""
-        return _compact(_growths_fields(self.growths))
+        return compact(_growths_fields(self.growths))
 
     def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> CatalogTopic:
         """A copy with partitions added; `ends` is where the older ones ended."""
@@ -142,36 +137,21 @@ def store(files: Files, directory: str, catalog: Catalog) -> None:
 
 
 def encode(catalog: Catalog) -> bytes:
-    head = f'{{"version":{VERSION},"directory_id":"{catalog.directory_id}","topics":{{'
-    lines = [f"{_compact(name)}:{_compact(_fields_of(catalog.topics[name]))}" for name in sorted(catalog.topics)]
-    body = (head + "".join(f"\n{line}," for line in lines).removesuffix(",") + "}").encode()
-    return body + f',\n"crc32c":"{crc32c.crc32c(body):08x}"}}\n'.encode()
+    topics = lines_of({name: _fields_of(topic) for name, topic in catalog.topics.items()})
+    return sealed(f'{{"version":{VERSION},"directory_id":"{catalog.directory_id}","topics":{{{topics}}}')
 
 
 def decode(data: bytes, path: str) -> Catalog:
     """The inverse of `encode`. Raises CorruptLog, naming `path`, if any byte differs from what `encode` wrote,
     NewerVersion if a newer foldlog wrote it."""
-    split = max(0, len(data) - _CHECKSUM_BYTES)
-    checksum = _CHECKSUM.fullmatch(data, split)
-    if checksum is None:
-        raise CorruptLog(path, split, "it does not end with its checksum", _RESTORE)
-    if int(checksum["crc"], 16) != crc32c.crc32c(memoryview(data)[:split]):
-        raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _RESTORE)
-    # The checksum is right, so some foldlog wrote what follows: a newer one, if it cannot be parsed.
     try:
-        fields = json.loads(data)
-        if fields["version"] != VERSION:
-            raise NewerVersion(path, fields["version"], VERSION)
+        fields = unsealed(data, path, VERSION, _RESTORE)
         topics = {name: _topic_of(name, topic) for name, topic in fields["topics"].items()}
         return Catalog(str(uuid.UUID(fields["directory_id"])), topics)
-    except NewerVersion:
+    except (NewerVersion, CorruptLog):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FoldlogError) as error:
         raise NewerVersion(path, None, VERSION, f"its checksum is right, and {error!r} is not known here") from error
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _fields_of(topic: CatalogTopic) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foldlog.broker.groups import messages as group_messages
     from foldlog.broker.groups.committed import OffsetAndMetadata
     from foldlog.broker.topics.catalog import CatalogTopic
+    from foldlog.client.access import AccessAdmin
     from foldlog.client.consumer.arrivals import AnyPartition
     from foldlog.client.consumer.assignments import Member
     from foldlog.client.consumer.settings import ConsumerSettings
@@ -237,6 +238,12 @@ class Backend(ABC):
     @abstractmethod
     def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
         """End a transaction in one partition as aborted, whatever its coordinator says."""
+
+    # --- who may do what ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def access(self) -> AccessAdmin:
+        """Its users, ACLs and quotas. Asks nothing yet."""
 
     # --- closing --------------------------------------------------------------------------------------------------
 

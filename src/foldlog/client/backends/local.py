@@ -19,6 +19,7 @@ from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Appended, Partition
 
 if TYPE_CHECKING:
+    from foldlog.client.access import AccessAdmin
     from foldlog.client.queue.local import LocalTaking
     from foldlog.client.queue.queue import QueueSettings
 
@@ -31,6 +32,7 @@ class LocalBackend(DirectoryBackend):
         if broker.read_only:
             hurried(broker, files or PosixFiles())
         super().__init__(broker, broker, Memberships(broker), committed=committed)
+        self._files = files or PosixFiles()
         self._listener: LogListener | None = None
 
     @property
@@ -69,6 +71,11 @@ class LocalBackend(DirectoryBackend):
 
     def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
         abort_here(self.reader, topic, number, producer)
+
+    def access(self) -> AccessAdmin:
+        from foldlog.client.access import AccessAdmin, HereAccess
+
+        return AccessAdmin(HereAccess(self.reader, self._files))
 
     def taking(self, settings: QueueSettings) -> LocalTaking:
         from foldlog.client.queue.local import LocalTaking

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from foldlog import limits
+from foldlog.broker.access.acls import check_principal
 from foldlog.broker.groups.consumer.assignors import ASSIGNORS
 from foldlog.broker.groups.consumer.messages import MigrationPolicy
 from foldlog.broker.topics.config import TOPIC_SETTINGS
@@ -19,6 +20,8 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import InvalidArgument
 from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32, MAX_INT64
+from foldlog.server.access.mechanisms import OFFERED, SCRAM
+from foldlog.server.tls.settings import CLIENT_AUTHS, PROTOCOL_NAMES, STORE_TYPES, VERSIONS
 
 LOG_FORMATS: Final = ("text", "json")
 TOKEN_CHARS_MIN: Final = 12
@@ -122,6 +125,18 @@ def _assignors(doc: str) -> BrokerSetting:
     return replace(plain, parse=parse)
 
 
+def _mechanisms(doc: str) -> BrokerSetting:
+    plain = _text_list(SCRAM, f"a list of {', '.join(OFFERED)}, each once", doc)
+
+    def parse(value: object) -> tuple[str, ...]:
+        names = tuple(name.upper() for name in plain.parse(value))
+        if not names or len(set(names)) != len(names) or not set(names) <= set(OFFERED):
+            raise ValueNotAllowedError
+        return names
+
+    return replace(plain, parse=parse)
+
+
 def _view_locations(doc: str) -> BrokerSetting:
     plain = _text_list((), "a list of directories and of postgresql://HOST[:PORT] with commas between them", doc)
 
@@ -159,6 +174,29 @@ def _secret(allowed: str, doc: str) -> BrokerSetting:
     return BrokerSetting("PASSWORD", None, allowed, doc, parse, is_sensitive=True)
 
 
+def _hidden_text(doc: str) -> BrokerSetting:
+    """A text that is never shown: a password, or PEM."""
+
+    def parse(value: object) -> str | None:
+        if not isinstance(value, str):
+            raise ValueNotAllowedError
+        return value or None
+
+    return BrokerSetting("PASSWORD", None, "a text", doc, parse, is_sensitive=True)
+
+
+def _word_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
+    """One of these words, in any case; the value is in that of `choices`."""
+
+    def parse(value: object) -> str:
+        for choice in choices:
+            if isinstance(value, str) and value.strip().lower() == choice.lower():
+                return choice
+        raise ValueNotAllowedError
+
+    return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
+
+
 def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
     def parse(value: object) -> str:
         text = value.strip().lower() if isinstance(value, str) else ""
@@ -167,6 +205,37 @@ def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
         return text
 
     return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
+
+
+AUTHORIZERS: Final = (
+    "foldlog",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""What turns ACLs on: our name, and those of Kafka's two, which decide alike."""
+
+
+def _authorizer(doc: str) -> BrokerSetting:
+    def parse(value: object) -> str:
+        text = value.strip() if isinstance(value, str) else None
+        if text is None or text not in ("", *AUTHORIZERS):
+            raise ValueNotAllowedError
+        return text
+
+    return BrokerSetting("STRING", "", f"empty for none, or one of {', '.join(AUTHORIZERS)}", doc, parse)
+
+
+def _principals(doc: str) -> BrokerSetting:
+    """Principals with semicolons between them: names in certificates have commas."""
+
+    def parse(value: object) -> str:
+        parts = [part.strip() for part in value.split(";")] if isinstance(value, str) else None
+        try:
+            return ";".join(check_principal(part) for part in parts or () if part)
+        except InvalidArgument:
+            raise ValueNotAllowedError from None
+
+    return BrokerSetting("STRING", "", "principals such as User:alice with semicolons between them", doc, parse)
 
 
 def _dynamic(row: BrokerSetting) -> BrokerSetting:
@@ -209,14 +278,34 @@ _SERVER_SETTINGS: Final = {
         (), _ADDRESSES, "What clients are told to connect to; where there is none, the address that is listened on."
     ),
     "listener.security.protocol.map": _text_list(
-        (), "a list of NAME:PROTOCOL with commas between them", "What the names of listeners stand for: PLAINTEXT."
+        (),
+        "a list of NAME:PROTOCOL with commas between them",
+        "What the names of listeners stand for: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     "foldlog.insecure": _boolean(
         False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
     ),
-    "foldlog.metrics": _optional_text("HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."),
+    "authorizer.class.name": _authorizer("Whether ACLs decide who may do what; without, everybody may do everything."),
+    "super.users": _principals("Who may do everything, whatever ACLs say."),
+    "allow.everyone.if.no.acl.found": _boolean(
+        False, "Whether everybody may do everything with resources that no ACL is for."
+    ),
+    "quota.window.num": _integer(
+        11,
+        1,
+        MAX_INT32,
+        "A client may use its quota of this many windows but one at once; Kafka's samples.",
+    ),
+    "quota.window.size.seconds": _integer(1, 1, MAX_INT32, "The length of such a window."),
+    "controller.quota.window.num": _integer(11, 1, MAX_INT32, "`quota.window.num` of `controller_mutation_rate`."),
+    "controller.quota.window.size.seconds": _integer(
+        1, 1, MAX_INT32, "`quota.window.size.seconds` of `controller_mutation_rate`."
+    ),
+    "foldlog.metrics": _optional_text(
+        "HOST:PORT or https://HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."
+    ),
     "foldlog.console": _optional_text(
-        "HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
+        "HOST:PORT or https://HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
     ),
     "foldlog.console.token": _secret(
         f"at least {TOKEN_CHARS_MIN} characters of ASCII without a space",
@@ -418,13 +507,77 @@ _LOG_SETTINGS: Final = {
     "log.segment.bytes": _topic_default("segment.bytes"),
 }
 
-BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType({**_SERVER_SETTINGS, **_LOG_SETTINGS})
+_LOGIN_SETTINGS: Final = {
+    "sasl.enabled.mechanisms": _mechanisms("How clients of SASL listeners may log in."),
+    "sasl.server.max.receive.size": _integer(
+        512 << 10, 1 << 10, MAX_INT32, "The largest request of a client that has not logged in yet."
+    ),
+    "connection.failed.authentication.delay.ms": _integer(
+        100,
+        0,
+        limits.FAILED_LOGIN_DELAY_MAX_MS,
+        "How long the answer to a failed login waits; the next one longer.",
+    ),
+    "connections.max.reauth.ms": _integer(
+        0, 0, MAX_INT64, "After how long a client has to log in again; 0: when its token ends, otherwise never."
+    ),
+    "sasl.oauthbearer.jwks.endpoint.url": _optional_text(
+        "a URL, or the path of a file", "Where the public keys are that sign tokens of OAUTHBEARER, as a JWKS."
+    ),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _integer(
+        3_600_000, 1_000, MAX_INT64, "How often these keys are asked for again."
+    ),
+    "sasl.oauthbearer.expected.audience": _text_list(
+        (), "a list with commas between them", "For whom a token has to be made out; any if it is empty."
+    ),
+    "sasl.oauthbearer.expected.issuer": _optional_text("a text", "Who has to have made a token out; anybody if unset."),
+    "sasl.oauthbearer.clock.skew.seconds": _integer(
+        30, 0, 3_600, "How far the clock of whoever makes tokens out may be off."
+    ),
+    "sasl.oauthbearer.sub.claim.name": replace(
+        _optional_text("a text", "Which claim of a token is the user's name."), default="sub"
+    ),
+}
+
+TLS_SETTINGS: Final = {
+    "ssl.client.auth": _word_of(
+        tuple(CLIENT_AUTHS), "none", "Whether clients show a certificate: it names their principal."
+    ),
+    "ssl.keystore.type": _word_of(STORE_TYPES, "PEM", "The type of `ssl.keystore.location`; only PEM is read."),
+    "ssl.keystore.location": _optional_text(
+        "a path", "The PEM file with the broker's private key and its certificates, its own first."
+    ),
+    "ssl.keystore.certificate.chain": _hidden_text("The certificates as PEM, instead of a file."),
+    "ssl.keystore.key": _hidden_text("The private key as PEM, instead of a file."),
+    "ssl.keystore.password": _hidden_text("Of stores that are not PEM; without effect."),
+    "ssl.key.password": _hidden_text("What the private key is encrypted with, if it is."),
+    "ssl.truststore.type": _word_of(STORE_TYPES, "PEM", "The type of `ssl.truststore.location`; only PEM is read."),
+    "ssl.truststore.location": _optional_text("a path", "The PEM file with the authorities whose clients are let in."),
+    "ssl.truststore.certificates": _hidden_text("These authorities as PEM, instead of a file."),
+    "ssl.truststore.password": _hidden_text("Of stores that are not PEM; without effect."),
+    "ssl.enabled.protocols": _text_list(
+        tuple(VERSIONS), f"a list of {' and '.join(VERSIONS)}", "The versions of TLS that are served."
+    ),
+    "ssl.protocol": _word_of(PROTOCOL_NAMES, "TLSv1.3", "The newest version of TLS, if that is TLSv1.2."),
+    "ssl.cipher.suites": _text_list(
+        (), "a list of cipher suites, by Java's names or OpenSSL's", "The cipher suites, if not all strong ones."
+    ),
+    "ssl.principal.mapping.rules": _optional_text(
+        "RULE:pattern/replacement/[LU] and DEFAULT with commas between them",
+        "How the name in a client's certificate becomes its principal.",
+    ),
+}
+"""Of listeners with TLS, together, or of one with the prefix listener.name.{name}."""
+
+BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType(
+    {**_SERVER_SETTINGS, **_LOGIN_SETTINGS, **TLS_SETTINGS, **_LOG_SETTINGS}
+)
 """Every broker setting, by Kafka's name. Of rows with the same topic setting the first that is set counts."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
-    {name: name.removeprefix("foldlog.").replace(".", "_") for name in _SERVER_SETTINGS}
+    {name: name.removeprefix("foldlog.").replace(".", "_") for name in (*_SERVER_SETTINGS, *_LOGIN_SETTINGS)}
 )
-"""The attribute of ServerSettings for a setting's name; the log.* rows go into `topic_defaults`."""
+"""The attribute of ServerSettings for a setting's name; those of TLS go into `tls`, log.* into `topic_defaults`."""
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.group_settings import GROUP_SETTINGS
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.broker_settings import BROKER_SETTINGS, text_of
 from foldlog.server.config.resources import ALL_BROKERS, ConfigResource

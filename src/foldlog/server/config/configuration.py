@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from foldlog.errors import InvalidConfig, brief_repr
-from foldlog.files.paths import read_text
+from foldlog.files.paths import open_to_others, read_text
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS
 from foldlog.server.config.properties_file import parse_properties
-from foldlog.server.config.property_reading import setting_name
+from foldlog.server.config.property_reading import is_secret, setting_name
 from foldlog.server.config.settings import ServerSettings
 
 ENVIRONMENT_PREFIX: Final = "FOLDLOG_"
@@ -59,6 +59,7 @@ def gather(flags: Mapping[str, Given], environment: Mapping[str, str], path: str
     from_environment, warnings = read_environment(environment)
     path = path or environment.get(CONFIG_VARIABLE) or None
     from_file = read_file(path) if path is not None else {}
+    warnings += _loose(path, from_file)
     merged: dict[str, Given] = {}
     for layer in (from_file, from_environment, flags):
         replaced = {name for property_name in layer for name in _same_thing(property_name)}
@@ -108,6 +109,15 @@ def read_file(path: str) -> dict[str, Given]:
         raise InvalidConfig(f"the configuration file {path} is not text in UTF-8; save it as such") from None
     properties = _properties_of(path, text) if path.endswith(".properties") else _toml_of(path, text)
     return {name: Given(value, path) for name, value in properties.items()}
+
+
+def _loose(path: str | None, properties: Iterable[str]) -> list[str]:
+    """A warning if others can read a file with secrets."""
+    mode = None if path is None else open_to_others(path)
+    secret = next(filter(is_secret, properties), None)
+    if mode is None or secret is None:
+        return []
+    return [f"{path} has {secret} and is open to others (mode {mode}); chmod 600 {path}"]
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Given]:

@@ -1,7 +1,6 @@
-"""Kafka's broker properties that have no effect on a single broker without a cluster and without security.
+"""Kafka's broker properties that have no effect on a single broker without a cluster.
 
-They are accepted, so that an existing server.properties can be used, and listed in one warning. A property is refused
-if ignoring it would silently remove a restriction.
+They are accepted, so that an existing server.properties can be used, and listed in one warning.
 """
 
 from __future__ import annotations
@@ -108,6 +107,14 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
         "socket.listen.backlog.size",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
         "transaction.partition.verification.enable",
         "transaction.two.phase.commit.enable",
         "unclean.leader.election.enable",
@@ -118,7 +125,10 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
 )
 
 FAMILIES_WITHOUT_EFFECT: Final = (
-    "controller.",
+    "controller.listener.",
+    "controller.performance.",
+    "controller.quorum.",
+    "controller.socket.",
     "controlled.shutdown.",
     "delegation.token.",
     "group.consumer.assignor.offload.",
@@ -138,19 +148,17 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "listener.name.",
     "metadata.log.",
     "password.encoder.",
-    "quota.",
+    "quota.consumer.",
+    "quota.producer.",
     "remote.",
     "replica.",
     "replication.quota.",
     "sasl.",
     "share.",
-    "ssl.",
     "transaction.state.log.",
     "zookeeper.",
 )
-"""Prefixes of names. Those of ssl and sasl have no effect because no listener has that protocol: it is refused."""
-
-_AUTHORIZATION: Final = frozenset({"allow.everyone.if.no.acl.found", "authorizer.class.name", "super.users"})
+"""Prefixes of names; those that are settings here are known before these are looked at."""
 
 
 def has_no_effect(name: str) -> bool:
@@ -159,14 +167,11 @@ def has_no_effect(name: str) -> bool:
     >>> has_no_effect("zookeeper.connect"), has_no_effect("num.partition")
     (True, False)
     """
-    return name in NAMES_WITHOUT_EFFECT or name in _AUTHORIZATION or name.startswith(FAMILIES_WITHOUT_EFFECT)
+    return name in NAMES_WITHOUT_EFFECT or name.startswith(FAMILIES_WITHOUT_EFFECT)
 
 
-def refusal_of(name: str, value: object) -> str | None:
+def refusal_of(name: str) -> str | None:
     """Why a property of Kafka's cannot just be ignored, in a sentence; None if it can."""
-    if name in _AUTHORIZATION and str(value).strip():
-        return (
-            f"{name} restricts who may do what, and that is not served yet: everybody on a listener may do everything;"
-            " take it out once that is what you want"
-        )
+    if name.endswith("sasl.jaas.config"):
+        return f"{name} names users, which live in the directory here; make them with 'foldlog user create'"
     return None

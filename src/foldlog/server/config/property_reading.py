@@ -10,21 +10,27 @@ from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
-from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS
+from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
+    SASL_SSL,
     Listener,
     parse_advertised,
-    parse_listener,
+    parse_http_listener,
     parse_listeners,
     parse_protocol_map,
     refuse_exposed,
 )
+from foldlog.server.tls.settings import TlsSettings
 
 Value = TypeVar("Value")
 
 _NEAREST_CUTOFF: Final = 0.6
+_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
+LISTENER_PREFIX: Final = "listener.name."
+"""Before a setting that counts for one listener only."""
 
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no member could join a group"),
@@ -72,7 +78,8 @@ class TopicToCreate(NamedTuple):
 class PropertyReader:
     """Reads properties once. `origins` says where each came from, for the errors.
 
-    After reading, `without_effect` has Kafka's properties that have no effect here.
+    After reading, `without_effect` has Kafka's properties that have no effect here, and `tls` the settings of listeners
+    with TLS, by their names; those of HTTP are METRICS and CONSOLE.
     """
 
     def __init__(self, properties: Mapping[str, object], origins: Mapping[str, str]) -> None:
@@ -84,7 +91,9 @@ class PropertyReader:
         self._properties = properties
         self._origins = origins
         self._given_names: dict[str, str] = {}
+        self._of_listeners: dict[str, dict[str, Any]] = {}
         self.without_effect: list[str] = []
+        self.tls: dict[str, TlsSettings] = {}
 
     def read(self) -> dict[str, Any]:
         """The values that are set, by name. Raises InvalidConfig with the property, the reason and its source."""
@@ -92,7 +101,8 @@ class PropertyReader:
         for given_name, given_value in self._properties.items():
             name = setting_name(given_name)
             if name is None:
-                self._sort_out(given_name, given_value)
+                if not self._is_of_listener(given_name, given_value):
+                    self._sort_out(given_name)
                 continue
             value = self._value(name, given_name, given_value)
             self._given_names[name] = given_name
@@ -103,6 +113,10 @@ class PropertyReader:
             texts = values["foldlog.create.topics"]
             values["foldlog.create.topics"] = self._located("foldlog.create.topics", lambda: _topics(texts))
         self._check_order(values)
+        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(_JWKS):
+            raise self._error(
+                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {_JWKS}: the public keys that tokens are signed with"
+            )
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -117,10 +131,18 @@ class PropertyReader:
     def _value(self, name: str, given_name: str, given_value: object) -> Any:
         return self._located(given_name, lambda: checked_value(name, given_name, given_value))
 
-    def _sort_out(self, name: object, value: object) -> None:
+    def _is_of_listener(self, given_name: object, given_value: object) -> bool:
+        """Take it, if it is a TLS setting of one listener."""
+        listener, name = listener_setting(given_name)
+        if name not in TLS_SETTINGS:
+            return False
+        self._of_listeners.setdefault(listener, {})[name] = self._value(name, str(given_name), given_value)
+        return True
+
+    def _sort_out(self, name: object) -> None:
         if not isinstance(name, str) or not has_no_effect(name):
             raise self._error(name, unknown_setting_text(name))
-        reason = refusal_of(name, value)
+        reason = refusal_of(name)
         if reason is not None:
             raise self._error(name, reason)
         self.without_effect.append(name)
@@ -131,7 +153,11 @@ class PropertyReader:
         protocols = self._located("listener.security.protocol.map", lambda: parse_protocol_map(pairs))
         is_insecure = values.get("foldlog.insecure", False)
         texts = self._served(values.get("listeners", BROKER_SETTINGS["listeners"].default))
-        listeners = self._located("listeners", lambda: _listeners(texts, protocols, is_insecure))
+        listeners = self._located("listeners", lambda: parse_listeners(texts, protocols))
+        for listener in listeners:
+            self._read_tls(listener.name, listener, values)
+            if not is_insecure:
+                self._check_exposed("listeners", listener, "a listener")
         advertised = self._served(values.get("advertised.listeners", ()))
         told = self._located("advertised.listeners", lambda: parse_advertised(advertised, listeners))
         self._located("listeners", lambda: _check_reachable(listeners, {listener.name for listener in told}))
@@ -139,15 +165,34 @@ class PropertyReader:
             values["listeners"] = listeners
         if "advertised.listeners" in values:
             values["advertised.listeners"] = told
-        metrics = values.get("foldlog.metrics")
-        if metrics is not None:
-            values["foldlog.metrics"] = self._located("foldlog.metrics", lambda: _metrics(metrics, is_insecure))
-        console = values.get("foldlog.console")
-        if console is not None:
-            # It needs a token where others can reach it, so it does not need foldlog.insecure.
-            values["foldlog.console"] = self._located(
-                "foldlog.console", lambda: parse_listener(console, "foldlog.console")
+        for name in ("foldlog.metrics", "foldlog.console"):
+            text = values.get(name)
+            if text is not None:
+                values[name] = self._http_listener(name, text, values)
+        if values.get("foldlog.metrics") is not None and not is_insecure:
+            # The console needs a token where others can reach it, so it does not need foldlog.insecure.
+            self._check_exposed("foldlog.metrics", values["foldlog.metrics"], "foldlog.metrics", METRICS_EXPOSE)
+
+    def _http_listener(self, name: str, text: str, values: Mapping[str, Any]) -> Listener:
+        listener = self._located(name, lambda: parse_http_listener(text, name))
+        self._read_tls(name.removeprefix("foldlog.").upper(), listener, values)
+        return listener
+
+    def _read_tls(self, name: str, listener: Listener, values: Mapping[str, Any]) -> None:
+        """The TLS settings of a listener; `name` is the one that prefixes of settings have."""
+        own = self._of_listeners.get(name, {})
+        if listener.has_tls:
+            is_http_or_sasl = listener.protocol == SASL_SSL or listener.name == "https"
+            self.tls[name] = self._located(
+                "ssl.keystore.location",
+                lambda: TlsSettings.parse(name, values, own, is_http_or_sasl=is_http_or_sasl),
             )
+
+    def _check_exposed(self, setting: str, listener: Listener, what: str, exposes: str = "") -> None:
+        known = self.tls.get("METRICS" if setting == "foldlog.metrics" else listener.name)
+        needs_certificate = known is not None and known.authenticates
+        texts = (what, exposes) if exposes else (what,)
+        self._located(setting, lambda: refuse_exposed(listener, *texts, needs_certificate=needs_certificate))
 
     def _served(self, texts: Sequence[str]) -> list[str]:
         """The texts without listeners of a Kafka controller: a file of Kafka's may have one, and there is none here."""
@@ -187,15 +232,32 @@ def setting_name(given_name: object) -> str | None:
     return name if name in BROKER_SETTINGS else None
 
 
+def listener_setting(given_name: object) -> tuple[str, str]:
+    """The listener, and the setting, that a property with a prefix names; both empty if it has none.
+
+    >>> listener_setting("listener.name.internal.ssl.client.auth"), listener_setting("num.partitions")
+    (('INTERNAL', 'ssl.client.auth'), ('', ''))
+    """
+    if not isinstance(given_name, str) or not given_name.startswith(LISTENER_PREFIX):
+        return "", ""
+    listener, _, name = given_name.removeprefix(LISTENER_PREFIX).partition(".ssl.")
+    return listener.upper(), f"ssl.{name}"
+
+
+def is_secret(given_name: str) -> bool:
+    """Whether a property's value is never shown."""
+    row = BROKER_SETTINGS.get(setting_name(given_name) or listener_setting(given_name)[1])
+    return row is not None and row.is_sensitive
+
+
 def checked_value(name: str, given_name: str, given_value: object) -> Any:
     """The value of the setting `name`, which was set as `given_name`. Raises InvalidConfig."""
     row = BROKER_SETTINGS[name]
     try:
         return row.parse(given_value)
     except ValueNotAllowedError:
-        raise InvalidConfig(
-            f"{given_name}={brief_repr(given_value)} is not allowed; {given_name} is {row.allowed}"
-        ) from None
+        shown = f"the value of {given_name}" if row.is_sensitive else f"{given_name}={brief_repr(given_value)}"
+        raise InvalidConfig(f"{shown} is not allowed; {given_name} is {row.allowed}") from None
 
 
 def unknown_setting_text(name: object) -> str:
@@ -207,14 +269,6 @@ def unknown_setting_text(name: object) -> str:
     return f"there is no broker setting {brief_repr(name)}; {hint}"
 
 
-def _listeners(texts: Sequence[str], protocols: Mapping[str, str], is_insecure: bool) -> tuple[Listener, ...]:
-    listeners = parse_listeners(texts, protocols)
-    if not is_insecure:
-        for listener in listeners:
-            refuse_exposed(listener, "a listener")
-    return listeners
-
-
 def _check_reachable(listeners: Sequence[Listener], told: set[str]) -> None:
     for listener in listeners:
         if listener.is_wildcard and listener.name not in told:
@@ -222,13 +276,6 @@ def _check_reachable(listeners: Sequence[Listener], told: set[str]) -> None:
                 f"a listener on {listener.address} is on every interface, which is no address to tell clients; add"
                 " --advertise HOST:PORT (advertised.listeners) with the name or address they reach this machine at"
             )
-
-
-def _metrics(text: str, is_insecure: bool) -> Listener:
-    listener = parse_listener(text, "foldlog.metrics")
-    if not is_insecure:
-        refuse_exposed(listener, "foldlog.metrics", METRICS_EXPOSE)
-    return listener
 
 
 def _topics(texts: Sequence[str]) -> tuple[TopicToCreate, ...]:

@@ -11,13 +11,18 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from foldlog.broker.access.acls import Verdicts
 from foldlog.broker.groups.consumer.messages import ConsumerGroupSettings, MigrationPolicy
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.share.messages import ShareGroupSettings, ShareLimits
 from foldlog.broker.transactions.coordinator import TransactionSettings
+from foldlog.server.access.logins import LoginSettings
+from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.tokens import TokenSettings
 from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
 from foldlog.server.config.property_reading import PropertyReader, TopicToCreate, checked_value
-from foldlog.server.net.listeners import Listener, parse_listeners
+from foldlog.server.net.listeners import PLAINTEXT, Listener, parse_listeners
+from foldlog.server.tls.settings import TlsSettings
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _DEFAULT_LISTENERS: Final = parse_listeners(BROKER_SETTINGS["listeners"].default, _NOTHING)
@@ -44,7 +49,8 @@ def _default(name: str) -> Any:
 class ServerSettings:
     """All settings of a broker. Immutable; created by `parse`, or by keyword in a program.
 
-    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name. `given` has the values that
+    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name, `tls` those of listeners with
+    TLS, by the listener's name. `given` has the values that
     were set, as Kafka prints them, `without_effect` the names of Kafka's properties that were set and do nothing here.
 
     >>> ServerSettings.parse({"num.partitions": 3, "log.retention.hours": 1}).topic_defaults["retention.ms"]
@@ -56,6 +62,13 @@ class ServerSettings:
     advertised_listeners: tuple[Listener, ...] = ()
     listener_security_protocol_map: tuple[str, ...] = _default("listener.security.protocol.map")
     insecure: bool = _default("foldlog.insecure")
+    authorizer_class_name: str = _default("authorizer.class.name")
+    super_users: str = _default("super.users")
+    allow_everyone_if_no_acl_found: bool = _default("allow.everyone.if.no.acl.found")
+    quota_window_num: int = _default("quota.window.num")
+    quota_window_size_seconds: int = _default("quota.window.size.seconds")
+    controller_quota_window_num: int = _default("controller.quota.window.num")
+    controller_quota_window_size_seconds: int = _default("controller.quota.window.size.seconds")
     metrics: Listener | None = None
     console: Listener | None = None
     console_token: str | None = field(default=None, repr=False)
@@ -124,7 +137,18 @@ class ServerSettings:
     producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
     client_telemetry: bool = _default("foldlog.client.telemetry")
     telemetry_max_bytes: int = _default("telemetry.max.bytes")
+    sasl_enabled_mechanisms: tuple[str, ...] = _default("sasl.enabled.mechanisms")
+    sasl_server_max_receive_size: int = _default("sasl.server.max.receive.size")
+    connection_failed_authentication_delay_ms: int = _default("connection.failed.authentication.delay.ms")
+    connections_max_reauth_ms: int = _default("connections.max.reauth.ms")
+    sasl_oauthbearer_jwks_endpoint_url: str | None = None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _default("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = _default("sasl.oauthbearer.expected.audience")
+    sasl_oauthbearer_expected_issuer: str | None = None
+    sasl_oauthbearer_clock_skew_seconds: int = _default("sasl.oauthbearer.clock.skew.seconds")
+    sasl_oauthbearer_sub_claim_name: str = _default("sasl.oauthbearer.sub.claim.name")
     topic_defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    tls: Mapping[str, TlsSettings] = field(default_factory=lambda: _NOTHING)
     given: Mapping[str, str | None] = field(default_factory=lambda: _NOTHING, compare=False)
     without_effect: tuple[str, ...] = field(default=(), compare=False)
 
@@ -137,6 +161,7 @@ class ServerSettings:
         return cls(
             **attributes,
             topic_defaults=MappingProxyType(reader.topic_defaults(values)),
+            tls=MappingProxyType(reader.tls),
             given=MappingProxyType(
                 {name: None if BROKER_SETTINGS[name].is_sensitive else text_of(value) for name, value in values.items()}
             ),
@@ -162,6 +187,33 @@ class ServerSettings:
             if advertised.name == listener.name:
                 return advertised if advertised.port else advertised._replace(port=bound_port)
         return listener._replace(port=bound_port)
+
+    @property
+    def local_listener(self) -> int | None:
+        """Which of the listeners processes of this machine can use without a certificate or a password: on loopback, if
+        there is one. None if all ask for something, or ACLs ask who they are: these processes then have a socket in the
+        directory."""
+        if self.authorizer_class_name:
+            return None
+        plain = [number for number, listener in enumerate(self.listeners) if listener.protocol == PLAINTEXT]
+        return next((number for number in plain if self.listeners[number].is_loopback), plain[0] if plain else None)
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether clients log in, on some listener at least."""
+        return any(one.protocol.startswith("SASL") for one in self.listeners)
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether clients say who they are, on some listener at least."""
+        return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
+
+    def verdicts(self) -> Verdicts | None:
+        """What the authorizer decides without ACLs; None if there is no authorizer."""
+        if not self.authorizer_class_name:
+            return None
+        super_users = frozenset(filter(None, self.super_users.split(";")))
+        return Verdicts(super_users, self.allow_everyone_if_no_acl_found)
 
     def group_settings(self) -> GroupSettings:
         """The settings of the group coordinator."""
@@ -213,6 +265,28 @@ class ServerSettings:
             id_expiration_ms=self.transactional_id_expiration_ms,
             abort_check_ms=self.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_check_ms=self.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+
+    def login_settings(self) -> LoginSettings:
+        """The settings of logins."""
+        return LoginSettings(
+            self.sasl_enabled_mechanisms,
+            self.sasl_server_max_receive_size,
+            self.connection_failed_authentication_delay_ms,
+            self.connections_max_reauth_ms,
+        )
+
+    def token_settings(self) -> TokenSettings | None:
+        """What tokens have to show; None if none are taken."""
+        if OAUTHBEARER not in self.sasl_enabled_mechanisms or self.sasl_oauthbearer_jwks_endpoint_url is None:
+            return None
+        return TokenSettings(
+            self.sasl_oauthbearer_jwks_endpoint_url,
+            self.sasl_oauthbearer_expected_audience,
+            self.sasl_oauthbearer_expected_issuer,
+            self.sasl_oauthbearer_clock_skew_seconds,
+            self.sasl_oauthbearer_sub_claim_name,
+            self.sasl_oauthbearer_jwks_endpoint_refresh_ms,
         )
 
     @property

@@ -1,4 +1,5 @@
 """Access rules of the console: its token, only its own page, only its own names, and no writes if it is read-only.
+Where clients of the broker log in, `sessions` takes the token's place.
 
 Pure: from a request to a refusal, or to headers for its answer. Kept out are:
 
@@ -30,20 +31,24 @@ from foldlog.server.http.host_names import OwnNames
 from foldlog.server.http.routes import JSON, HttpRequest, HttpResponse
 
 WRITE_HEADER: Final = "x-foldlog"
-_READS: Final = frozenset({"GET", "HEAD"})
+READS: Final = frozenset({"GET", "HEAD"})
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _BEARER: Final = "bearer "
 
 
-class Access:
-    """The rules of one console. `token` "" is none; `name` distinguishes its cookie from others on the same host."""
+class ConsoleAccess:
+    """The rules of one console. `token` "" is none; `name` distinguishes its cookie from others on the same host. With
+    `has_users`, who asks is found out by `sessions`, and there is no token."""
 
-    def __init__(self, *, host: str, name: str, token: str = "", read_only: bool = False) -> None:
+    def __init__(
+        self, *, host: str, name: str, token: str = "", read_only: bool = False, has_users: bool = False
+    ) -> None:
         self.read_only = read_only
+        self.has_users = has_users
         self._token = token
         self._names = OwnNames([host])
         # Browsers send the cookies of one port to all ports of a host.
-        self._cookie_name = f"foldlog_console_{name}"
+        self.cookie_name = f"foldlog_console_{name}"
         self._cookie = hmac.new(token.encode(), b"the console's cookie", hashlib.sha256).hexdigest()
 
     def check(self, request: HttpRequest) -> None:
@@ -55,14 +60,19 @@ class Access:
                 HTTPStatus.UNAUTHORIZED,
                 "the console needs its token: open /?token=TOKEN once, or send it as Authorization: Bearer TOKEN",
             )
-        if request.method not in _READS:
+        if request.method not in READS:
             self._check_write(request)
+
+    def check_form(self, request: HttpRequest) -> None:
+        """Raises ApiError unless a form of the console's own page may be answered: its login."""
+        self._check_host(request)
+        _check_site(request)
 
     def cookie_for(self, request: HttpRequest) -> tuple[tuple[str, str], ...]:
         """The header that sets the cookie, if the token was in the address: the browser then needs it no more."""
         if not self._token or "token" not in request.query:
             return ()
-        return (("set-cookie", f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"),)
+        return (("set-cookie", f"{self.cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"),)
 
     def _is_known(self, request: HttpRequest) -> bool:
         authorization = request.headers.get("authorization", "")
@@ -71,14 +81,14 @@ class Access:
         if "token" in request.query:
             return _same(request.query["token"], self._token)
         try:
-            cookie = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie_name)
+            cookie = SimpleCookie(request.headers.get("cookie", "")).get(self.cookie_name)
         except CookieError:
             return False
         return cookie is not None and _same(cookie.value, self._cookie)
 
     def _check_host(self, request: HttpRequest) -> None:
         name = self._names.foreign_name(request)
-        if self._token or name is None:
+        if self._token or self.has_users or name is None:
             return
         raise ApiError(
             HTTPStatus.FORBIDDEN,
@@ -96,7 +106,7 @@ class Access:
 
 def _check_site(request: HttpRequest) -> None:
     site = request.headers.get("sec-fetch-site")
-    is_link = request.path == "/" and request.method in _READS and request.headers.get("sec-fetch-mode") == "navigate"
+    is_link = request.path == "/" and request.method in READS and request.headers.get("sec-fetch-mode") == "navigate"
     if site is not None and site not in _OWN_SITES and not is_link:
         raise ApiError(HTTPStatus.FORBIDDEN, "the request comes from another site; only the console's own page may ask")
     origin = request.headers.get("origin")
@@ -120,14 +130,14 @@ def _same(given: str, wanted: str) -> bool:
 
 # --- the page that asks for the token ---------------------------------------------------------------------------------
 
-_STYLE: Final = (
+PAGE_STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:18vh auto;padding:0 1.25rem;"
     "color-scheme:light dark}input,button{font:inherit;padding:.5rem .7rem}input{width:100%;box-sizing:border-box;"
     "margin:.3rem 0 .8rem}"
 )
-_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(PAGE_STYLE.encode()).digest()).decode()
 
-_POLICY: Final = (
+PAGE_POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
@@ -161,8 +171,8 @@ def token_page(request: HttpRequest) -> HttpResponse:
         if is_wrong
         else "This console needs its token. It was printed with its address when the console was started."
     )
-    page = _PAGE.format(style=_STYLE, sentence=html.escape(sentence), role=' role="alert"' if is_wrong else "")
-    return HttpResponse(HTTPStatus.UNAUTHORIZED, page.encode(), HTML, (("content-security-policy", _POLICY),))
+    page = _PAGE.format(style=PAGE_STYLE, sentence=html.escape(sentence), role=' role="alert"' if is_wrong else "")
+    return HttpResponse(HTTPStatus.UNAUTHORIZED, page.encode(), HTML, (("content-security-policy", PAGE_POLICY),))
 
 
 def same_site_refresh(cookie: tuple[tuple[str, str], ...] = ()) -> HttpResponse:

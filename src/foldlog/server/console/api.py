@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog import __version__
+from foldlog.broker.access.acls import USER_PREFIX, ResourceType
 from foldlog.errors import StorageError
 from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_SYNC_WAIT_MS
 from foldlog.log.partition import Partition
@@ -20,6 +21,17 @@ from foldlog.server.console.events import LogChanges
 from foldlog.server.console.groups import bounds_in, group_details, group_overviews, rewind
 from foldlog.server.console.parameters import JsonBody, bad_request, parse_integer, path_partition, query_integer
 from foldlog.server.console.rates import Rates
+from foldlog.server.console.rights import (
+    DESCRIBE,
+    READ,
+    WRITE,
+    Right,
+    Sight,
+    identity_of,
+    nothing,
+    of_group,
+    of_topic,
+)
 from foldlog.server.console.topics import open_partition, overview_topics, topic_details
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 from foldlog.server.http.status_pages import problem_of
@@ -50,27 +62,27 @@ class Api:
 
     def routes(self) -> list[HttpRoute]:
         return [
-            HttpRoute("GET", "/api/overview", self.overview),
-            HttpRoute("GET", "/api/events", self.events),
-            HttpRoute("GET", "/api/topics/{topic}", self.topic),
-            HttpRoute("GET", "/api/topics/{topic}/place", self.place),
-            HttpRoute("POST", "/api/topics/{topic}/records", self.produce),
-            HttpRoute("GET", "/api/topics/{topic}/{partition}/strip", self.strip),
-            HttpRoute("GET", "/api/topics/{topic}/{partition}/records/{offset}", self.record),
-            HttpRoute("GET", "/api/topics/{topic}/{partition}/at", self.at),
-            HttpRoute("GET", "/api/groups/{group}", self.group),
-            HttpRoute("POST", "/api/groups/{group}/rewind", self.rewind),
+            HttpRoute("GET", "/api/overview", self.overview, nothing),
+            HttpRoute("GET", "/api/events", self.events, nothing),
+            HttpRoute("GET", "/api/topics/{topic}", self.topic, of_topic(DESCRIBE)),
+            HttpRoute("GET", "/api/topics/{topic}/place", self.place, of_topic(READ)),
+            HttpRoute("POST", "/api/topics/{topic}/records", self.produce, of_topic(WRITE)),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/strip", self.strip, of_topic(READ)),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/records/{offset}", self.record, of_topic(READ)),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/at", self.at, of_topic(READ)),
+            HttpRoute("GET", "/api/groups/{group}", self.group, of_group(DESCRIBE)),
+            HttpRoute("POST", "/api/groups/{group}/rewind", self.rewind, _rights_of_rewind),
         ]
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    async def overview(self, _: HttpRequest) -> HttpResponse:
+    async def overview(self, request: HttpRequest) -> HttpResponse:
         opened = [one for one in self._broker.opened_partitions() if isinstance(one, Partition)]
         await self._node.syncs.catch_up(opened, CONSOLE_SYNC_WAIT_MS)  # failed ones are shown with their error
-        return await self._json(self._overview)
+        return await self._json(self._overview, request)
 
-    def _overview(self) -> dict[str, Any]:
-        broker = self._broker
+    def _overview(self, request: HttpRequest) -> dict[str, Any]:
+        broker, sight = self._broker, self._sight(request)
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(broker)
         self._rates.sample(broker, self._clock.monotonic_ms())
         topics = overview_topics(broker, self._rates, self._clock)
@@ -88,14 +100,18 @@ class Api:
             "read_only": self._read_only,
             "now_ms": self._clock.now_ms(),
             "warnings": warnings,
-            "topics": topics,
-            "groups": groups,
+            "user": request.principal.removeprefix(USER_PREFIX) if request.principal.startswith(USER_PREFIX) else None,
+            "topics": [one for one in topics if sight.sees_topic(one["name"])],
+            "groups": [one for one in groups if sight.sees_group(one["group"])],
         }
 
-    def events(self, _: HttpRequest) -> HttpResponse:
+    def _sight(self, request: HttpRequest) -> Sight:
+        return Sight(self._node.authorizer, identity_of(request))
+
+    def events(self, request: HttpRequest) -> HttpResponse:
         self._feed.refuse_many()
         headers = (("cache-control", "no-store"), ("x-accel-buffering", "no"))
-        return HttpResponse(HTTPStatus.OK, self._feed.stream(), EVENT_STREAM, headers)
+        return HttpResponse(HTTPStatus.OK, self._feed.stream(self._sight(request).of_event), EVENT_STREAM, headers)
 
     async def topic(self, request: HttpRequest) -> HttpResponse:
         name = request.named["topic"]
@@ -173,6 +189,12 @@ class Api:
                 return function(open_partition(self._broker, *partition), *arguments)
 
         return await self._json(look)
+
+
+def _rights_of_rewind(request: HttpRequest) -> list[Right]:
+    body = JsonBody(request)
+    topic = Right(READ, ResourceType.TOPIC, body.text("topic"))
+    return [Right(READ, ResourceType.GROUP, request.named["group"]), topic]
 
 
 def _strip(partition: Partition, broker: Broker, from_offset: int, count: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from inspect import isawaitable
@@ -61,6 +61,10 @@ not block it."""
 
 Merge = Callable[[Any, Any], Any]
 """Merges older data that a listener has missed with newer data."""
+
+
+Seen = Callable[[str, Any], Any]
+"""From an event's name and data to what one client may see of them; None if nothing."""
 
 
 def newest(_: Any, new: Any) -> Any:
@@ -114,13 +118,19 @@ class _Outgoing:
 
 
 class _Subscriber:
-    """The events that were not sent to one client yet."""
+    """The events that were not sent to one client yet. `seen` says what of an event's data the client may see."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Seen | None) -> None:
+        self._seen = seen
         self._waiting: dict[str, _Outgoing] = {}
         self._arrived = asyncio.Event()
 
     def add(self, outgoing: _Outgoing) -> None:
+        if self._seen is not None:
+            data = self._seen(outgoing.event, outgoing.data)
+            if data is None:
+                return
+            outgoing = replace(outgoing, data=data) if data != outgoing.data else outgoing
         before = self._waiting.pop(outgoing.event, None)
         if before is not None:
             merged = outgoing.merge(before.data, outgoing.data)
@@ -170,9 +180,9 @@ class EventFeed:
                 f"{CONSOLE_LISTENERS_MAX} pages listen already; close one, and this one connects by itself",
             )
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    async def stream(self, seen: Seen | None = None) -> AsyncGenerator[bytes, None]:
         """The events for one client, without end: server-sent events."""
-        listener = _Subscriber()
+        listener = _Subscriber(seen)
         self._listeners.add(listener)
         try:
             yield b"retry: 1000\n\n"

@@ -29,6 +29,7 @@ from foldlog.server.console.fold_board import FoldBoard, LogAddress
 from foldlog.server.console.parameters import JsonBody, bad_request, query_integer
 from foldlog.server.console.peeks import PeekProcesses
 from foldlog.server.console.records import bounds, time_at
+from foldlog.server.console.rights import DESCRIBE, READ, Sight, identity_of, nothing, of_fold
 from foldlog.server.console.topics import open_partition
 from foldlog.server.folds_reader import FoldsReader
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
@@ -122,10 +123,10 @@ class FoldPages:
 
     def routes(self) -> list[HttpRoute]:
         return [
-            HttpRoute("GET", "/api/folds", self.folds),
-            HttpRoute("POST", "/api/folds/{fold}/commands", self.ask),
-            HttpRoute("GET", "/api/folds/{fold}/rewind", self.rewind),
-            HttpRoute("GET", "/api/folds/{fold}/peek", self.peek),
+            HttpRoute("GET", "/api/folds", self.folds, nothing),
+            HttpRoute("POST", "/api/folds/{fold}/commands", self.ask, of_fold(READ)),
+            HttpRoute("GET", "/api/folds/{fold}/rewind", self.rewind, of_fold(DESCRIBE)),
+            HttpRoute("GET", "/api/folds/{fold}/peek", self.peek, of_fold(READ)),
         ]
 
     def close(self) -> None:
@@ -157,8 +158,10 @@ class FoldPages:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    async def folds(self, _: HttpRequest) -> HttpResponse:
-        return HttpResponse.json(await self._look(lambda board: self._entries(board.names)))
+    async def folds(self, request: HttpRequest) -> HttpResponse:
+        sight = Sight(self._node.authorizer, identity_of(request))
+        seen = await self._look(lambda board: self._entries([name for name in board.names if sight.sees_fold(name)]))
+        return HttpResponse.json(seen)
 
     async def ask(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)

@@ -24,6 +24,7 @@ from foldlog.records.loops import Record, pack
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import JsonBody, bad_request
 from foldlog.server.console.records import bounds, next_record
+from foldlog.server.console.rights import READ, WRITE, nothing, of_scene
 from foldlog.server.console.topics import open_partition
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 
@@ -335,13 +336,13 @@ class ScenePages:
 
     def routes(self) -> list[HttpRoute]:
         return [
-            HttpRoute("GET", "/api/scene", self.state),
-            HttpRoute("GET", "/api/scene/code", self.code),
-            HttpRoute("POST", "/api/scene/append", self.append),
-            HttpRoute("POST", "/api/scene/read", self.read),
-            HttpRoute("POST", "/api/scene/dequeue", self.dequeue),
-            HttpRoute("POST", "/api/scene/crash", self.crash),
-            HttpRoute("POST", "/api/scene/reset", self.reset),
+            HttpRoute("GET", "/api/scene", self.state, of_scene(READ)),
+            HttpRoute("GET", "/api/scene/code", self.code, nothing),
+            HttpRoute("POST", "/api/scene/append", self.append, of_scene(WRITE)),
+            HttpRoute("POST", "/api/scene/read", self.read, of_scene(WRITE)),
+            HttpRoute("POST", "/api/scene/dequeue", self.dequeue, of_scene(WRITE)),
+            HttpRoute("POST", "/api/scene/crash", self.crash, of_scene(WRITE)),
+            HttpRoute("POST", "/api/scene/reset", self.reset, of_scene(WRITE)),
         ]
 
     async def state(self, _: HttpRequest) -> HttpResponse:

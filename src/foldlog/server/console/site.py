@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http import HTTPStatus
@@ -19,19 +19,32 @@ from importlib.resources.abc import Traversable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import DIRECTORY_OWNER
 from foldlog.errors import FoldlogError
-from foldlog.server.console.access import Access, is_for_people, is_link_from_elsewhere, same_site_refresh, token_page
+from foldlog.server.access.audit import note
+from foldlog.server.console.access import (
+    READS,
+    ConsoleAccess,
+    is_for_people,
+    is_link_from_elsewhere,
+    same_site_refresh,
+    token_page,
+)
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.rights import identity_of
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.sessions import LOGIN_PATH, LOGOUT_PATH, ConsoleUsers, login_page
 from foldlog.server.http.http import HttpLimits, HttpServer
 from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
 
 if TYPE_CHECKING:
+    from foldlog.server.authorizer import Authorizer
     from foldlog.server.net.listeners import Listener
     from foldlog.server.node import BrokerNode
+    from foldlog.server.server import Secured
 
 logger = logging.getLogger("foldlog.console")
 
@@ -55,21 +68,47 @@ _NOT_KEPT: Final = ("cache-control", "no-store")
 
 
 class ConsoleRoutes:
-    """Handlers behind the access check: every request is checked first, and every failure is one sentence of JSON."""
+    """Handlers behind the access check: every request is checked first, and every failure is one sentence of JSON.
 
-    def __init__(self, routes: Sequence[HttpRoute], access: Access) -> None:
-        self._routes = HttpRoutes(routes)
+    With `users`, somebody has to have logged in, and may do what the ACLs allow; else whoever is let in may do
+    everything that the directory's owner may.
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[HttpRoute],
+        access: ConsoleAccess,
+        authorizer: Authorizer,
+        users: ConsoleUsers | None = None,
+    ) -> None:
+        self._routes = HttpRoutes([replace(route, handler=self._guarded(route)) for route in routes])
         self._access = access
+        self._authorizer = authorizer
+        self._users = users
 
     def find(self, request: HttpRequest) -> Handler:
         return self._answer
 
+    def _guarded(self, route: HttpRoute) -> Handler:
+        """The handler, after a look at what it asks for."""
+        asks = route.asks
+        if asks is None:
+            return route.handler
+
+        def answer(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+            who = identity_of(request)
+            for right in asks(request):
+                if not self._authorizer.allows(who, *right):
+                    raise ApiError(HTTPStatus.FORBIDDEN, f"{request.principal} needs {right}; an operator can allow it")
+            return route.handler(request)
+
+        return answer
+
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
-            self._access.check(request)
-            response = await self._respond(request)
+            response = await self._log_in_or_respond(request)
         except ApiError as error:
-            response = _refusal(request, error)
+            response = self._refusal(request, error)
         except FoldlogError as error:
             response = error_response(status_of(error), str(error))
         except Exception:
@@ -78,6 +117,37 @@ class ConsoleRoutes:
         names = {name for name, _ in response.headers}
         added = [each for each in (_NOT_KEPT, *_HEADERS) if each[0] not in names]
         return replace(response, headers=(*response.headers, *added))
+
+    async def _log_in_or_respond(self, request: HttpRequest) -> HttpResponse:
+        users = self._users
+        if users is None:
+            self._access.check(request)
+            return await self._respond(replace(request, principal=DIRECTORY_OWNER))
+        if request.method == "POST" and request.path in (LOGIN_PATH, LOGOUT_PATH):
+            self._access.check_form(request)
+            return await users.log_in(request) if request.path == LOGIN_PATH else users.log_out(request)
+        self._access.check(request)
+        principal = await users.principal(request)
+        if principal is None:
+            raise ApiError(HTTPStatus.UNAUTHORIZED, "log in first: open the console's page, or send a user by Basic")
+        request = replace(request, principal=principal)
+        if request.method in READS:
+            return await self._respond(request)
+        is_done = False
+        try:
+            response = await self._respond(request)
+            is_done = response.status < HTTPStatus.BAD_REQUEST
+            return response
+        finally:
+            note(identity_of(request), f"console {request.method} {request.path!r}", is_done=is_done)
+
+    def _refusal(self, request: HttpRequest, error: ApiError) -> HttpResponse:
+        """One sentence of JSON; if a person opens the page without being known, the page that asks."""
+        if error.status != HTTPStatus.UNAUTHORIZED or not is_for_people(request):
+            return error.response()
+        if is_link_from_elsewhere(request) and "token" not in request.query:
+            return same_site_refresh()
+        return token_page(request) if self._users is None else login_page()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
         cookie = self._access.cookie_for(request)
@@ -93,15 +163,6 @@ class ConsoleRoutes:
         answer = found(request)
         response = await answer if isawaitable(answer) else answer
         return replace(response, headers=(*response.headers, *cookie)) if cookie else response
-
-
-def _refusal(request: HttpRequest, error: ApiError) -> HttpResponse:
-    """One sentence of JSON; if a person opens the page without its token, the page that asks for it."""
-    if error.status != HTTPStatus.UNAUTHORIZED or not is_for_people(request):
-        return error.response()
-    if is_link_from_elsewhere(request) and "token" not in request.query:
-        return same_site_refresh()
-    return token_page(request)
 
 
 def _text(response: HttpResponse) -> str:
@@ -138,12 +199,14 @@ async def start_console(
     read_only: bool = False,
     static: StaticFiles | None = None,
     limits: HttpLimits | None = None,
+    secured: Secured | None = None,
 ) -> Console:
     """Serve the console there; raises AddressUnavailable if that is taken. `bootstrap` is for Kafka clients.
 
     If other machines can reach it and no token is given, one is generated: `Console.token`.
     """
-    if not token and not listener.is_loopback:
+    has_users = node.settings.has_logins
+    if not token and not has_users and not listener.is_loopback:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
     workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-console")
     feed = EventFeed()
@@ -151,10 +214,19 @@ async def start_console(
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
     scene = ScenePages(node, workers)
     pages = static if static is not None else await node.run(StaticFiles.load)
-    access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
-    routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()], access)
+    access = ConsoleAccess(
+        host=listener.host, name=node.cluster_id, token=token, read_only=read_only, has_users=has_users
+    )
+    users = None
+    if has_users:
+        stored = node.broker.access
+        users = ConsoleUsers(
+            node.logins, stored, node.clock, cookie_name=access.cookie_name, has_tls=secured is not None
+        )
+    found = [*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()]
+    routes = ConsoleRoutes(found, access, node.authorizer, users)
     http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
-    await http.listen(listener)
+    await http.listen(listener, secured)
     return Console(http, feed, folds, workers, token)
 
 

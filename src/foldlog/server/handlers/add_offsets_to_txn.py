@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import refusal
 from foldlog.server.transactions import VERSION_1, transaction_error_code, transaction_refusal

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.partitions import partition_refusal
 from foldlog.server.transactions import VERSION_1, VERSION_2, transaction_error_code, transaction_refusal

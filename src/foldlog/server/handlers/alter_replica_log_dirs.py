@@ -3,7 +3,7 @@ which differ only in encoding."""
 
 from __future__ import annotations
 
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.handlers.describe_log_dirs import shown_path
 from foldlog.wire.error_codes import ErrorCode

@@ -3,10 +3,10 @@ when that is durable."""
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.messages import GroupSummary, GroupType
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.server.partitions import partition_refusal

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType, MemberSummary
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -35,7 +36,7 @@ async def handle(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerG
         for group in groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = authorized_operations(
-                    call.node.authorizer, call.caller.principal, ResourceType.GROUP, group.group_id
+                    call.node.authorizer, call.caller.who, ResourceType.GROUP, group.group_id
                 )
     return ConsumerGroupDescribeResponse(groups=groups)
 

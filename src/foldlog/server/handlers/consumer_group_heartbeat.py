@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.consumer.messages import HeartbeatResult, MemberHeartbeat, TopicIdPartition
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import as_java_prints, group_error_code, heartbeat_refusal
 from foldlog.wire.error_codes import ErrorCode

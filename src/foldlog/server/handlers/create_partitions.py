@@ -7,12 +7,12 @@ timeout is not used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import (
     DUPLICATE,
@@ -36,11 +36,15 @@ from foldlog.wire.messages.create_partitions import (
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
+_STRICT_FROM: Final = 3
+"""Partitions beyond the quota of mutations are refused; older versions are throttled only (KIP-599)."""
+
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     twice = repeated(topic.name for topic in request.topics)
     results = {topic.name: CreatePartitionsTopicResult(name=topic.name) for topic in request.topics}
     added: dict[str, int] = {}
+    mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
     for topic in request.topics:
         try:
             if topic.name in twice:
@@ -49,7 +53,10 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic is not yours to change")
             check_topic_name(topic.name)
             refuse_own(call.node, topic.name, OwnTopicChange.GROW)
-            added[topic.name] = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
+            count = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
+            if not request.validate_only:
+                mutations.take(count)
+            added[topic.name] = count
         except FoldlogError as error:
             _refuse(results[topic.name], error)
     try:
@@ -62,7 +69,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
     except RefusedByBroker as error:
         for name in added:
             _refuse(results[name], error)
-    return CreatePartitionsResponse(results=list(results.values()))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_time_ms, results=list(results.values()))
 
 
 def _refuse(result: CreatePartitionsTopicResult, error: FoldlogError) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.changes import NewTopic
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.errors import FoldlogError, InvalidConfig, RefusedByBroker
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import topic_rows
 from foldlog.server.topic_admin import (
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 _REPLICAS: Final = 1
+_STRICT_FROM: Final = 6
+"""Topics beyond the quota of mutations are refused; older versions are throttled only (KIP-599)."""
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -51,6 +53,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
     may_create_all = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
     plans: list[NewTopic] = []
+    mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
     for topic in request.topics:
         name = topic.name
         if name in twice:
@@ -63,6 +66,8 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
                 refusal = call.node.fold_guard.creation_refusal(name, plan.partitions, plan.config.settings)
                 if refusal is not None:
                     refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
+                if not request.validate_only and call.node.broker.find_topic(name) is None:
+                    mutations.take(plan.partitions)
                 plans.append(plan)
             except FoldlogError as error:
                 results[name] = _refused(name, *told(error))
@@ -77,7 +82,8 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         else:
             results[plan.name] = _made(call, plan, outcome)
     return CreateTopicsResponse(
-        topics=[results[name] for name in dict.fromkeys(topic.name for topic in request.topics)]
+        throttle_time_ms=mutations.throttle_time_ms,
+        topics=[results[name] for name in dict.fromkeys(topic.name for topic in request.topics)],
     )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

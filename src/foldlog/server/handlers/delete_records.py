@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import refuse_own
 from foldlog.wire.error_codes import ErrorCode, code_of

@@ -3,9 +3,9 @@ Answered when that is durable."""
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.server.handlers.alter_share_group_offsets import why_not_alone, why_refused

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
+from foldlog.server.net.quotas import MutationQuota
 from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_topics import (
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _DISABLED_CODE_FROM: Final = 3
 _TOPIC_IDS_FROM: Final = 6
 _NO_SUCH_ID: Final = "there is no topic with this id"
+_STRICT_FROM: Final = 5
+"""Topics beyond the quota of mutations are not deleted; older versions are throttled only (KIP-599)."""
 
 
 class _Wanted(NamedTuple):
@@ -49,7 +52,8 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     asked: Sequence[DeleteTopicState] = request.topics
     if call.version < _TOPIC_IDS_FROM:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    wanted = [_find(call, topic) for topic in asked]
+    mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
+    wanted = [_find(call, topic, mutations) for topic in asked]
     twice = repeated(one.name for one in wanted if one.name is not None)
     chosen: dict[str | bytes, _Wanted] = {}
     for one in wanted:
@@ -63,14 +67,15 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         wanted = [one.refused(code, "the broker has delete.topic.enable=false") for one in wanted]
     done = await call.node.run(_delete_all, call.node, wanted)
     return DeleteTopicsResponse(
+        throttle_time_ms=mutations.throttle_time_ms,
         responses=[
             DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=one.error, error_message=one.message)
             for one in done
-        ]
+        ],
     )
 
 
-def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
+def _find(call: Call, asked: DeleteTopicState, mutations: MutationQuota) -> _Wanted:
     by_id = asked.topic_id != ZERO_UUID
     wanted = _Wanted(asked.name, asked.topic_id)
     if by_id == (asked.name is not None):
@@ -91,6 +96,8 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
         return found.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         refuse_own(call.node, name, OwnTopicChange.DELETE)
+        if topic is not None and call.node.settings.delete_topic_enable:
+            mutations.take(topic.partition_count)
     except FoldlogError as error:
         return found.refused(*told(error))
     return found

@@ -8,10 +8,10 @@ The empty name has those that were changed for all brokers.
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import GROWTHS_SETTING
 from foldlog.broker.topics.names import check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import (
     ALL_BROKERS,

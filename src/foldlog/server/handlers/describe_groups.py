@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.messages import GroupState, GroupSummary, GroupType
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -31,7 +32,7 @@ async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsRe
         for group in groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = authorized_operations(
-                    call.node.authorizer, call.caller.principal, ResourceType.GROUP, group.group_id
+                    call.node.authorizer, call.caller.who, ResourceType.GROUP, group.group_id
                 )
     return DescribeGroupsResponse(groups=groups)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.errors import FoldlogError
 from foldlog.files.paths import absolute, disk_space
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_log_dirs import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.partitions import open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.messages import GroupType
 from foldlog.broker.share.store import ShareOffset
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

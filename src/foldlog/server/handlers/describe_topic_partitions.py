@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode
@@ -90,6 +91,6 @@ def _described(
             for code, number, leader_id, epoch, offline in leaders
         ],
         topic_authorized_operations=authorized_operations(
-            call.node.authorizer, call.caller.principal, ResourceType.TOPIC, topic.name
+            call.node.authorizer, call.caller.who, ResourceType.TOPIC, topic.name
         ),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.transactions.state_format import TransactionMetadata
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.transactions import transaction_error_code, transaction_refusal
 from foldlog.wire.error_codes import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.elect_leaders import (

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import SYNC_WAIT_MS
 from foldlog.log.partition import Partition
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call, Later, Reply
 from foldlog.server.fetch_sessions import FetchContext, WantedPartition
 from foldlog.server.net.memory import ReadBuffers
@@ -51,7 +51,7 @@ class FetchRead:
     def __init__(
         self,
         node: BrokerNode,
-        principal: str,
+        who: Identity,
         limit_bytes: int,
         buffers: ReadBuffers,
         *,
@@ -63,7 +63,7 @@ class FetchRead:
         are an error in it."""
         self._node = node
         self._committed = committed
-        self._principal = principal
+        self._who = who
         self._buffers = buffers
         self._nowait = nowait
         self._is_last = is_last
@@ -90,7 +90,7 @@ class FetchRead:
             name = self._node.topic_ids.name_of(wanted.topic_id)
             if name is None:
                 return _error(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
-        if not self._node.authorizer.allows(self._principal, AclOperation.READ, ResourceType.TOPIC, name):
+        if not self._node.authorizer.allows(self._who, AclOperation.READ, ResourceType.TOPIC, name):
             return _error(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         try:
             partition = self._partition(name, wanted.partition)
@@ -196,11 +196,13 @@ class Fetching:
 
     def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
         self._node = call.node
-        self._principal = call.caller.principal
+        self._who = call.caller.who
         self._buffers = call.caller.buffers
         self._context = context
         self._committed = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, call.node.settings.fetch_max_bytes)
+        if call.node.quotas.is_on:
+            self._max_bytes = min(self._max_bytes, call.node.quotas.fetch_bytes_max(call))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._until = call.node.loop.time() + max(0, request.max_wait_ms) / 1000
         self._later: Later | None = None
@@ -230,7 +232,7 @@ class Fetching:
         is_last = self._is_time_up()
         reading = FetchRead(
             self._node,
-            self._principal,
+            self._who,
             limit_bytes,
             self._buffers,
             committed=self._committed,

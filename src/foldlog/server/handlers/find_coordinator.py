@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import refusal
 from foldlog.wire.error_codes import ErrorCode

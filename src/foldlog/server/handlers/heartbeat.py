@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

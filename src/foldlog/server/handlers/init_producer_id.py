@@ -11,8 +11,8 @@ import logging
 from functools import partial
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import FoldlogError, LockLost
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.transactions import VERSION_1, transaction_error_code, transaction_refusal
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -81,6 +81,6 @@ def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
 
 def _may_write(call: Call) -> bool:
     """Whether the caller may write to any topic at all: then it may do so idempotently."""
-    return call.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or any(
-        call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic) for topic in call.node.broker.topics()
+    return call.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or call.allows_some(
+        AclOperation.WRITE, ResourceType.TOPIC
     )

@@ -11,10 +11,10 @@ import logging
 from functools import partial
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import JoinRequest, JoinResult
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import as_java_prints, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.messages import MemberIdentity
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

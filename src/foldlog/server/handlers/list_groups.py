@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code
 from foldlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

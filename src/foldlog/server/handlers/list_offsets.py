@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.partitions import NO_EPOCH, catch_up, epoch_refusal, open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.transactions.state_format import TransactionState as State
 from foldlog.errors import FoldlogError, InvalidArgument
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.transactions import transaction_error_code
 from foldlog.wire.error_codes import ErrorCode

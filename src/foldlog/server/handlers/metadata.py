@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, TopicExists
 from foldlog.limits import AUTO_CREATED_TOPICS_MAX
-from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -60,7 +61,7 @@ def cluster_operations(call: Call) -> int:
     """The operations that the caller may do with the cluster, as a bit field; 0 if it may not see it."""
     if not call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
-    return authorized_operations(call.node.authorizer, call.caller.principal, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(call.node.authorizer, call.caller.who, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 # --- which topics ---------------------------------------------------------------------------------------------------
@@ -113,6 +114,7 @@ class _Creating:
         self._call = call
         self._is_allowed = request.allow_auto_topic_creation and call.node.settings.auto_create_topics_enable
         self._left = AUTO_CREATED_TOPICS_MAX
+        self._mutations = call.node.quotas.mutations(call, strict_from=0)
 
     async def create(self, name: str) -> Found:
         """Create the topic, except the log's own and the folds', which need particular settings."""
@@ -127,12 +129,16 @@ class _Creating:
             return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE)
         self._left -= 1
         try:
+            self._mutations.take(call.node.settings.num_partitions)
             return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
         except TopicExists:
             # Another request created it at the same time; or it is deleted again already.
             return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except FoldlogError as error:
-            return _unknown(name, code_of(error))
+            code = code_of(error)
+            # The client asks again, and the topic is made once the quota allows it.
+            is_later = code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE if is_later else code)
 
 
 # --- their descriptions ---------------------------------------------------------------------------------------------
@@ -166,6 +172,6 @@ def _described(
     )
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = authorized_operations(
-            call.node.authorizer, call.caller.principal, ResourceType.TOPIC, topic.name
+            call.node.authorizer, call.caller.who, ResourceType.TOPIC, topic.name
         )
     return described

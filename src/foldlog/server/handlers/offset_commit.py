@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import commit_refusal, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

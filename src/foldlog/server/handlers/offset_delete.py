@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.groups.messages import GroupState
 from foldlog.errors import FoldlogError, GroupNotEmpty
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.server.partitions import partition_refusal

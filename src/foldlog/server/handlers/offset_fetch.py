@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.broker.groups.errors import raise_for
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.partitions import NO_EPOCH, catch_up, epoch_refusal, open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.messages import GroupSummary, GroupType, MemberSummary
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -25,7 +26,7 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
         for group in groups:
             if group.error_code == ErrorCode.NONE:
                 group.authorized_operations = authorized_operations(
-                    call.node.authorizer, call.caller.principal, ResourceType.GROUP, group.group_id
+                    call.node.authorizer, call.caller.who, ResourceType.GROUP, group.group_id
                 )
     return ShareGroupDescribeResponse(groups=groups)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError, LogClosed, StorageError, UnknownPartition, UnknownTopic
-from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import commit_refusal, group_error_code, refusal
 from foldlog.server.transactions import append_error_code, transaction_refusal

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.features import FeatureUpdate, UpgradeType
 from foldlog.server.topic_admin import refuse_if_leaving, told

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.transactions.store import MarkersToWrite
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.transactions import VERSION_1
 from foldlog.wire.error_codes import ErrorCode, code_of

@@ -1,7 +1,8 @@
 """A small HTTP/1.1 server on the broker's event loop, for metrics, health and the console. h11 implements the protocol.
 
 Reading path of a request: `HttpServer._accept`, `_Exchanges.run`, then the handler that `routes.py` finds.
-Not here: TLS, compression, HTTP/2; a proxy has them. Not meant for much traffic: one scraper and a few users.
+Not here: compression, HTTP/2; a proxy has them. TLS is between it and the socket (`server/tls/transport.py`). Not meant
+for much traffic: one scraper and a few users.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Final
@@ -25,11 +27,13 @@ from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEADE
 from foldlog.server.http.host_names import OwnNames
 from foldlog.server.http.routes import FindsHandlers, Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
 from foldlog.server.http.status_pages import StatusPages
-from foldlog.server.net.listeners import Listener, address_text, bind, refuse_exposed
+from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, refuse_exposed
 
 if TYPE_CHECKING:
     from foldlog.clock import Clock
     from foldlog.server.node import BrokerNode
+    from foldlog.server.server import Secured
+    from foldlog.server.tls.transport import TlsTransport
 
 logger = logging.getLogger("foldlog.http")
 
@@ -65,18 +69,25 @@ class HttpLimits:
 
 
 async def start_http(
-    node: BrokerNode, host: str, port: int, *, routes: Sequence[HttpRoute] = (), limits: HttpLimits | None = None
+    node: BrokerNode,
+    host: str,
+    port: int,
+    *,
+    routes: Sequence[HttpRoute] = (),
+    limits: HttpLimits | None = None,
+    secured: Secured | None = None,
 ) -> HttpServer:
     """Serve the status pages and `routes` on `host`; port 0 picks one. Raises InvalidConfig for an address that other
     machines can reach, unless foldlog.insecure is set; AddressUnavailable if it is taken."""
-    listener = Listener("HTTP", host, port)
+    listener = Listener("HTTP", host, port, PLAINTEXT if secured is None else SSL)
     if not node.settings.insecure:
-        refuse_exposed(listener, "the HTTP listener")
+        tls = node.settings.tls.get("METRICS")
+        refuse_exposed(listener, "the HTTP listener", needs_certificate=tls is not None and tls.authenticates)
     pages = StatusPages(node)
     advertised = (listener.host for listener in node.settings.advertised_listeners)
     guarded = _Guarded(HttpRoutes([*pages.routes(), *routes]), OwnNames([host, *advertised]))
     server = HttpServer(guarded, node.clock, limits or HttpLimits())
-    await server.listen(listener)
+    await server.listen(listener, secured)
     return server
 
 
@@ -115,18 +126,38 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self.host, self.port = "", 0  # where processes of this machine can reach it
         self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes: set[TlsTransport] = set()
 
-    async def listen(self, listener: Listener) -> None:
-        """See `start_http`."""
+    async def listen(self, listener: Listener, secured: Secured | None = None) -> None:
+        """See `start_http`. `secured`: with TLS."""
         bound = bind(listener)
         self.host, self.port = listener.local_host, bound.getsockname()[1]
-        self._server = await asyncio.start_server(self._accept, sock=bound)
+        make: Callable[[], asyncio.BaseProtocol] = self._new_stream
+        if secured is not None:
+            from foldlog.server.tls.transport import TlsTransport
+
+            make = partial(TlsTransport, secured(self), self._new_stream)
+        self._server = await asyncio.get_running_loop().create_server(make, sock=bound)
+
+    def _new_stream(self) -> asyncio.BaseProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)
+
+    def handshaking(self, handshake: TlsTransport, host: str, descriptor: int) -> None:
+        """See `CountsHandshakes`."""
+        self._handshakes.add(handshake)
+        if len(self._handshakes) > 2 * self._limits.connections_max:
+            handshake.refuse("handshake", "there are too many TLS handshakes; try again later")
+
+    def handshaken(self, handshake: TlsTransport, host: str) -> None:
+        self._handshakes.discard(handshake)
 
     async def close(self) -> None:
         """Stop listening and cut off all clients: a scrape is repeated, and a stream has no end to wait for."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        for handshake in tuple(self._handshakes):
+            handshake.abort()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -191,7 +222,9 @@ class _Exchanges:
         self._stall_s = limits.stall_ms / 1000
         self._received = bytearray()  # not given to h11 yet
         self._protocol = self._new_protocol()
-        self.peer = address_text(*(writer.get_extra_info("peername") or ("?", 0))[:2])
+        peer = writer.get_extra_info("peername") or ("?", 0)
+        self._host: str = peer[0]
+        self.peer = address_text(self._host, peer[1])
         # Nothing stays in the transport's buffer: a write is done when the system has taken all of it.
         writer.transport.set_write_buffer_limits(high=0)
         _bound(writer.get_extra_info("socket"), int(limits.stall_ms))
@@ -247,7 +280,8 @@ class _Exchanges:
                 if len(body) > self._limits.body_bytes_max:
                     raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"its body is over {len(body) - 1} bytes")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
+        request = HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
+        return replace(request, peer=self._host)
 
     async def _receive_head(self) -> bool:
         """Pass the checked line and headers of the next request to h11; False if the client is done."""

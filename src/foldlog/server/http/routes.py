@@ -28,7 +28,7 @@ class HttpRequest:
     """An HTTP request. Header names are in lower case; of a repeated header or parameter, the last counts.
 
     `parts` are the path's, each percent-decoded: a name in it may hold a slash. `named` are the parts for which the
-    route has a name in braces.
+    route has a name in braces. `peer` is the client's address, `principal` who it is, where that is asked.
     """
 
     method: str
@@ -38,6 +38,8 @@ class HttpRequest:
     body: bytes = b""
     parts: tuple[str, ...] = ()
     named: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    peer: str = ""
+    principal: str = ""
 
     @classmethod
     def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpRequest:
@@ -90,6 +92,8 @@ class HttpRoute:
     method: str
     path: str
     handler: Handler
+    asks: Callable[[HttpRequest], Any] | None = None
+    """What rights it needs, where users have rights: see `console/rights.py`."""
 
 
 class FindsHandlers(Protocol):

@@ -81,6 +81,8 @@ class Metrics:
         self.fetched_records = 0
         self.fetched_bytes = 0
         self._refused: Counter[str] = Counter()
+        self._throttled: Counter[str] = Counter()
+        self._throttle_seconds: dict[str, float] = {}
         self._apis: dict[int, ApiMetrics] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._sync_lock = threading.Lock()
@@ -102,6 +104,11 @@ class Metrics:
         """A connection was refused, or closed for what it sent. `reason` is a short word of ours, never a peer's: each
         one is a time series."""
         self._refused[reason] += 1
+
+    def throttled(self, quota: str, seconds: float) -> None:
+        """A connection is not read for that long, since a quota, by its name, is used up; or one was closed for it."""
+        self._throttled[quota] += 1
+        self._throttle_seconds[quota] = self._throttle_seconds.get(quota, 0.0) + seconds
 
     def request_done(self, api_key: int, seconds: float, error: bool = False) -> None:
         """A request was answered, or needs no answer. `error`: the answer, or a part of it, has an error code."""
@@ -154,6 +161,18 @@ class Metrics:
                 "counter",
                 "Connections that were turned away or cut off, by reason.",
                 refused,
+            ),
+            Family(
+                "foldlog_throttled_total",
+                "counter",
+                "How often a connection was throttled, by the quota that was used up.",
+                [Sample(count, (("quota", quota),)) for quota, count in sorted(self._throttled.items())],
+            ),
+            Family(
+                "foldlog_throttle_seconds_total",
+                "counter",
+                "Throttle times, by the quota that was used up.",
+                [Sample(count, (("quota", quota),)) for quota, count in sorted(self._throttle_seconds.items())],
             ),
             _single("received_bytes_total", "counter", "Bytes of requests, frames and all.", self.bytes_in),
             _single("sent_bytes_total", "counter", "Bytes of answers, frames and all.", self.bytes_out),

@@ -17,9 +17,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from foldlog.broker.access.acls import Identity
+from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
-from foldlog.server.authorizer import ANONYMOUS
+from foldlog.server.access.audit import AUDITED, described, note
+from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
     Caller,
@@ -32,13 +35,17 @@ from foldlog.server.call import (
     has_error,
     served_api,
 )
+from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
+from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
+from foldlog.server.net.quotas import Charge, ConnectionThrottle
 from foldlog.server.produce_fast_path import FastAcknowledgement, FastAppend
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
 from foldlog.wire.messages.produce import ProduceResponse
+from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from foldlog.wire.schema import Message, Response
 
 if TYPE_CHECKING:
@@ -49,6 +56,10 @@ logger = logging.getLogger("foldlog.server")
 _LENGTH: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
+_BARE: Final = -1
+"""The version of a token that came without a request around it."""
+
+EXPIRED: Final = "its login has expired, and it did not log in again"
 _PRODUCE_KEY: Final = 0
 _FETCH_KEYS: Final = frozenset({1, 78})
 """Fetch and ShareFetch."""
@@ -75,14 +86,16 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("began", "chunks", "has_error", "header", "later")
+    __slots__ = ("audited", "began", "charge", "chunks", "has_error", "header", "later")
 
-    def __init__(self, header: RequestHeader, began: float) -> None:
+    def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None) -> None:
         self.header = header
+        self.charge = charge  # what it uses of quotas, if any is for its client
         self.began = began
         self.chunks: list[Chunk] | None = None
         self.has_error = False
         self.later: Later | None = None
+        self.audited: str | None = None  # what it would change, if that is written down
 
 
 class CoalescedCall:
@@ -132,8 +145,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
+        self._quotas = node.quotas
+        self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._last_active = node.loop.time()
+        self._login: Login | None = None
 
     # --- the transport's side ---------------------------------------------------------------------------------------
 
@@ -144,7 +160,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends, software)
+        if self._endpoint.protocol.startswith("SASL"):
+            self._login = Login(self._node.logins, host, self._known)
+            self._throttle.is_exempt = True
+        principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
+        who = Identity(principal, address_in_acls(host))
+        buffers = ReadBuffers(self._is_sent)
+        self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
@@ -192,6 +214,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._working is not None:
             self._working.cancel()
         self._exchanges.clear()
+        self._throttle.close()
         self._unread = None
         self._frame.finish()
         self._frame.release()
@@ -215,6 +238,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _checked_length(self, view: memoryview, position: int) -> int | None:
         size: int = _LENGTH.unpack_from(view, position)[0]
         limit = self._node.settings.socket_request_max_bytes
+        if self._login is not None:
+            limit = self._login.max_receive_bytes or limit
+            if self._login.takes_raw and 0 <= size <= limit:
+                return size
         if HEADER_BYTES_MIN <= size <= limit:
             return size
         self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
@@ -262,6 +289,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 and _INT16.unpack_from(view, body)[0] == _PRODUCE_KEY
                 and self._throttled.must_wait()
             )
+            or (self._quotas.is_on and self._throttle.must_wait(self._caller.who, view, body))
         )
 
     def _go_on(self) -> None:
@@ -269,7 +297,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
             unread, self._unread = self._unread, None
             self._take_frames(unread, is_owned=True)
-        if self._unread is None and not self._memory.is_waiting and not self._is_closing:
+        is_waiting = self._memory.is_waiting or self._throttle.is_muted
+        if self._unread is None and not is_waiting and not self._is_closing:
             self._read_on()
 
     def _stop_reading(self) -> None:
@@ -288,11 +317,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         began = self._node.loop.time()
         header = _NO_HEADER
         found = None
+        charge = None
+        if self._login is not None and not self._admits(self._login, view[start:end], began):
+            return
         try:
             # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
+            if self._quotas.is_on:
+                charge = self._throttle.begin(self._caller.who, view, start, end)
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
-                fast = self._node.produce_fast_path.append(self._caller, view, start, end)
+                fast = None
+                if charge is None:
+                    fast = self._node.produce_fast_path.append(self._caller, view, start, end)
                 if isinstance(fast, FastAppend):
                     self._begin_fast(fast, began)
                     return
@@ -314,7 +350,40 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
             return
-        self._begin(Exchange(header, began), reply)
+        exchange = Exchange(header, began, charge)
+        if self._node.is_audited and header.api_key in AUDITED:
+            exchange.audited = described(header.api_key, request)
+        self._begin(exchange, reply)
+
+    # --- logins -----------------------------------------------------------------------------------------------------
+
+    def _admits(self, login: Login, frame: memoryview, began: float) -> bool:
+        """Whether the frame is a request that may be answered now; the rest of a login is dealt with here."""
+        if login.takes_raw:
+            self._begin(Exchange(RequestHeader(AUTHENTICATE_KEY, _BARE, 0, None), began), self._bare(login, frame))
+            return False
+        api_key = _INT16.unpack_from(frame)[0]
+        if login.is_refused:
+            return False  # it was told so, and is closed once it has read that
+        if not login.lets(api_key):
+            self.refuse("login", f"{describe(api_key, 0)} before it logged in" if login.principal is None else EXPIRED)
+            return False
+        return True
+
+    async def _bare(self, login: Login, frame: memoryview) -> SaslAuthenticateResponse:
+        """The answer to a token that came as a bare frame; a refusal has none but the end of the connection."""
+        try:
+            answer, _ = await login.authenticate(bytes(frame))
+        except LoginRefused as refusal:
+            self._node.login_refused(self._caller.host, refusal)
+            raise Disconnect("its login is refused") from None
+        return SaslAuthenticateResponse(auth_bytes=answer)
+
+    def _known(self, principal: str) -> None:
+        self._throttle.is_exempt = False
+        self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
+
+    # --- requests and answers, continued ----------------------------------------------------------------------------
 
     def _begin_fast(self, fast: FastAppend, began: float) -> None:
         asked = fast.asked
@@ -347,7 +416,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fetching |= exchange.header.api_key in _FETCH_KEYS
             self._settle(exchange, reply)
         elif reply is None:
-            exchange.chunks = []
+            self._settle(exchange, None)
         elif isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
         else:
@@ -378,6 +447,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _await(self, exchange: Exchange, later: Later) -> None:
         exchange.later = later
+        if exchange.charge is not None:
+            exchange.charge.waits()
         if exchange.header.api_key in _FETCH_KEYS:
             self._fetching = True
         later.add_done_callback(lambda done: self._arrived(exchange, done))
@@ -401,16 +472,38 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = exchange.header
         if message is None:
             exchange.chunks = []
+            if exchange.charge is not None:
+                exchange.charge.ended(None)
             return
         try:
             if not isinstance(message, Response):
                 raise TypeError(f"{type(message).__name__} is not a response")
+            if isinstance(message, SaslAuthenticateResponse):
+                self._logged_in(exchange, message)
+                return
             exchange.has_error = has_error(message)
+            if exchange.audited is not None:
+                note(self._caller.who, exchange.audited, is_done=not exchange.has_error)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
-            self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
+            chunks = encode_response(message, header.api_version, header.correlation_id)
+            if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
+                chunks = encode_response(message, header.api_version, header.correlation_id)
+            self._know(exchange, chunks)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
+
+    def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
+        header = exchange.header
+        exchange.has_error = bool(message.error_code)
+        if header.api_version == _BARE:
+            self._know(exchange, [_LENGTH.pack(len(message.auth_bytes)), message.auth_bytes])
+            return
+        self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
+        if exchange.has_error:
+            # Closed once it has been sent: whoever is refused begins again with a new connection.
+            self._is_at_end = True
+            self._stop_reading()
 
     def _know(self, exchange: Exchange, chunks: list[Chunk]) -> None:
         """Store the encoded answer; it is sent when it is its turn."""
@@ -481,6 +574,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._account()
         if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
             self.abort()
+        elif self._login is not None and self._login.is_late:
+            self.refuse("login", "it took too long to log in")
         elif self._memory.is_in_the_way(idle_ms, is_sent=self._is_sent()):
             self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
@@ -500,6 +595,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         return any(exchange.header.api_key not in _PARKED_KEYS for exchange in self._exchanges)
 
+    @property
+    def is_shaken(self) -> bool:
+        """Whether it was counted before, when its TLS handshake began."""
+        return self._endpoint.protocol.endswith(SSL)
+
+    def quotas_changed(self) -> None:
+        self._throttle.changed()
+
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def refuse(self, kind: str, why: str) -> None:
@@ -508,6 +611,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._node.lines.warn((self._caller.host, kind), f"{self.peer}: connection closed: {why}")
             self._node.metrics.connection_refused("bad request")
         self.abort()
+
+    def refuse_later(self, after_s: float, why: str) -> None:
+        """Close the connection after a while; until then nothing of it is answered."""
+
+        async def end() -> None:
+            self._quotas.held += 1
+            try:
+                await asyncio.sleep(after_s)
+            finally:
+                self._quotas.held -= 1
+            self.refuse("connection rate", why)
+
+        # As long as something works for it, nothing else of it is begun.
+        self._working = self._node.loop.create_task(end())
 
     def _fail(self, what: str, error: BaseException) -> None:
         logger.error("%s: connection closed: %s failed", self.peer, what, exc_info=error)
@@ -541,13 +658,14 @@ def size_refusal(start: bytes, limit_bytes: int) -> str:
     """The sentence for a refused size; `start` is the four bytes of the size.
 
     >>> size_refusal(b"GET ", 1000)
-    'a request of 1195725856 bytes (is it speaking TLS or HTTP?); it has 8 to socket.request.max.bytes=1000'
+    'a request of 1195725856 bytes (it looks like HTTP); it has 8 to socket.request.max.bytes=1000'
     >>> size_refusal(b"\\x00\\x01\\x00\\x00", 1000)
     'a request of 65536 bytes; it has 8 to socket.request.max.bytes=1000'
     """
     size = int.from_bytes(start, "big", signed=True)
-    is_another_protocol = start[:2] == _TLS_HANDSHAKE or start in _HTTP_STARTS
-    hint = " (is it speaking TLS or HTTP?)" if is_another_protocol else ""
+    hint = " (it looks like HTTP)" if start in _HTTP_STARTS else ""
+    if start[:2] == _TLS_HANDSHAKE:
+        hint = " (it looks like TLS, which this listener does not speak)"
     return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to socket.request.max.bytes={limit_bytes}"
 
 

@@ -1,4 +1,4 @@
-"""All open connections: their limits, and the regular sweep that enforces them."""
+"""All open connections, TLS handshakes included: their limits, and the regular sweep that enforces them."""
 
 from __future__ import annotations
 
@@ -12,44 +12,89 @@ if TYPE_CHECKING:
     from foldlog.server.config.settings import ServerSettings
     from foldlog.server.metrics.metrics import Metrics
     from foldlog.server.net.connection import ClientConnection
+    from foldlog.server.net.quotas import NodeQuotas
+    from foldlog.server.tls.transport import TlsTransport
 
 SWEEP_S: Final = 1.0
+
+_TOO_FAST: Final = "{} connects more often than its connection_creation_rate allows"
 
 
 class Connections:
     """The open connections, counted by host, and the limits on them. Event loop only, but `settings`, which any thread
     may replace: new connections are measured by it."""
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: ServerSettings, metrics: Metrics, quotas: NodeQuotas) -> None:
         self.settings = settings
+        self._quotas = quotas
         self._metrics = metrics
         self._open: set[ClientConnection] = set()
+        self._handshakes: dict[TlsTransport, None] = {}  # in the order in which they began
         self._by_host: Counter[str] = Counter()
         self._takes_more = True
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._handshakes)
 
     def opened(self, connection: ClientConnection, host: str, descriptor: int) -> None:
         self._open.add(connection)
         self._by_host[host] += 1
         self._metrics.connection_opened()
+        if not self._check(connection, host, descriptor):
+            return
+        if self._quotas.limits_connections and not connection.is_shaken:
+            delay_s = self._quotas.connection_delay_s(host)
+            if delay_s is not None:
+                connection.refuse_later(delay_s, _TOO_FAST.format(host))
+
+    def handshaking(self, handshake: TlsTransport, host: str, descriptor: int) -> None:
+        """A client of a TLS listener has connected. Where there are as many as may be, the oldest that has not finished
+        its handshake makes room: otherwise some thousand who never finish would keep everybody out."""
+        if self._handshakes and len(self) >= self.settings.max_connections:
+            next(iter(self._handshakes)).refuse("handshake", "its TLS handshake made room for another client's")
+        self._handshakes[handshake] = None
+        self._by_host[host] += 1
+        if (
+            self._check(handshake, host, descriptor)
+            and self._quotas.limits_connections
+            and self._quotas.connection_delay_s(host) is not None
+        ):
+            handshake.refuse("connection rate", _TOO_FAST.format(host))
+
+    def handshaken(self, handshake: TlsTransport, host: str) -> None:
+        """Its handshake is done, or has failed."""
+        del self._handshakes[handshake]
+        self._leave_host(host)
+
+    def quotas_changed(self) -> None:
+        """There are other quotas: who is throttled looks again."""
+        for connection in tuple(self._open):
+            connection.quotas_changed()
+
+    def _check(self, connection: ClientConnection | TlsTransport, host: str, descriptor: int) -> bool:
+        """Whether it may stay; if not, it is refused."""
         settings = self.settings
         if not self._takes_more:
             connection.abort()  # it was accepted while the listeners closed
-        elif len(self._open) > settings.max_connections:
+        elif len(self) > settings.max_connections:
             connection.refuse("connections", f"there are max.connections={settings.max_connections} already")
         elif self._by_host[host] > settings.max_connections_per_ip:
             limit = settings.max_connections_per_ip
             connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
         elif not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_CONNECTIONS):
             connection.refuse("descriptors", f"there are too many: {descriptor_advice()}")
+        else:
+            return True
+        return False
 
-    def closed(self, connection: ClientConnection, host: str) -> None:
-        self._open.discard(connection)
+    def _leave_host(self, host: str) -> None:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+
+    def closed(self, connection: ClientConnection, host: str) -> None:
+        self._open.discard(connection)
+        self._leave_host(host)
         self._metrics.connection_closed()
 
     def sweep(self, now: float) -> None:
@@ -59,6 +104,8 @@ class Connections:
     def stop_taking(self) -> None:
         """Begin no more requests; those under way go on."""
         self._takes_more = False
+        for handshake in tuple(self._handshakes):
+            handshake.abort()
         for connection in tuple(self._open):
             connection.stop_taking()
 

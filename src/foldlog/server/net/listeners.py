@@ -1,7 +1,7 @@
 """The addresses a broker listens on and advertises: Kafka's listener texts as values, and as sockets.
 
 `host:port`, `:port`, `[::1]:port`, or any of them behind a name: `INTERNAL://10.0.0.5:9092`. A name stands for a
-security protocol, by itself or by listener.security.protocol.map; only PLAINTEXT is served.
+security protocol, by itself or by listener.security.protocol.map. What SSL needs is in `foldlog.server.tls`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from foldlog.errors import AddressUnavailable, InvalidConfig, brief_repr
+from foldlog.files.holder import LOCAL_SOCKET
+from foldlog.files.paths import allow_writers_of, is_there, remove, short_path
 
 PLAINTEXT: Final = "PLAINTEXT"
-PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's security protocols; a listener of any but the first is refused."""
+SSL: Final = "SSL"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
+PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+"""Kafka's security protocols."""
 
 LOOPBACK: Final = "127.0.0.1"
 """The address that is listened on, and advertised, for `localhost`: on many machines that name has two addresses, one
@@ -54,6 +59,10 @@ class Listener(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         return is_loopback(self.host)
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in {SSL, SASL_SSL}
 
     @property
     def is_wildcard(self) -> bool:
@@ -111,6 +120,19 @@ def parse_listener(
     )
 
 
+def parse_http_listener(text: str, setting: str) -> Listener:
+    """Parse an address of HTTP; with TLS if it is written as a URL of https.
+
+    >>> str(parse_http_listener("https://localhost:8443", "foldlog.console"))
+    'https://127.0.0.1:8443'
+    """
+    scheme, separator, address = text.strip().partition("://")
+    if not separator or scheme.lower() not in {"http", "https"}:
+        return parse_listener(text, setting)
+    listener = parse_listener(address.removesuffix("/"), setting)
+    return listener._replace(name="https", protocol=SSL) if scheme.lower() == "https" else listener
+
+
 def parse_listeners(texts: Sequence[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
     """The listeners. One without a name is PLAINTEXT; the next such is PLAINTEXT_2, and so on."""
     listeners: list[Listener] = []
@@ -137,7 +159,8 @@ def parse_advertised(texts: Sequence[str], listeners: Sequence[Listener]) -> tup
     advertised: dict[str, Listener] = {}
     unnamed = iter(listeners)
     for text in texts:
-        wanted = parse_listener(text, "advertised.listeners", dict.fromkeys(named, PLAINTEXT), as_given=True)
+        protocols = {name: listener.protocol for name, listener in named.items()}
+        wanted = parse_listener(text, "advertised.listeners", protocols, as_given=True)
         listener = named.get(wanted.name) if wanted.name else next(unnamed, None)
         if listener is None:
             raise InvalidConfig(
@@ -151,7 +174,7 @@ def parse_advertised(texts: Sequence[str], listeners: Sequence[Listener]) -> tup
                 f"advertised.listeners has {brief_repr(text)}, an address to listen on that no client can connect to;"
                 " give the name or address at which clients reach this machine"
             )
-        advertised[listener.name] = wanted._replace(name=listener.name)
+        advertised[listener.name] = wanted._replace(name=listener.name, protocol=listener.protocol)
     return tuple(advertised.values())
 
 
@@ -188,22 +211,43 @@ def is_loopback(host: str) -> bool:
     return packed == bytes(15) + b"\x01" or packed.startswith(bytes(10) + b"\xff\xff\x7f")
 
 
+_LACKS: Final = {
+    PLAINTEXT: "it has no authentication and no encryption: whoever reaches the port can {exposes}",
+    SSL: "it does not ask who its clients are: whoever reaches the port can {exposes}",
+    SASL_PLAINTEXT: "it has no encryption: passwords and records can be read on the way",
+}
+_REMEDIES: Final = {
+    PLAINTEXT: "listen on 127.0.0.1, or with SSL and ssl.client.auth=required",
+    SSL: "set ssl.client.auth=required, or listen on 127.0.0.1",
+    SASL_PLAINTEXT: "listen with SASL_SSL",
+}
+
+
 def refuse_exposed(
     listener: Listener,
     what: str,
     exposes: str = "read, write and delete everything",
     allow: str = "add --insecure (foldlog.insecure=true)",
+    *,
+    needs_certificate: bool = False,
 ) -> None:
-    """Until there is security, a listener that other machines reach has to be asked for in so many words.
+    """A listener that other machines reach, and that does not know who they are, has to be asked for in so many words.
 
-    `exposes`: what whoever reaches the port can do. `allow`: how to ask for it.
+    `exposes`: what whoever reaches the port can do. `allow`: how to ask for it. `needs_certificate`: it speaks TLS, and
+    nobody is let in without a certificate.
     """
-    if not listener.is_loopback:
-        raise InvalidConfig(
-            f"{what} on {listener.address} can be reached from other machines, and there is no authentication and no"
-            f" encryption yet: whoever reaches the port can {exposes}; listen on 127.0.0.1,"
-            f" or {allow} if the network is trusted"
-        )
+    if listener.is_loopback or is_safe(listener, needs_certificate=needs_certificate):
+        return
+    lacks = _LACKS[listener.protocol].format(exposes=exposes)
+    raise InvalidConfig(
+        f"{what} on {listener.address} can be reached from other machines, and {lacks};"
+        f" {_REMEDIES[listener.protocol]}, or {allow} if the network is trusted"
+    )
+
+
+def is_safe(listener: Listener, *, needs_certificate: bool) -> bool:
+    """Whether clients of other machines can be let in: encrypted, and they have to say who they are."""
+    return listener.protocol == SASL_SSL or (listener.protocol == SSL and needs_certificate)
 
 
 def _is_host(host: str | None, bracketed: str | None) -> bool:
@@ -222,11 +266,6 @@ def _protocol_of(name: str, protocols: Mapping[str, str], setting: str) -> str:
         raise InvalidConfig(
             f"{setting} names the listener {name}, and nothing says what that is;"
             f" add listener.security.protocol.map={name}:{PLAINTEXT}, or leave the name out"
-        )
-    if protocol != PLAINTEXT:
-        raise InvalidConfig(
-            f"{setting} asks for {protocol}, which is not served yet; listen with {PLAINTEXT} on 127.0.0.1,"
-            " and put a proxy that encrypts in front of it where other machines connect"
         )
     return protocol
 
@@ -260,6 +299,23 @@ def bind(listener: Listener) -> socket.socket:
     except OSError as error:
         bound.close()
         raise AddressUnavailable(listener.address, _why_not(error)) from None
+    return bound
+
+
+def bind_local(directory: str) -> socket.socket:
+    """A listening socket in a directory, for those who may write there. One that a killed process left is replaced."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(directory) as short:
+            path = f"{short}/{LOCAL_SOCKET}"
+            if is_there(path):
+                remove(path)
+            bound.bind(path)
+            allow_writers_of(short, path)
+        bound.listen(_BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
     return bound
 
 

@@ -7,7 +7,7 @@ own connections, consumers without a group among it: direct.py.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Lock
@@ -56,9 +56,12 @@ from foldlog.records.loops import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from foldlog.broker.broker import Broker
+    from foldlog.client.access import AccessAdmin
     from foldlog.client.backends.cluster.queue import ClusterTaking
     from foldlog.client.queue.queue import QueueSettings
     from foldlog.client.wire.links import ClusterLinks, TopicMetadata
+    from foldlog.client.wire.questions import Answer, Done, Question
 
 _SINGLE_RECORDS: Final = ProducerSettings(linger_ms=0, partitioner="round_robin")
 """What `append` sends with: one record is a batch, so keyless ones go round."""
@@ -472,6 +475,17 @@ class ClusterBackend(Backend):
     def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
         with self._handles.wire() as links:
             admin.abort_in_partition(links, topic, number, producer)
+
+    # --- who may do what ------------------------------------------------------------------------------------------
+
+    def access(self) -> AccessAdmin:
+        from foldlog.client.access import AccessAdmin, AskedAccess
+
+        def ask(question: Question[Answer, Done], by_hand: Callable[[Broker], Done]) -> Done:
+            with self._handles.wire() as links:
+                return links.ask(question)
+
+        return AccessAdmin(AskedAccess(ask))
 
     # --- closing --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 
 if TYPE_CHECKING:
+    from foldlog.client.access import AccessAdmin
     from foldlog.client.backends.served.queue import ServedTaking
     from foldlog.client.queue.queue import QueueSettings
 
@@ -49,6 +50,9 @@ class ServedBackend(DirectoryBackend):
 
     def abort_in_partition(self, topic: str, number: int, producer: OpenProducer) -> None:
         self.remote.transactions.abort_in_partition(topic, number, producer)
+
+    def access(self) -> AccessAdmin:
+        return self.remote.access
 
     @property
     def is_remote(self) -> bool:

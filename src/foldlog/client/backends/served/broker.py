@@ -48,6 +48,7 @@ from foldlog.log.retention import outlived_on_arrival, outlived_text
 from foldlog.records.stamping import newest_time
 
 if TYPE_CHECKING:
+    from foldlog.client.access import AccessAdmin
     from foldlog.client.backends.served.queue import ServedTaking
     from foldlog.client.queue.queue import QueueSettings
 
@@ -173,6 +174,12 @@ class RemoteBroker:
     @property
     def transactions(self) -> RemoteTransactions:
         return RemoteTransactions(self._carry_out)
+
+    @property
+    def access(self) -> AccessAdmin:
+        from foldlog.client.access import AccessAdmin, AskedAccess  # few ask for it, and an open imports little
+
+        return AccessAdmin(AskedAccess(self._carry_out))
 
     def _reader_of(self, topic: str, number: int) -> tuple[FollowedPartition, bytes]:
         """With the id of its topic."""

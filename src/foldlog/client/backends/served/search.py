@@ -66,7 +66,7 @@ class WriterSearch:
             if holder.address is not None:
                 try:
                     connection = Connection.open(
-                        holder, self._directory_id, max(remaining_s, READER_POLL_MAX_MS / 1000)
+                        holder, self.path, self._directory_id, max(remaining_s, READER_POLL_MAX_MS / 1000)
                     )
                 except (OSError, MalformedBytes) as error:
                     why = str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Who may do what: users, access control lists and quotas, as values; no sockets."""

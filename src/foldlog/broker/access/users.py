@@ -1,0 +1,98 @@
+"""Users: names, with what is kept of their passwords. Values; nothing here is stored."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from foldlog.broker.access.scram import (
+    ITERATIONS_MAX,
+    MECHANISMS,
+    SALT_BYTES,
+    ScramCredential,
+    credential_of,
+    fits,
+    salted_password,
+    unknown_credential,
+)
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.limits import PASSWORD_CHARACTERS_MAX, USER_NAME_CHARACTERS_MAX
+
+Credentials = Mapping[str, ScramCredential]
+"""By mechanism."""
+
+_PLAIN_MECHANISM: Final = "SCRAM-SHA-256"
+"""Whose credential a password in the clear is compared with, if the user has both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """All users of a directory. Immutable. `secret` is the directory's: it makes up salts for names without a user."""
+
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    credentials: Mapping[str, Credentials] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.credentials)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.credentials
+
+    def of(self, name: str) -> Credentials:
+        """What is kept of the user's password; nothing if there is no such user."""
+        return self.credentials.get(name, {})
+
+    def credential(self, mechanism: str, name: str) -> ScramCredential:
+        """The user's credential, or one that no password fits."""
+        return self.of(name).get(mechanism) or unknown_credential(mechanism, name, self.secret)
+
+    def knows(self, name: str, password: str) -> bool:
+        """Whether that is the user's password. Takes the same time whatever the answer: some milliseconds."""
+        kept = self.of(name)
+        mechanism = _PLAIN_MECHANISM if _PLAIN_MECHANISM in kept or not kept else next(iter(kept))
+        return fits(mechanism, self.credential(mechanism, name), password)
+
+    def with_credentials(self, name: str, credentials: Credentials) -> Users:
+        """A copy in which the user has these credentials; without any, there is no such user."""
+        others = {other: kept for other, kept in self.credentials.items() if other != name}
+        if credentials:
+            others[check_user_name(name)] = MappingProxyType(dict(credentials))
+        return Users(self.secret, MappingProxyType(others))
+
+
+def credentials_for(password: str, iterations: int = ITERATIONS_MAX) -> Credentials:
+    """Credentials of every mechanism, with new salts. Takes some milliseconds each."""
+    check_password(password)
+    made = {}
+    for mechanism in MECHANISMS:
+        salt = secrets.token_bytes(SALT_BYTES)
+        salted = salted_password(mechanism, password, salt, iterations)
+        made[mechanism] = credential_of(mechanism, salted, salt, iterations)
+    return made
+
+
+def check_password(password: str) -> str:
+    """The password; InvalidArgument if nobody can have it."""
+    if not password or len(password) > PASSWORD_CHARACTERS_MAX:
+        raise InvalidArgument(
+            f"a password of {len(password)} characters; it has 1 to {PASSWORD_CHARACTERS_MAX}, and better 16 or more"
+        )
+    return password
+
+
+def check_user_name(name: str) -> str:
+    """The name; InvalidArgument if no user can have it.
+
+    >>> check_user_name("alice")
+    'alice'
+    """
+    if not name or len(name) > USER_NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
+        raise InvalidArgument(
+            f"{brief_repr(name)} cannot be a user's name; it has 1 to {USER_NAME_CHARACTERS_MAX} printable characters,"
+            " and no space at its ends"
+        )
+    return name

@@ -1,0 +1,1 @@
+"""`foldlog user`, `foldlog acl` and `foldlog quota`: who may log in, do what, and use how much."""

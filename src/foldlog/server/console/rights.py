@@ -1,0 +1,98 @@
+"""What a route of the console asks of whoever uses it: an operation on a resource, as on the wire.
+
+| what | on the wire |
+| --- | --- |
+| a topic or a group in a list, a topic's page | DESCRIBE of it |
+| records | READ of the topic |
+| a new record | WRITE of the topic |
+| a rewind of a group | READ of the group and of the topic |
+| a fold's state, its commands | DESCRIBE, READ of its group, `fold.NAME` |
+| a look into a fold's view | READ of its group |
+| the scene | READ, WRITE of its topic, `__log_or_queue` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
+from foldlog.broker.topics.names import SCENE_TOPIC
+from foldlog.server.authorizer import Authorizer
+from foldlog.server.groups import address_in_acls
+from foldlog.server.http.routes import HttpRequest
+
+READ: Final = AclOperation.READ
+WRITE: Final = AclOperation.WRITE
+DESCRIBE: Final = AclOperation.DESCRIBE
+_FOLD_GROUP: Final = "fold."
+
+
+class Right(NamedTuple):
+    """An operation on a resource."""
+
+    operation: AclOperation
+    kind: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} of {self.kind.name.lower()} {self.name!r}"
+
+
+Asks = Callable[[HttpRequest], list[Right]]
+"""The rights that a request needs, all of them."""
+
+
+def of_topic(operation: AclOperation) -> Asks:
+    return lambda request: [Right(operation, ResourceType.TOPIC, request.named["topic"])]
+
+
+def of_group(operation: AclOperation) -> Asks:
+    return lambda request: [Right(operation, ResourceType.GROUP, request.named["group"])]
+
+
+def of_fold(operation: AclOperation) -> Asks:
+    return lambda request: [Right(operation, ResourceType.GROUP, _FOLD_GROUP + request.named["fold"])]
+
+
+def of_scene(operation: AclOperation) -> Asks:
+    return lambda _: [Right(operation, ResourceType.TOPIC, SCENE_TOPIC)]
+
+
+def nothing(_: HttpRequest) -> list[Right]:
+    """For what says nothing about the log, and for lists, which hold what one may see."""
+    return []
+
+
+def identity_of(request: HttpRequest) -> Identity:
+    return Identity(request.principal, address_in_acls(request.peer))
+
+
+class Sight:
+    """What one user may see of lists and events. Event loop, or any thread: the authorizer answers from memory."""
+
+    def __init__(self, authorizer: Authorizer, who: Identity) -> None:
+        self._authorizer = authorizer
+        self._who = who
+
+    def allows(self, right: Right) -> bool:
+        return self._authorizer.allows(self._who, *right)
+
+    def sees_topic(self, name: str) -> bool:
+        return self.allows(Right(DESCRIBE, ResourceType.TOPIC, name))
+
+    def sees_group(self, name: str) -> bool:
+        return self.allows(Right(DESCRIBE, ResourceType.GROUP, name))
+
+    def sees_fold(self, name: str) -> bool:
+        return self.sees_group(_FOLD_GROUP + name)
+
+    def of_event(self, event: str, data: Any) -> Any:
+        """What of an event one may see; None if nothing."""
+        if event in ("ends", "rates"):
+            return {topic: one for topic, one in data.items() if self.sees_topic(topic)} or None
+        if event == "groups":
+            return [one for one in data if self.sees_group(one["group"])] or None
+        if event == "folds":
+            return [one for one in data if self.sees_fold(one["fold"])] or None
+        return data

@@ -1,0 +1,1 @@
+"""TLS of listeners: settings, certificates, who they name, and the transport."""

@@ -1,0 +1,173 @@
+"""Where clients log in, users of the console do so too, and see and do what ACLs allow them."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import pytest
+
+from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from foldlog.server.console.api import Api
+from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.scene import ScenePages
+from server.access.sasl_broker import PASSWORD, SIMPLE_USER, sasl_broker, set_password
+from server.console.console_site import WRITE_HEADERS, Answer, ConsoleSite
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+SETTINGS = {"foldlog.console": "127.0.0.1:0", "authorizer.class.name": "foldlog", "super.users": "User:admin"}
+
+
+def allow(kind: ResourceType, name: str, operation: AclOperation) -> Acl:
+    return Acl(kind, name, PatternType.LITERAL, f"User:{SIMPLE_USER}", "*", operation, Permission.ALLOW)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[ConsoleSite]:
+    with sasl_broker(SETTINGS) as (broker, server):
+        set_password(broker, "admin", "admin's")
+        broker.create_topic("secret", 1)
+        acls = [
+            allow(ResourceType.TOPIC, "orders", AclOperation.READ),
+            allow(ResourceType.GROUP, "fraud", AclOperation.DESCRIBE),
+        ]
+        broker.access.change(lambda access: replace(access, acls=access.acls.with_more(acls)))
+        made = ConsoleSite(broker, server)
+        for topic in ("orders", "secret"):
+            made.append(topic, 0, (b"k", b"v"))
+        yield made
+
+
+def log_in(site: ConsoleSite, name: str, password: str, **headers: str) -> Answer:
+    form = urlencode({"user": name, "password": password}).encode()
+    return site.ask("POST", "/login", form, FORM | headers)
+
+
+def session(site: ConsoleSite, name: str = SIMPLE_USER, password: str = PASSWORD) -> dict[str, str]:
+    answer = log_in(site, name, password)
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    return {"Cookie": cookie.partition(";")[0]}
+
+
+def test_nobody_sees_anything_before_a_login(site: ConsoleSite) -> None:
+    page = site.ask("GET", "/", headers={"Accept": "text/html"})
+    assert page.status == 401
+    assert b'action="/login"' in page.body
+    for path in ("/api/overview", "/api/topics/orders", "/console/main.js", "/api/events"):
+        assert site.ask("GET", path).status == 401, path
+
+
+def test_a_user_sees_what_it_may_describe(site: ConsoleSite) -> None:
+    seen = site.ask("GET", "/api/overview", headers=session(site)).json
+    assert seen["user"] == SIMPLE_USER
+    assert [one["name"] for one in seen["topics"]] == ["orders"]
+    everything = site.ask("GET", "/api/overview", headers=session(site, "admin", "admin's")).json
+    assert [one["name"] for one in everything["topics"]] == ["orders", "secret"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/topics/orders", 200),
+        ("/api/topics/orders/0/strip", 200),
+        ("/api/topics/orders/0/records/0", 200),
+        ("/api/topics/secret", 403),
+        ("/api/topics/secret/0/strip", 403),
+        ("/api/topics/no-such-topic", 403),
+        ("/api/groups/fraud", 404),
+        ("/api/groups/other", 403),
+        ("/api/folds/mine/peek", 403),
+        ("/api/scene", 403),
+    ],
+)
+def test_a_user_may_ask_for_what_it_may_read(site: ConsoleSite, path: str, status: int) -> None:
+    assert site.ask("GET", path, headers=session(site)).status == status
+
+
+def test_a_user_may_write_what_it_may_write_and_it_is_written_down(
+    site: ConsoleSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = b'{"value": "hello"}'
+    with caplog.at_level(logging.INFO, "foldlog.audit"):
+        refused = site.ask("POST", "/api/topics/orders/records", body, WRITE_HEADERS | session(site))
+        done = site.ask("POST", "/api/topics/orders/records", body, WRITE_HEADERS | session(site, "admin", "admin's"))
+    assert refused.status == 403
+    assert "WRITE of topic 'orders'" in refused.json["error"]
+    assert done.status == 200
+    lines = [record.getMessage() for record in caplog.records if record.name == "foldlog.audit"]
+    assert lines == [
+        "User:bob from 127.0.0.1: console POST '/api/topics/orders/records': refused",
+        "User:admin from 127.0.0.1: console POST '/api/topics/orders/records': done",
+    ]
+
+
+def test_events_hold_what_a_user_may_see(site: ConsoleSite) -> None:
+    connection = http.client.HTTPConnection(site.host, site.port, timeout=60)
+    connection.request("GET", "/api/events", headers=session(site))
+    response = connection.getresponse()
+    text = b""
+    while b"event: ends" not in text or not text.endswith(b"\n\n"):
+        text += response.readline()
+    connection.close()
+    assert b'"orders"' in text
+    assert b"secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "password"), [(SIMPLE_USER, "wrong"), ("nobody", PASSWORD), ("", ""), ("x" * 999, "x")]
+)
+def test_a_wrong_password_is_told_on_the_page(site: ConsoleSite, name: str, password: str) -> None:
+    answer = log_in(site, name, password)
+    assert answer.status == 401
+    assert b"password is wrong" in answer.body
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_name_cannot_leave_its_field_on_the_page(site: ConsoleSite) -> None:
+    answer = log_in(site, '"><script>alert(1)</script>', "x")
+    assert b"<script>" not in answer.body
+
+
+def test_a_login_from_another_site_is_refused(site: ConsoleSite) -> None:
+    assert log_in(site, SIMPLE_USER, PASSWORD, **{"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert log_in(site, SIMPLE_USER, PASSWORD, Origin="https://evil.example").status == 403
+
+
+def test_scripts_log_in_by_basic(site: ConsoleSite) -> None:
+    for password, status in ((PASSWORD, 200), ("wrong", 401)):
+        encoded = base64.b64encode(f"{SIMPLE_USER}:{password}".encode()).decode()
+        assert site.ask("GET", "/api/overview", headers={"Authorization": f"Basic {encoded}"}).status == status
+    assert site.ask("GET", "/api/overview", headers={"Authorization": "Basic ???"}).status == 401
+
+
+def test_a_session_ends_with_a_logout_and_with_a_changed_password(site: ConsoleSite) -> None:
+    headers = session(site)
+    assert site.ask("POST", "/logout", b"", headers).status == 303
+    assert site.ask("GET", "/api/overview", headers=headers).status == 401
+    set_password(site.broker, "dora", "first")
+    headers = session(site, "dora", "first")
+    assert site.ask("GET", "/api/overview", headers=headers).status == 200
+    set_password(site.broker, "dora", "second")
+    assert site.ask("GET", "/api/overview", headers=headers).status == 401
+
+
+def test_acls_that_are_taken_away_count_at_once(site: ConsoleSite) -> None:
+    headers = session(site)
+    taken = allow(ResourceType.TOPIC, "orders", AclOperation.READ)
+    site.broker.access.change(lambda access: replace(access, acls=access.acls.without([taken])))
+    assert site.ask("GET", "/api/topics/orders/0/strip", headers=headers).status == 403
+    site.broker.access.change(lambda access: replace(access, acls=access.acls.with_more([taken])))
+    assert site.ask("GET", "/api/topics/orders/0/strip", headers=headers).status == 200
+
+
+def test_every_route_of_the_api_says_what_it_asks_for() -> None:
+    for pages in (Api, FoldPages, ScenePages):
+        made: Api | FoldPages | ScenePages = pages.__new__(pages)  # type: ignore[assignment]
+        assert all(route.asks is not None for route in made.routes() if route.path.startswith("/api/"))
