@@ -21,6 +21,9 @@ from conversations.talk import Side
 from foldlog.testing import KafkaBroker
 from foldlog.wire.messages import APIS, NAMES
 
+ALL_OF_THEM_S = 1200
+"""Longer than every conversation takes on a busy machine: who runs one of these tests alone runs them all."""
+
 
 class Compared:
     """Both brokers, and what came of each conversation: it is run when it is first asked for."""
@@ -62,6 +65,7 @@ def test_the_same_questions_have_the_same_answers(compared: Compared, conversati
     assert not differences, "\n".join(["neither alike nor reviewed:", *differences])
 
 
+@pytest.mark.timeout(ALL_OF_THEM_S)
 def test_every_api_is_compared_in_every_version_taken_and_refused(compared: Compared) -> None:
     never_taken, never_refused = never(compared.all(), compared.both)
     assert never_taken == sorted(NEVER_TAKEN), "versions in which Kafka took no request, and those listed"
@@ -73,6 +77,7 @@ def test_every_api_of_ours_is_one_of_kafka(compared: Compared) -> None:
     assert set(compared.both) == {NAMES[key] for key in APIS}
 
 
+@pytest.mark.timeout(ALL_OF_THEM_S)
 def test_every_reviewed_difference_is_still_there(compared: Compared) -> None:
     assert not unused(compared.all())
 

@@ -19,7 +19,7 @@ from conversations.reviewed import REVIEWED, Reviewed
 from conversations.talk import Exchange, Side, Talk
 from foldlog.wire.messages import APIS, NAMES
 
-SETTLING_S: Final = 10
+SETTLING_S: Final = 30
 """How long Kafka may take to tell its broker what its controller knows."""
 
 Told = Callable[[Talk], None]
@@ -147,7 +147,7 @@ def _listed(name: str, step: str, version: int, row: Row) -> Reviewed | None:
 def unused(outcomes: list[Outcome]) -> list[Reviewed]:
     """Rows of the table that stand for nothing any more."""
     used = {listed for outcome in outcomes for listed in outcome.reviewed}
-    return [one for one in REVIEWED if one not in used]
+    return [one for one in REVIEWED if one not in used and not one.is_timing]
 
 
 def never(outcomes: list[Outcome], both: Mapping[str, tuple[int, int]]) -> tuple[list[str], list[str]]:

@@ -42,7 +42,7 @@ class Worker:
         return answer
 
     def join(self) -> None:
-        self.heartbeat(f"{self.who} joins", 0, subscribed_topic_names=[self.topic])
+        self.heartbeat(f"{self.who} joins to share", 0, subscribed_topic_names=[self.topic])
         self.talk.until(
             lambda: self.talk.quiet(
                 "ShareGroupHeartbeat", group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
