@@ -48,6 +48,12 @@ _RECEIVE_BYTES: Final = 1 << 16
 _ASSIGNOR: Final = "range"
 
 
+PASSING: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+"""Apache Kafka's answers while it loads the part of its topic of offsets that a group's name belongs to."""
+
+
 class RawMember(ABC):
     """One connection, one request at a time. `owned` are the numbers of its partitions."""
 
@@ -61,6 +67,8 @@ class RawMember(ABC):
         self.owned: frozenset[int] = frozenset()
         self.due_s: float | None = None  # of the next heartbeat, if no answer is waited for
         self._expected: tuple[type[Response], int] | None = None
+        self._refused: tuple[Request, int, type[Response]] | None = None  # to be sent again
+        self._last: tuple[Request, int, type[Response]] | None = None
         self._buffer = bytearray()
 
     @abstractmethod
@@ -83,8 +91,17 @@ class RawMember(ABC):
 
     def send(self, request: Request, version: int, response: type[Response]) -> None:
         self.due_s = None
+        self._last = (request, version, response)
         self._expected = (response, version)
         self.socket.sendall(b"".join(encode_request(request, version, CORRELATION_ID, CLIENT_ID)))
+
+    def wake(self) -> None:
+        """It is time: report, or ask again what was refused for the moment."""
+        refused, self._refused = self._refused, None
+        if refused is None:
+            self.beat()
+        else:
+            self.send(*refused)
 
     def rest(self) -> None:
         self.due_s = time.monotonic() + HEARTBEAT_S
@@ -109,6 +126,13 @@ class RawMember(ABC):
         """Wait for the answer that is due, if one is."""
         while self._expected is not None:
             self.receive()
+
+    def is_passing(self, code: int) -> bool:
+        """Whether the same is to be asked again, later."""
+        if code in PASSING:
+            self._refused = self._last
+            self.rest()
+        return code in PASSING
 
     def fail(self, code: int, doing: str) -> None:
         raise LoadFailed(f"{doing} was answered {ErrorCode(code).name}")
@@ -151,6 +175,8 @@ class ConsumerMember(RawMember):
 
     def answered(self, answer: Response) -> None:
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        if self.is_passing(answer.error_code):
+            return
         if answer.error_code:
             self.fail(answer.error_code, "a heartbeat")
         self.epoch = answer.member_epoch
@@ -214,6 +240,8 @@ class ClassicMember(RawMember):
                 self.rest()
 
     def _joined(self, answer: JoinGroupResponse) -> None:
+        if self.is_passing(answer.error_code):
+            return
         self.member_id = answer.member_id
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.join()
@@ -308,7 +336,7 @@ def _drive(members: Sequence[RawMember], is_done: Callable[[], bool]) -> None:
                 raise LoadFailed(f"a rebalance took longer than {_PATIENCE_S:.0f} seconds")
             for member in members:
                 if member.due_s is not None and member.due_s <= now_s:
-                    member.beat()
+                    member.wake()
             due = min((member.due_s for member in members if member.due_s is not None), default=until_s)
             for descriptor, _ in poll.poll(max(0.0, due - now_s)):
                 by_descriptor[descriptor].receive()

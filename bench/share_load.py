@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench.broker_load import LoadFailed, ask, connect
-from bench.group_load import await_coordinator
+from bench.group_load import PASSING, await_coordinator
 
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages import fetch, metadata, share_acknowledge, share_fetch
@@ -38,9 +38,6 @@ _RECORD_LIMIT: Final = 1
 _WAIT_MS: Final = 1_000
 _MAX_BYTES: Final = 16 << 20
 _PATIENCE_S: Final = 60.0
-_PASSING: Final = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-)
 _PAUSE_S: Final = 0.1
 
 Ranges = Sequence[tuple[int, int]]
@@ -72,7 +69,7 @@ class ShareMember:
                 subscribed_topic_names=topics,
             )
             answer = ask(self._opened, request, 1, ShareGroupHeartbeatResponse)
-            if answer.error_code not in _PASSING or time.monotonic() > until_s:
+            if answer.error_code not in PASSING or time.monotonic() > until_s:
                 break
             time.sleep(_PAUSE_S)
         _check(answer.error_code)

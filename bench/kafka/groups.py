@@ -6,7 +6,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bench.broker_load import LoadFailed
 from bench.group_load import PROTOCOLS, rebalance_s
 from bench.groups import BATCH_RECORDS, fill
 from bench.kafka.recorder import Figures, Recorder, settle, watched
@@ -15,7 +14,6 @@ from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.share_load import taken_per_s
 
 TOGETHER, APART = "with the next fetch", "by requests of their own"
-_TRIES = 20
 _number = count()
 
 
@@ -25,23 +23,12 @@ def run_rebalances(recorder: Recorder, directory: Path) -> None:
         for name in (KAFKA, FOLDLOG):
             sides[name].create_topic("rebalances", members)
             for protocol in PROTOCOLS:
-                _warm_up(sides[name], protocol, members)
+                _rebalance(sides[name], protocol, members)  # warms up, not counted
         for protocol in PROTOCOLS:
             case: Case = {"protocol": protocol, "members": members}
             recorder.in_turns(
                 case, {name: partial(_rebalance, sides[name], protocol, members) for name in (KAFKA, FOLDLOG)}
             )
-
-
-def _warm_up(side: Side, protocol: str, members: int) -> None:
-    """Until one rebalance went through: Apache Kafka has to load its topic of offsets first."""
-    for left in reversed(range(_TRIES)):
-        try:
-            _rebalance(side, protocol, members)
-            return
-        except LoadFailed:
-            if not left:
-                raise
 
 
 def _rebalance(side: Side, protocol: str, members: int) -> Figures:
