@@ -9,16 +9,17 @@ import shutil
 import socket
 import ssl
 import subprocess
+import urllib.request
 import warnings
 
 import pytest
 
 from certificates import DAY, Authority, client_context
 from foldlog.files.posix import raise_descriptor_limit
-from foldlog.limits import TLS_RECEIVE_BYTES
+from foldlog.limits import HTTP_CONNECTIONS_MAX, TLS_RECEIVE_BYTES
 from foldlog.server.server import Server
 from foldlog.server.tls import transport
-from server.raw_client import RawClient, batch, fetch, produce, produced
+from server.raw_client import TIMEOUT_S, RawClient, batch, fetch, produce, produced
 from server.tls.conftest import Site
 from server.tls.test_tls_listener import FETCH_VERSION, PRODUCE_VERSION, eventually, is_refused
 
@@ -344,3 +345,29 @@ def test_answers_that_are_not_read_are_counted_and_stop_the_reading(site: Site) 
     assert server.memory_used_bytes < 16 << 20
     client.close()
     eventually(lambda: server.memory_used_bytes == 0)
+
+
+# --- HTTP over TLS ----------------------------------------------------------------------------------------------------
+
+
+def test_handshakes_of_http_are_bounded_and_end_with_the_broker(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    server = site.serve(foldlog_metrics="https://127.0.0.1:0")
+    assert server.metrics_address is not None
+    url = f"https://127.0.0.1:{server.metrics_address[1]}/healthz"
+    opened = [socket.create_connection(server.metrics_address) for _ in range(2 * HTTP_CONNECTIONS_MAX)]
+    refused = RawClient(server.metrics_address)
+    assert refused.is_closed_by_peer()
+    assert "there are too many TLS handshakes" in caplog.text
+    opened.pop().close()
+
+    def is_healthy() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=site.context()) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False  # it has not seen yet that one has left
+
+    eventually(is_healthy)
+    server.stop()
+    for one in opened:
+        one.close()

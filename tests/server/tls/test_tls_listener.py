@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from certificates import Authority
+from foldlog.server.net.connection import unacknowledged_bytes
 from foldlog.server.server import Server
 from foldlog.wire.messages.fetch import FetchResponse
 from foldlog.wire.messages.produce import ProduceResponse
@@ -70,6 +71,10 @@ class PipedClient(RawClient):
                 self.socket.sendall(self.outgoing.read())
                 self.incoming.write(self.socket.recv(1 << 16))
 
+    def is_received(self) -> bool:
+        """Whether the broker's system has all that was sent."""
+        return unacknowledged_bytes(self.socket) == 0
+
     def encrypted(self, data: bytes) -> bytes:
         while data:
             data = data[self.tls.write(data) :]
@@ -99,6 +104,22 @@ def test_records_that_come_byte_by_byte_are_put_together(site: Site) -> None:
     for byte in client.encrypted(client.frame(produce(batch(b"slow")), PRODUCE_VERSION)):
         client.socket.sendall(bytes([byte]))
     assert produced(client.receive(ProduceResponse, PRODUCE_VERSION)[1]) == (0, 0)
+    client.close()
+
+
+def test_what_was_decrypted_waits_while_the_connection_may_not_read(site: Site) -> None:
+    """One fetch waits for records; another has to wait for it, came in two pieces, and has more behind it."""
+    client = PipedClient(site.serve(), site.context())
+    frames = [client.frame(fetch(0, max_wait_ms=wait_ms), FETCH_VERSION) for wait_ms in (400, 1, 1)]
+    frames.append(client.frame(produce(batch(b"x")), PRODUCE_VERSION))
+    start = client.encrypted(frames[0] + frames[1][:20])
+    for wire in (start, client.encrypted(frames[1][20:] + b"".join(frames[2:]))):
+        client.socket.sendall(wire)
+        eventually(client.is_received)
+    for number in (1, 2, 3):
+        assert client.receive(FetchResponse, FETCH_VERSION)[0] == number
+    correlation, answer = client.receive(ProduceResponse, PRODUCE_VERSION)
+    assert (correlation, produced(answer)) == (4, (0, 0))
     client.close()
 
 
