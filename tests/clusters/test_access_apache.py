@@ -36,6 +36,7 @@ from server.api_access import (
     TOPIC_FAILED,
     Names,
     Row,
+    built,
     codes,
 )
 from server.raw_client import RawClient
@@ -132,17 +133,17 @@ def prepare(side: Side) -> dict[str, Names]:
     found = {}
     for identity in IDENTITIES:
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=names_of(identity).topic)])
-        _wait(lambda wanted=wanted: not codes(side.ask("owner", wanted, 12)))  # type: ignore[misc]
+        _wait(lambda wanted=wanted: not codes(side.ask("owner", wanted, 12)))
         found[identity] = names_of(identity, side.ask("owner", wanted, 12).topics[0].topic_id)
         for api in ("find_coordinator", "offset_commit", "init_producer_id"):
             for row in (row for row in ROWS if row.api == api):
                 request = row.request(found[identity])
-                _wait(lambda row=row, request=request: not codes(side.ask("owner", request, row.version)))  # type: ignore[misc]
+                _wait(lambda row=row, request=request: not codes(side.ask("owner", request, row.version)))
     return found
 
 
 def _acl_count(side: Side) -> int:
-    answer = side.ask("owner", DescribeAclsRequest(**ANY_ACL), VERSION)
+    answer = side.ask("owner", built(DescribeAclsRequest, ANY_ACL), VERSION)
     return sum(len(resource.acls) for resource in answer.resources)
 
 

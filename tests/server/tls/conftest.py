@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority, client_context
+from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.broker.broker import Broker
-from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 from server.raw_client import RawClient
@@ -22,8 +22,11 @@ class Principals:
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
-    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        self.seen.add(principal)
+    def allows(self, who: Identity, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        self.seen.add(who.principal)
+        return True
+
+    def allows_some(self, who: Identity, operation: AclOperation, kind: ResourceType) -> bool:
         return True
 
 
