@@ -91,8 +91,8 @@ def test_the_base_install_is_seven_packages() -> None:
 
 def test_the_extras_are_the_documented_ones() -> None:
     extras = project()["optional-dependencies"]
-    assert set(extras) == {"arrow", "spark", "views", "iceberg", "decoders", "kafka", "docs", "all", "dev"}
-    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka]"]
+    assert set(extras) == {"arrow", "spark", "views", "iceberg", "decoders", "kafka", "oauth", "secure", "docs", "all", "dev"}
+    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka,oauth,secure]"]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from clusters.apache_kafka import ApacheKafka
 from clusters.maven import JarsUnavailable
+from clusters.processes import HOST
 
-from foldlog.broker.access.acls import ANONYMOUS, AclOperation, Identity, PatternType, Permission, ResourceType
+from foldlog.broker.access.acls import ANONYMOUS, AclOperation, PatternType, Permission, ResourceType
 from foldlog.wire.codec import encode
 from foldlog.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from foldlog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -23,6 +24,7 @@ from foldlog.wire.messages.describe_acls import DescribeAclsRequest
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest
+from server.access.sasl_broker import sasl_broker, set_password
 from server.api_access import (
     ANY_ACL,
     BEFORE,
@@ -34,10 +36,10 @@ from server.api_access import (
     TOPIC_FAILED,
     Names,
     Row,
+    built,
     codes,
 )
 from server.raw_client import RawClient
-from server.small_node import SmallNode
 
 IDENTITIES = ("nobody", "describer", "prefixed", "denied", "admin")
 """Without an ACL; may describe all of it; may do all by a prefix; may do all, and is denied all; a super user."""
@@ -96,14 +98,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
         pytest.skip(str(missing))
 
 
-class Theirs:
-    """Apache Kafka, as each identity sees it."""
+class Side:
+    """A broker as each identity sees it that has logged in there; the owner needs not."""
 
-    def __init__(self, kafka: ApacheKafka) -> None:
-        ports = kafka.brokers[0].ports
-        self._clients = {identity: _logged_in(ports["SASL_PLAINTEXT"], identity) for identity in IDENTITIES}
-        host, port = kafka.brokers[0].address.split(":")
-        self._clients["owner"] = RawClient((host, int(port)))
+    def __init__(self, open_port: int, sasl_port: int) -> None:
+        self._clients = {identity: _logged_in(sasl_port, identity) for identity in IDENTITIES}
+        self._clients["owner"] = RawClient((HOST, open_port))
 
     def ask(self, identity: str, request: Any, version: int) -> Any:
         return self._clients[identity].ask(request, version)
@@ -113,30 +113,16 @@ class Theirs:
             client.close()
 
 
-class Ours:
-    """Our broker with the same ACLs; who asks is said, not proven."""
-
-    def __init__(self) -> None:
-        self.small = SmallNode(settings={"authorizer.class.name": "foldlog", "super.users": SUPER_USERS})
-
-    def ask(self, identity: str, request: Any, version: int) -> Any:
-        principal = ANONYMOUS if identity == "owner" else f"User:{identity}"
-        return self.small.ask(request, version, who=Identity(principal, "127.0.0.1"))
-
-    def close(self) -> None:
-        self.small.close()
-
-
 def _logged_in(port: int, user: str) -> RawClient:
-    client = RawClient(("127.0.0.1", port))
+    client = RawClient((HOST, port))
     assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     token = f"\0{user}\0{PASSWORD}".encode()
     assert client.ask(SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 0
     return client
 
 
-def prepare(side: Theirs | Ours) -> dict[str, Names]:
-    """The same topics, ACLs, groups and ids; the names of each identity with the ids of its topics."""
+def prepare(side: Side) -> dict[str, Names]:
+    """The same topics, ACLs, groups and ids, once the broker knows them all; the names of each identity."""
     topics = [
         CreatableTopic(name=names_of(identity).topic, num_partitions=1, replication_factor=1) for identity in IDENTITIES
     ]
@@ -147,17 +133,17 @@ def prepare(side: Theirs | Ours) -> dict[str, Names]:
     found = {}
     for identity in IDENTITIES:
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=names_of(identity).topic)])
-        _wait(lambda wanted=wanted: not codes(side.ask("owner", wanted, 12)))  # type: ignore[misc]
+        _wait(lambda wanted=wanted: not codes(side.ask("owner", wanted, 12)))
         found[identity] = names_of(identity, side.ask("owner", wanted, 12).topics[0].topic_id)
         for api in ("find_coordinator", "offset_commit", "init_producer_id"):
             for row in (row for row in ROWS if row.api == api):
                 request = row.request(found[identity])
-                _wait(lambda row=row, request=request: not codes(side.ask("owner", request, row.version)))  # type: ignore[misc]
+                _wait(lambda row=row, request=request: not codes(side.ask("owner", request, row.version)))
     return found
 
 
-def _acl_count(side: Theirs | Ours) -> int:
-    answer = side.ask("owner", DescribeAclsRequest(**ANY_ACL), VERSION)
+def _acl_count(side: Side) -> int:
+    answer = side.ask("owner", built(DescribeAclsRequest, ANY_ACL), VERSION)
     return sum(len(resource.acls) for resource in answer.resources)
 
 
@@ -165,18 +151,27 @@ def _wait(is_so: Any) -> None:
     deadline_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline_s
-        time.sleep(0.05)  # Kafka's coordinators load, and its brokers learn of changes, one after the other
 
 
 @pytest.fixture(scope="module")
-def sides(kafka: ApacheKafka) -> Iterator[list[tuple[Theirs | Ours, dict[str, Names]]]]:
-    both: list[Theirs | Ours] = [Theirs(kafka), Ours()]
-    yield [(side, prepare(side)) for side in both]
-    for side in both:
-        side.close()
+def sides(kafka: ApacheKafka) -> Iterator[list[tuple[Side, dict[str, Names]]]]:
+    """Apache Kafka, and ours."""
+    listeners = {"listeners": f"PLAINTEXT://{HOST}:0,SASL_PLAINTEXT://{HOST}:0"}
+    authorizer = {"authorizer.class.name": "foldlog", "super.users": SUPER_USERS}
+    with sasl_broker({**listeners, **authorizer}) as (broker, server):
+        for identity in IDENTITIES:
+            set_password(broker, identity, PASSWORD)
+        ports = kafka.brokers[0].ports
+        both = [
+            Side(ports["PLAINTEXT"], ports["SASL_PLAINTEXT"]),
+            Side(server.addresses[0][1], server.addresses[1][1]),
+        ]
+        yield [(side, prepare(side)) for side in both]
+        for side in both:
+            side.close()
 
 
-def verdict(side: Theirs | Ours, names: Names, identity: str, row: Row) -> Sequence[int]:
+def verdict(side: Side, names: Names, identity: str, row: Row) -> Sequence[int]:
     if identity == "admin":
         for before in BEFORE.get(row.api, ()):
             side.ask("owner", before.request(names), before.version)
@@ -189,9 +184,7 @@ def verdict(side: Theirs | Ours, names: Names, identity: str, row: Row) -> Seque
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
-def test_every_api_answers_an_identity_as_kafka_does(
-    sides: list[tuple[Theirs | Ours, dict[str, Names]]], identity: str
-) -> None:
+def test_every_api_answers_an_identity_as_kafka_does(sides: list[tuple[Side, dict[str, Names]]], identity: str) -> None:
     differing, refused = {}, set()
     for row in ROWS:
         theirs, ours = (verdict(side, names[identity], identity, row) for side, names in sides)

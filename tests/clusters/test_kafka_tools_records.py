@@ -174,10 +174,8 @@ def test_the_tools_of_a_cluster_find_one_broker(both_sides: BothSides) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "sentence"),
     [
-        ("kafka-acls", ("--list",), "does not support DESCRIBE_ACLS"),
+        ("kafka-acls", ("--list",), "No Authorizer is configured"),
         ("kafka-cluster", ("unregister", "--id", "1"), "does not support the broker unregistration API"),
-        ("kafka-configs", ("--entity-type", "users", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
-        ("kafka-configs", ("--entity-type", "ips", "--describe"), "does not support DESCRIBE_CLIENT_QUOTAS"),
         ("kafka-features", ("upgrade", "--metadata", "4.0"), "there is no such feature here"),
         ("kafka-streams-groups", ("--describe", "--group", "x"), "does not support STREAMS_GROUP_DESCRIBE"),
     ],
@@ -187,6 +185,25 @@ def test_what_is_not_served_is_said_at_once(
 ) -> None:
     done = both_sides.ours(tool, *arguments)
     assert sentence in done.stdout + done.stderr
+
+
+def test_users_and_quotas_are_changed_and_shown_alike(both_sides: BothSides) -> None:
+    for kind, name, quota in (
+        ("users", "tool-user", "request_percentage=12.5"),
+        ("clients", "tool-client", "consumer_byte_rate=2048"),
+        ("ips", "127.0.0.9", "connection_creation_rate=7"),
+    ):
+        entity = ("--entity-type", kind, "--entity-name", name)
+        both_sides.same("kafka-configs", *entity, "--alter", "--add-config", quota)
+        both_sides.same("kafka-configs", *entity, "--describe")
+        both_sides.same("kafka-configs", *entity, "--alter", "--delete-config", quota.partition("=")[0])
+        both_sides.same("kafka-configs", *entity, "--describe")
+    user = ("--entity-type", "users", "--entity-name", "tool-scram")
+    both_sides.same(
+        "kafka-configs", *user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]"
+    )
+    both_sides.same("kafka-configs", *user, "--describe")
+    both_sides.same("kafka-configs", *user, "--alter", "--delete-config", "SCRAM-SHA-256")
 
 
 def test_the_tools_of_a_cluster_hear_the_truth_about_one_broker(both_sides: BothSides) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from foldlog.broker.access.quotas import entity
 from foldlog.broker.broker import Broker
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
@@ -54,11 +56,20 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
     """What a broker tells after a client has written five records, read and committed three of them, and pushed its own
     metrics."""
     settings = ServerSettings.parse(
-        {"listeners": "127.0.0.1:0", "foldlog.metrics": "127.0.0.1:0", "foldlog.client.telemetry": True}
+        {
+            "listeners": "127.0.0.1:0",
+            "foldlog.metrics": "127.0.0.1:0",
+            "foldlog.client.telemetry": True,
+            "quota.window.num": 1,
+        }
     )
     with Broker.open(str(tmp_path_factory.mktemp("data"))) as broker:
         broker.create_topic("orders", partitions=2)
         broker.dynamic_settings.change("client-metrics", "all", lambda _: {"metrics": "*", "interval.ms": "100"})
+        slow = entity({"client-id": "slow"})
+        broker.access.change(
+            lambda access: replace(access, quotas=access.quotas.changed(slow, {"consumer_byte_rate": 1_000_000}))
+        )
         with Server.start(broker, settings) as server:
             produce(server.bootstrap)
             consume(server.bootstrap)
@@ -96,7 +107,9 @@ def produce(bootstrap: str) -> None:
 
 
 def consume(bootstrap: str) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "fraud", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "fraud", "enable.auto.commit": False, "client.id": "slow"}
+    )
     try:
         consumer.assign([TopicPartition("orders", 0, 0)])
         messages = consumer.consume(5, timeout=WAIT_S)

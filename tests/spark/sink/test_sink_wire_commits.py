@@ -14,7 +14,7 @@ import pytest
 from client.wire.simulated_cluster import SimulatedCluster
 from foldlog.client.wire.admin import list_transactions
 from foldlog.client.wire.cluster import COMMITS_TOPIC, STAGED_TOPIC, Cluster
-from foldlog.client.wire.transactional_produce import WireTransaction
+from foldlog.client.wire.transactions.produce import WireTransaction
 from foldlog.errors import (
     InvalidTransactionTimeout,
     ProducerFenced,

@@ -28,7 +28,7 @@ CREATE = ("--create", f"{TOPIC}:{PARTITIONS}")
 DRIVER = f"""
 import signal
 sys.path.insert(0, {str(TESTS)!r})
-from foldlog.client.wire.transactional_produce import WireTransaction
+from foldlog.client.wire.transactions.produce import WireTransaction
 from spark.sink.wire_batches import options, write
 
 bootstrap, first, pause = sys.argv[1:]

@@ -25,7 +25,7 @@ from foldlog.client.wire.produce import ClusterProducer
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
 from foldlog.client.wire.questions import LATEST
 from foldlog.client.wire.ranges import WantedRange, fetch_range, fetch_ranges
-from foldlog.client.wire.transactional_produce import WireTransaction
+from foldlog.client.wire.transactions.produce import WireTransaction
 from foldlog.errors import MalformedBytes
 
 

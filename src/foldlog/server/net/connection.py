@@ -297,7 +297,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
             unread, self._unread = self._unread, None
             self._take_frames(unread, is_owned=True)
-        is_waiting = self._memory.is_waiting or self._throttle.is_muted
+        is_waiting = self._memory.is_waiting or (self._quotas.is_on and self._throttle.is_muted)
         if self._unread is None and not is_waiting and not self._is_closing:
             self._read_on()
 

@@ -215,7 +215,18 @@ class MutationQuota:
 class ConnectionThrottle:
     """One connection under quotas: what its requests use, and until when it is not read. Event loop only."""
 
-    __slots__ = ("_epoch", "_go_on", "_known", "_loop", "_quotas", "_stop_reading", "_timer", "_until", "is_exempt")
+    __slots__ = (
+        "_epoch",
+        "_go_on",
+        "_known",
+        "_loop",
+        "_quotas",
+        "_stop_reading",
+        "_timer",
+        "_until",
+        "is_exempt",
+        "is_muted",
+    )
 
     def __init__(
         self,
@@ -229,15 +240,11 @@ class ConnectionThrottle:
         self._stop_reading = stop_reading
         self._go_on = go_on
         self.is_exempt = False  # before its login nobody knows whose quota it would use
+        self.is_muted = False  # nothing may be read now
         self._until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._epoch = -1
         self._known: dict[tuple[str, str], Limits | None] = {}
-
-    @property
-    def is_muted(self) -> bool:
-        """Whether nothing may be read now."""
-        return self._timer is not None
 
     def must_wait(self, who: Identity, view: memoryview, start: int) -> bool:
         """Whether the request there has to wait before it may begin."""
@@ -318,10 +325,12 @@ class ConnectionThrottle:
         self._quotas.throttled(quota, wait_s if self._timer is None else until - self._until)
         self._until = until
         self._timer = self._loop.call_at(until, self._over)
+        self.is_muted = True
         self._stop_reading()
 
     def _over(self) -> None:
         self._timer = None
+        self.is_muted = False
         self._go_on()
 
 

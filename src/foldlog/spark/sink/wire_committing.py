@@ -42,7 +42,7 @@ from foldlog.spark.sink.wire_staging import StagedAttempt, ensure_staging, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foldlog.client.wire.transactional_produce import WireTransaction
+    from foldlog.client.wire.transactions.produce import WireTransaction
 
 TRANSACTIONAL_ID_PREFIX: Final = "foldlog-sink-"
 """Of the transactional ids of all sinks, for whoever gives permissions."""

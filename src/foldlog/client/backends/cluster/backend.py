@@ -47,7 +47,7 @@ from foldlog.client.positions import Place, TopicPartition, checked_replication_
 from foldlog.client.producer import ProducerSettings
 from foldlog.client.reader import ReadRequest, resolve_stop
 from foldlog.client.wire import admin, questions
-from foldlog.client.wire.transactions import init_producer
+from foldlog.client.wire.transactions.requests import init_producer
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, ReadOnly, UnknownTopic
 from foldlog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

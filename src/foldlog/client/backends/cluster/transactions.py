@@ -24,7 +24,7 @@ from foldlog.client.descriptions import TransactionDescription
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.positions import GroupOffsets
 from foldlog.client.producer import ProducerSettings
-from foldlog.client.wire.transactions import describe_transaction
+from foldlog.client.wire.transactions.requests import describe_transaction
 from foldlog.errors import (
     FencedMember,
     FoldlogError,

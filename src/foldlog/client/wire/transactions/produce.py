@@ -15,7 +15,7 @@ from typing import Final, Self
 from foldlog.client.outgoing import TransactionalProducer
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.produce import ClusterProducer
-from foldlog.client.wire.transactions import END_IN_VERSION_1, add_partitions, end, init_producer
+from foldlog.client.wire.transactions.requests import END_IN_VERSION_1, add_partitions, end, init_producer
 from foldlog.errors import (
     FoldlogError,
     InvalidProducerEpoch,
