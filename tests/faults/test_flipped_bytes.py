@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from budgets import BUDGETS, WHOLE
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
 from foldlog.files.memory import MemoryFiles
@@ -22,7 +23,6 @@ from foldlog.records.loops import decode, pack
 from foldlog.testing.disk_image import DiskImage, Tree
 from foldlog.testing.power_loss import SECTOR_BYTES
 from foldlog.testing.sim_clock import SimClock
-from power_cut_budgets import BUDGETS, WHOLE
 
 START_MS = 1_700_000_000_000
 Contents = dict[tuple[str, int], tuple[object, ...]]
@@ -163,7 +163,10 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(kind: str, mode: str, budg
                     wrong.append(f"{path} byte {position} xor {mask:#x}")
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
     assert not wrong, f"{len(wrong)} flips changed what is read: {wrong[:5]}"
-    assert set(outcomes) == OUTCOMES[kind][mode], outcomes
+    assert outcomes
+    assert set(outcomes) <= OUTCOMES[kind][mode], outcomes
+    # Some bytes give an outcome only when they are damaged in one of the ways.
+    assert budget != WHOLE or set(outcomes) == OUTCOMES[kind][mode], outcomes
 
 
 def test_every_file_of_a_data_directory_is_flipped() -> None:

@@ -11,10 +11,12 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 import foldlog
+from budgets import times
 from faults.processes import child, last_lines, next_line
 
-ROUNDS = 18
 THREADS = 4
 PARTITIONS = 2
 
@@ -44,13 +46,14 @@ def read_everything(log: foldlog.Log) -> dict[int, list[tuple[int, str]]]:
     return found
 
 
-def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", times(6, 18))
+def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(rounds: int, tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     with foldlog.open(path) as log:
         log.create_topic("events", partitions=PARTITIONS, config={"segment.bytes": 16384})
     rng = random.Random(20)
     acknowledged: dict[tuple[int, int], str] = {}
-    for round_number in range(ROUNDS):
+    for round_number in range(rounds):
         with child(WRITER, path, str(round_number)) as process:
             lines = [next_line(process) for _ in range(rng.choice((1, 2, 5, 40, 200, 600)))]
             process.kill()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from budgets import SHORT, budgets_of
 from faults.one_partition import (
     START_MS,
     OnePartition,
@@ -30,7 +31,6 @@ from foldlog.records.batch import Compression
 from foldlog.testing.power_cuts import PowerCuts
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
-from power_cut_budgets import SHORT, budgets_of
 
 Workload = Callable[[OnePartition, int], None]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from budgets import BUDGETS, SHORT
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.base import Files
@@ -23,7 +24,6 @@ from foldlog.testing.history import Found, PartitionHistory, Sent
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
-from power_cut_budgets import BUDGETS, SHORT
 
 START_MS = 1_700_000_000_000
 

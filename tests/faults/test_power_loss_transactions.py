@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from budgets import budgets_of
 from faults.one_partition import START_MS, OnePartition, make_directory, recover_only
 from foldlog.clock import Clock
 from foldlog.files.base import Files
@@ -26,7 +27,6 @@ from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
-from power_cut_budgets import budgets_of
 
 KEYS = 3
 Place = tuple[int, bytes | None, bytes | None]

@@ -21,6 +21,7 @@ import pytest
 
 from broker.small_broker import die, open_broker, writable, write
 from broker.transactions.transactional_broker import TIMEOUT_MS, Producer, read_committed
+from budgets import SHORT, WHOLE
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from foldlog.broker.transactions import store
@@ -30,7 +31,6 @@ from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
-from power_cut_budgets import SHORT, WHOLE
 
 GROUP = "g"
 RESTART_EVERY = 5

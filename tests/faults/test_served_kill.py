@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import foldlog
+from budgets import times
 from faults.served import ServedDirectory
 from faults.served_load import (
     GROUP,
@@ -35,7 +38,6 @@ from faults.served_load import (
 )
 from foldlog.broker.broker import Broker
 
-KILLS = 8
 LEAVES = 3
 CONNECTIONS = 8
 
@@ -111,12 +113,13 @@ def epochs(path: Path) -> dict[str, int]:
         }
 
 
-def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", times(4, 8))
+def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(kills: int, tmp_path: Path) -> None:
     rng = random.Random(3)
     story = Story()
     with ServedDirectory(tmp_path, *ARGUMENTS) as served:
         with load_on(served.bootstrap, story):
-            for _ in range(KILLS):
+            for _ in range(kills):
                 story.wait_progress(rng.choice((1, 50, 300, 1000)), commits=rng.choice((0, 1, 5, 20)))
                 assert served.end(signal.SIGKILL) == -signal.SIGKILL
                 served.start()

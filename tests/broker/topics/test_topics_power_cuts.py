@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker.small_broker import at, open_broker, read, write
+from budgets import BUDGETS, SHORT
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
@@ -25,7 +26,6 @@ from foldlog.errors import CorruptLog
 from foldlog.files.base import Files
 from foldlog.testing.power_cuts import PowerCuts, Violation
 from foldlog.testing.power_loss import DiskImage, PowerLossFiles
-from power_cut_budgets import BUDGETS, SHORT
 
 Shape = tuple[int, dict[str, str]]
 """How many partitions a topic has, and its settings."""

@@ -17,6 +17,11 @@ BUDGETS: Final = [pytest.param(SHORT, id="short"), pytest.param(WHOLE, id="whole
 """For a parameter that is passed on as PowerCuts(every=...)."""
 
 
+def times(short: int, whole: int) -> list[object]:
+    """For a parameter that says how often something is done."""
+    return [pytest.param(short, id="short"), pytest.param(whole, id="whole", marks=pytest.mark.faults)]
+
+
 def budgets_of(names: Iterable[str], *, long: Collection[str]) -> list[object]:
     """Each name with each budget; those that are long only whole."""
     return [
