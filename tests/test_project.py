@@ -91,7 +91,19 @@ def test_the_base_install_is_seven_packages() -> None:
 
 def test_the_extras_are_the_documented_ones() -> None:
     extras = project()["optional-dependencies"]
-    assert set(extras) == {"arrow", "spark", "views", "iceberg", "decoders", "kafka", "oauth", "secure", "docs", "all", "dev"}
+    assert set(extras) == {
+        "arrow",
+        "spark",
+        "views",
+        "iceberg",
+        "decoders",
+        "kafka",
+        "oauth",
+        "secure",
+        "docs",
+        "all",
+        "dev",
+    }
     assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka,oauth,secure]"]
 
 

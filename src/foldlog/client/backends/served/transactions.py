@@ -13,8 +13,8 @@ from foldlog.client.backends.transactions import abort_here, list_here, open_pro
 from foldlog.client.descriptions import OpenProducer, TransactionDescription
 from foldlog.client.outgoing import TransactionalProducer
 from foldlog.client.positions import GroupOffsets, TopicPartition
-from foldlog.client.wire.transactions import requests as transactions
 from foldlog.client.wire.questions import Answer, Done, Question
+from foldlog.client.wire.transactions import requests as transactions
 from foldlog.errors import UnknownTransactionalId
 from foldlog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
