@@ -21,10 +21,11 @@ from foldlog.client.descriptions import (
     described_group,
 )
 from foldlog.client.positions import TopicPartition
-from foldlog.client.wire import propagation, questions, transactions
+from foldlog.client.wire import propagation, questions
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
 from foldlog.client.wire.questions import EARLIEST, LATEST, REPLICAS_DEFAULT, Answer, ListedOffset, Question
 from foldlog.client.wire.refusals import Passing
+from foldlog.client.wire.transactions import requests as transactions
 from foldlog.errors import TopicExists, UnknownTopic, UnknownTransactionalId, WaitTimeout
 from foldlog.wire.messages.delete_records import DeleteRecordsResponse
 from foldlog.wire.messages.list_offsets import ListOffsetsResponse
