@@ -48,7 +48,10 @@ class Row(NamedTuple):
 
     @property
     def asked_for(self) -> str:
-        return " or ".join(f"{operation.name} on {kind.name}" for operation, kind in self.asks)
+        """As the documentation has it: `READ` on group."""
+        return " or ".join(
+            f"`{operation.name}` on {kind.name.lower().replace('_', ' ')}" for operation, kind in self.asks
+        )
 
     def request(self, names: Names) -> Request:
         module = import_module(f"foldlog.wire.messages.{self.api}")
