@@ -25,11 +25,6 @@ CONNECT: Final = (
     *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("connect-runtime", "connect-file", "connect-mirror")),
 )
 
-COMMIT_OVERTOOK: Final = "InvalidTxnStateException"
-"""Java's producer (4.3.1, transaction version 2) can send EndTxn before the records: its sender thread asks whether
-there are any, then the task appends some and commits, then the sender takes the commit from its queue. Every broker
-refuses that, and the task fails: once in some thousand transactions where there are few processors."""
-
 _WAIT_S: Final = 120
 _JVM: Final = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512M", "-Dlog4j2.level=WARN", "-cp")
 _JSON: Final = {"Content-Type": "application/json"}
@@ -90,18 +85,12 @@ class ConnectWorker:
         """Returns when the connector and its tasks are in this state; StartFailed if one of them fails."""
         self.process.wait_until(lambda: {part["state"] for part in self._parts(name)} == {state})
 
-    def restart_failed(self, name: str, reason: str) -> None:
-        """Restart the tasks that failed for this reason, as an operator does; StartFailed if it was another."""
-        for part in self._parts(name, reason):
-            if part["state"] == "FAILED":
-                self.ask("POST", f"/connectors/{name}/tasks/{part['id']}/restart", missing={})
-
-    def _parts(self, name: str, expected: str | None = None) -> list[dict[str, Any]]:
+    def _parts(self, name: str) -> list[dict[str, Any]]:
         """The connector and its tasks."""
         answer = self.ask("GET", f"/connectors/{name}/status", missing={})
         parts = [answer["connector"], *answer["tasks"]] if answer else []
         for part in parts:
-            if part["state"] == "FAILED" and (expected is None or expected not in part["trace"]):
+            if part["state"] == "FAILED":
                 raise StartFailed(f"{name} failed: {part['trace']}")
         return parts
 
@@ -141,15 +130,6 @@ class MirrorMaker:
         settings = _write_properties(directory / "mirror.properties", properties)
         command = [*_JVM, class_path(fetch(CONNECT)), "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)]
         self.process = ClusterProcess("MirrorMaker 2", command, directory / "mirror.log")
-        self._failures = 0
-
-    def restart_failed(self, reason: str) -> None:
-        """Start it anew if a task failed for this reason since it was last asked: its tasks cannot be restarted."""
-        failures = self.process.output.read_text(encoding="utf-8", errors="replace").count(reason)
-        if failures > self._failures:
-            self._failures = failures
-            self.process.kill()
-            self.process.start()
 
     def __enter__(self) -> Self:
         self.process.start()

@@ -82,11 +82,11 @@ class ClusterProcess:
             watchdog().watch(self._process.pid)
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
-        """Returns once it is up; StartFailed when it has ended, or takes two minutes."""
+        """Returns once it is up, or has done what is waited for; StartFailed if it ended, or takes two minutes."""
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not is_up():
             if not self.is_running or time.monotonic() > deadline_s:
-                reason = "took too long to start" if self.is_running else "ended while starting"
+                reason = "took too long" if self.is_running else "ended"
                 raise StartFailed(f"{self.name} {reason}; its log ends with:\n{self.tail()}")
             time.sleep(0.02)
 

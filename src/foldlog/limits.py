@@ -212,6 +212,9 @@ a partition could not take. Transactions are aborted when their time is over, wi
 TRANSACTIONAL_IDS_MAX = 100_000
 """Transactional ids in memory, a kilobyte each: beyond this somebody is making up names."""
 
+EARLY_COMMITS_MAX = 1000
+"""Producers of which is remembered that their commit came before what it commits: they come again within a second."""
+
 TRANSACTION_PARTITIONS_MAX = 1_000_000
 """Partitions in all open transactions together, about 100 bytes each; who would add to them asks again later."""
 

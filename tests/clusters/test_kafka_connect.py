@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusters.connect import COMMIT_OVERTOOK, CONNECT, ConnectWorker
+from clusters.connect import CONNECT, ConnectWorker
 
 from faults.committed_reader import CommittedReader
 from faults.served import ServedDirectory
@@ -27,18 +26,11 @@ SOURCE = {"connector.class": "FileStreamSource", "topic": "lines", "exactly.once
 BATCH = 50
 """Lines of a transaction."""
 SINK = {"connector.class": "FileStreamSink", "topics": "lines"}
-WAIT_S = 120
 
 
-def wait_lines(path: Path, count: int) -> list[str]:
-    """The lines of the file, once it has this many different ones."""
-    deadline_s = time.monotonic() + WAIT_S
-    while True:
-        lines = path.read_text().splitlines() if path.exists() else []
-        if len(set(lines)) >= count:
-            return lines
-        assert time.monotonic() < deadline_s, f"{path.name} has {len(lines)} lines, {len(set(lines))} different ones"
-        time.sleep(0.05)
+def wait_lines(worker: ConnectWorker, path: Path, count: int) -> None:
+    """Until the file has this many different lines."""
+    worker.process.wait_until(lambda: path.exists() and len(set(path.read_text().splitlines())) >= count)
 
 
 def append(path: Path, lines: list[str]) -> None:
@@ -58,11 +50,6 @@ def test_a_file_goes_to_a_topic_once_and_to_another_file_while_worker_and_broker
         ConnectWorker(tmp_path / "connect", served.bootstrap, WORKER) as worker,
         CommittedReader(served.bootstrap, "lines") as reader,
     ):
-
-        def has_all() -> bool:
-            worker.restart_failed("source", COMMIT_OVERTOOK)
-            return len(reader.records) >= len(LINES)
-
         worker.put("source", {**SOURCE, "file": source, "batch.size": BATCH})
         worker.put("sink", {**SINK, "file": sink})
         for kills_broker in (False, True):
@@ -74,8 +61,8 @@ def test_a_file_goes_to_a_topic_once_and_to_another_file_while_worker_and_broker
                 worker.kill()
                 worker.start()
         append(source, LINES[8_000:] + TAIL)
-        reader.wait_until(has_all)
-        wait_lines(sink, len(LINES))
+        reader.wait_until(lambda: len(reader.records) >= len(LINES))
+        wait_lines(worker, sink, len(LINES))
         worker.stop()
     assert reader.values == (LINES + TAIL)[: len(reader.values)]
     different = list(dict.fromkeys(sink.read_text().splitlines()))
@@ -97,7 +84,7 @@ def test_offsets_of_connectors_are_shown_set_back_and_deleted(
         worker.put("source", {**SOURCE, "file": source})
         worker.put("sink", {**SINK, "file": sink})
         reader.wait_more(len(lines))
-        wait_lines(sink, len(lines))
+        wait_lines(worker, sink, len(lines))
         for name in ("source", "sink"):
             worker.ask("PUT", f"/connectors/{name}/stop")
             worker.wait_state(name, "STOPPED")
@@ -114,6 +101,6 @@ def test_offsets_of_connectors_are_shown_set_back_and_deleted(
         assert worker.ask("GET", "/connectors/sink/offsets") == {"offsets": []}
         sink.unlink()
         worker.ask("PUT", "/connectors/sink/resume")
-        wait_lines(sink, len(lines))
+        wait_lines(worker, sink, len(lines))
     assert reader.values == [*lines, *lines[1:]]
     assert sink.read_text().splitlines()[: len(lines)] == lines

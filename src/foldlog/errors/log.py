@@ -528,6 +528,10 @@ class InvalidTransactionState(TransactionError):
     """The transaction is not in a state in which this can be done."""
 
 
+class NothingToCommit(InvalidTransactionState):
+    """A commit by the current producer found no open transaction."""
+
+
 class ConcurrentTransactions(TransactionError):
     """The transaction before this one is still being ended; try again shortly."""
 

@@ -33,6 +33,7 @@ from foldlog.server.partitions import Openings
 from foldlog.server.process_log import RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.shares import ShareDriver
+from foldlog.server.transactions import EarlyCommits
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -72,6 +73,7 @@ class BrokerNode:
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
         self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         self.features = Features(broker.dynamic_settings)
+        self.early_commits = EarlyCommits()
         self.telemetry = self._begin_telemetry() if settings.client_telemetry else None
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.quotas = NodeQuotas(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.errors import FoldlogError, LogClosed, StorageError
+from foldlog.limits import EARLY_COMMITS_MAX
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,27 @@ TxnOffsetCommit add what they write to."""
 _NO_COORDINATOR: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
+
+
+class EarlyCommits:
+    """Commits of transaction version 2 that came before anything to commit; each may come again once. Event loop only.
+
+    Java's producer can send EndTxn before the first Produce of its transaction, if its threads are slow: one asks
+    whether there are records to send, the other adds some and commits, and the first then takes the commit from its
+    queue. Told CONCURRENT_TRANSACTIONS, as Kafka says while it still ends the transaction before, it sends the records
+    first; INVALID_TXN_STATE ends it. Seen once in some thousand transactions on busy processors.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def is_first(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
+        """Whether it is the first such commit of that producer in that epoch, as far as is remembered."""
+        known = self._seen.pop(transactional_id, None)
+        self._seen[transactional_id] = producer_id, producer_epoch
+        if len(self._seen) > EARLY_COMMITS_MAX:
+            del self._seen[next(iter(self._seen))]
+        return known != (producer_id, producer_epoch)
 
 
 def transaction_refusal(

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
+from foldlog.limits import EARLY_COMMITS_MAX
 from foldlog.records.batch import CONTROL_COMMIT
 from foldlog.records.loops import control_batch, pack
+from foldlog.server.transactions import EarlyCommits
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -114,10 +116,30 @@ def test_in_version_2_an_abort_without_a_transaction_raises_the_epoch_and_a_comm
     small: SmallNode,
 ) -> None:
     client = begun(small, JAVA_4)
+    assert client.end(commit=True) == ErrorCode.CONCURRENT_TRANSACTIONS, "it may be early"
     assert client.end(commit=True) == ErrorCode.INVALID_TXN_STATE
     epoch = client.epoch
     assert client.end(commit=False) == 0
     assert client.epoch == epoch + 1
+
+
+def test_a_commit_of_version_2_that_comes_before_its_records_may_come_again(small: SmallNode) -> None:
+    """As Java's producer sends it when its threads are slow: after INVALID_TXN_STATE it would end."""
+    client = begun(small, JAVA_4)
+    for value in (b"a", b"b"):
+        assert client.end(commit=True) == ErrorCode.CONCURRENT_TRANSACTIONS
+        client.write(EVENTS, value)
+        assert client.end(commit=True) == 0
+    assert values_of(fetched(small, EVENTS, committed=True)) == [b"a", b"b"]
+
+
+def test_early_commits_are_remembered_for_the_newest_producers_only() -> None:
+    early = EarlyCommits()
+    names = [f"tx-{number}" for number in range(EARLY_COMMITS_MAX + 1)]
+    assert all(early.is_first(name, 1, 0) for name in names)
+    assert early.is_first(names[0], 1, 0), "forgotten for the newest"
+    assert not early.is_first(names[-1], 1, 0)
+    assert early.is_first(names[-1], 1, 1), "another epoch is another transaction"
 
 
 @old_clients

@@ -42,6 +42,7 @@ from foldlog.errors import (
     InvalidProducerIdMapping,
     InvalidTransactionState,
     InvalidTransactionTimeout,
+    NothingToCommit,
     ProducerFenced,
     TooManyTransactions,
     TransactionAbortable,
@@ -253,7 +254,7 @@ class TransactionCoordinator:
         if metadata.producer_epoch != producer_epoch or metadata.state.is_prepared:
             raise _fenced(metadata, producer_id, producer_epoch)
         if metadata.state is not TransactionState.ONGOING and commit:
-            raise _wrong_state(metadata, commit)
+            raise NothingToCommit(str(_wrong_state(metadata, commit)))
         # An abort without an open transaction raises the epoch, too: the client does not know whether its first Produce
         # got as far as beginning one.
         return self._ended(metadata, commit, VERSION_2)

@@ -1,7 +1,8 @@
 """EndTxn, versions 0 to 5: commits or aborts a transaction. Answered when its markers are durable.
 
 2: PRODUCER_FENCED. 3: compact types. 4: TRANSACTION_ABORTABLE. 5: transaction version 2: the answer has the producer's
-next epoch, and its next id if the epochs of this one are used up.
+next epoch, and its next id if the epochs of this one are used up; a commit without a transaction may come again, once
+(`EarlyCommits`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from foldlog.errors import FoldlogError
+from foldlog.errors import FoldlogError, NothingToCommit
 from foldlog.server.call import Call
 from foldlog.server.transactions import VERSION_1, VERSION_2, transaction_error_code, transaction_refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -29,6 +30,11 @@ async def handle(call: Call, request: EndTxnRequest) -> EndTxnResponse:
         producer_id, epoch = await call.node.run(
             end, request.transactional_id, request.producer_id, request.producer_epoch
         )
+    except NothingToCommit:
+        producer = request.transactional_id, request.producer_id, request.producer_epoch
+        is_early = call.node.early_commits.is_first(*producer)
+        code = ErrorCode.CONCURRENT_TRANSACTIONS if is_early else ErrorCode.INVALID_TXN_STATE
+        return EndTxnResponse(error_code=code)
     except FoldlogError as failed:
         knows_fenced = call.version >= _FENCED_FROM
         code = transaction_error_code(request.transactional_id, failed, knows_fenced=knows_fenced)
