@@ -10,7 +10,7 @@ import pytest
 
 from foldlog.errors import InvalidConfig
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.console.access import Access
+from foldlog.server.console.access import ConsoleAccess
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.site import StaticFiles
 from foldlog.server.http.routes import HttpRequest
@@ -20,7 +20,7 @@ TOKEN = "correct-horse-battery"
 HOME = {"host": "127.0.0.1:8080"}
 
 
-def refusal(access: Access, method: str = "GET", path: str = "/api/overview", **headers: str) -> int | None:
+def refusal(access: ConsoleAccess, method: str = "GET", path: str = "/api/overview", **headers: str) -> int | None:
     """The status, or None if the request may be answered."""
     found = HOME | {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -30,8 +30,8 @@ def refusal(access: Access, method: str = "GET", path: str = "/api/overview", **
     return None
 
 
-LOCAL = Access(host="127.0.0.1", name="x")
-GUARDED = Access(host="0.0.0.0", name="x", token=TOKEN)
+LOCAL = ConsoleAccess(host="127.0.0.1", name="x")
+GUARDED = ConsoleAccess(host="0.0.0.0", name="x", token=TOKEN)
 WRITE = {"content_type": "application/json", "x_foldlog": "1"}
 
 
@@ -82,7 +82,7 @@ def test_another_origin_is_refused_whatever_else_is_said(origin: str) -> None:
 )
 def test_a_write_is_json_with_a_header_that_no_form_sends(headers: dict[str, str], status: int | None) -> None:
     assert refusal(LOCAL, "POST", **headers) == status
-    assert refusal(Access(host="127.0.0.1", name="x", read_only=True), "POST", **headers) == 403
+    assert refusal(ConsoleAccess(host="127.0.0.1", name="x", read_only=True), "POST", **headers) == 403
 
 
 @pytest.mark.parametrize(

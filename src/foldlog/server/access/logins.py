@@ -25,9 +25,9 @@ from foldlog.server.access.mechanisms import (
     OAUTHBEARER,
     PLAIN,
     BearerExchange,
-    Outcome,
     PlainExchange,
     SaslExchange,
+    SaslOutcome,
     ScramExchange,
 )
 from foldlog.wire.error_codes import ErrorCode
@@ -202,7 +202,7 @@ class Login:
             await asyncio.sleep(self._logins.failures.failed(self._host))
             raise
 
-    def _known(self, outcome: Outcome, principal: str) -> int:
+    def _known(self, outcome: SaslOutcome, principal: str) -> int:
         if self.principal not in (None, principal):
             raise LoginRefused(f"{self.principal} logs in again as {principal}")
         self._exchange, self.takes_raw = None, False

@@ -37,7 +37,7 @@ _BEARER: Final = re.compile(
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
-class Outcome(NamedTuple):
+class SaslOutcome(NamedTuple):
     """What to answer; once the client is known, its principal, and until when, in milliseconds of the wall clock."""
 
     answer: bytes
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 class SaslExchange(Protocol):
     """One exchange of one client. LoginRefused if it is not who it says."""
 
-    async def respond(self, token: bytes) -> Outcome: ...
+    async def respond(self, token: bytes) -> SaslOutcome: ...
 
 
 CheckPassword = Callable[[str, str], Awaitable[bool]]
@@ -64,7 +64,7 @@ class PlainExchange:
     def __init__(self, check: CheckPassword) -> None:
         self._check = check
 
-    async def respond(self, token: bytes) -> Outcome:
+    async def respond(self, token: bytes) -> SaslOutcome:
         parts = token.split(b"\0")
         if len(parts) != 3:
             raise LoginRefused("its message is not an authorization id, a name and a password")
@@ -78,7 +78,7 @@ class PlainExchange:
             raise LoginRefused(f"{name!r} wants to act as somebody else")
         if not await self._check(name, password):
             raise LoginRefused(f"wrong password for {name!r}, or no such user")
-        return Outcome(b"", USER_PREFIX + name)
+        return SaslOutcome(b"", USER_PREFIX + name)
 
 
 class ScramExchange:
@@ -90,15 +90,15 @@ class ScramExchange:
         self._users = users
         self._name: str | None = None
 
-    async def respond(self, token: bytes) -> Outcome:
+    async def respond(self, token: bytes) -> SaslOutcome:
         if self._name is None:
             self._name = self._server.named(token)
-            return Outcome(self._server.challenge(self._users.credential(self._mechanism, self._name)))
+            return SaslOutcome(self._server.challenge(self._users.credential(self._mechanism, self._name)))
         try:
             proof = self._server.verify(token)
         except LoginRefused as refusal:
             raise LoginRefused(f"{self._name!r}: {refusal}") from None
-        return Outcome(proof, USER_PREFIX + self._name)
+        return SaslOutcome(proof, USER_PREFIX + self._name)
 
 
 class BearerExchange:
@@ -108,7 +108,7 @@ class BearerExchange:
         self._check = check
         self._refusal: LoginRefused | None = None
 
-    async def respond(self, token: bytes) -> Outcome:
+    async def respond(self, token: bytes) -> SaslOutcome:
         if self._refusal is not None:
             raise self._refusal
         found = _BEARER.fullmatch(token)
@@ -121,5 +121,5 @@ class BearerExchange:
                 raise LoginRefused(f"the token is of {name!r}, which wants to act as somebody else")
         except LoginRefused as refusal:
             self._refusal = refusal
-            return Outcome(_INVALID_TOKEN)
-        return Outcome(b"", USER_PREFIX + name, until_ms)
+            return SaslOutcome(_INVALID_TOKEN)
+        return SaslOutcome(b"", USER_PREFIX + name, until_ms)

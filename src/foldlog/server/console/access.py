@@ -36,7 +36,7 @@ _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _BEARER: Final = "bearer "
 
 
-class Access:
+class ConsoleAccess:
     """The rules of one console. `token` "" is none; `name` distinguishes its cookie from others on the same host. With
     `has_users`, who asks is found out by `sessions`, and there is no token."""
 

@@ -42,6 +42,8 @@ _SESSION_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Session:
+    """One login: its user, what was kept of the password then, and until when it holds, on the monotonic clock."""
+
     name: str
     credentials: Credentials
     until_ms: float

@@ -24,7 +24,7 @@ from foldlog.errors import FoldlogError
 from foldlog.server.access.audit import note
 from foldlog.server.console.access import (
     READS,
-    Access,
+    ConsoleAccess,
     is_for_people,
     is_link_from_elsewhere,
     same_site_refresh,
@@ -75,7 +75,11 @@ class ConsoleRoutes:
     """
 
     def __init__(
-        self, routes: Sequence[HttpRoute], access: Access, authorizer: Authorizer, users: ConsoleUsers | None = None
+        self,
+        routes: Sequence[HttpRoute],
+        access: ConsoleAccess,
+        authorizer: Authorizer,
+        users: ConsoleUsers | None = None,
     ) -> None:
         self._routes = HttpRoutes([replace(route, handler=self._guarded(route)) for route in routes])
         self._access = access
@@ -210,7 +214,9 @@ async def start_console(
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
     scene = ScenePages(node, workers)
     pages = static if static is not None else await node.run(StaticFiles.load)
-    access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only, has_users=has_users)
+    access = ConsoleAccess(
+        host=listener.host, name=node.cluster_id, token=token, read_only=read_only, has_users=has_users
+    )
     users = None
     if has_users:
         stored = node.broker.access
