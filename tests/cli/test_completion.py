@@ -97,6 +97,8 @@ def test_names_are_asked_for_where_the_line_or_the_environment_says(home: Path, 
     assert offered(home, "topic", "describe", "-d", str(directory), "o") == {"orders", "outlets"}
     assert offered(home, "group", "seek", "", FOLDLOG_DIR=str(directory)) == {"fraud"}
     assert offered(home, "group", "seek", "fraud", "--topic", "p", FOLDLOG_DIR=str(directory)) == {"payments"}
+    assert offered(home, "user", "delete", "", FOLDLOG_DIR=str(directory)) == {"alice"}
+    assert offered(home, "quota", "delete", "--user", "a", FOLDLOG_DIR=str(directory)) == {"alice"}
 
 
 def test_the_colon_of_an_address_does_not_cut_the_line(home: Path) -> None:
