@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from foldlog.broker.access.users import credentials_for
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.errors import InvalidConfig, MissingDependency
-from foldlog.files.paths import exists, write_secret
+from foldlog.files.paths import exists, write_secret, written
 from foldlog.server.access.mechanisms import PLAIN, SCRAM
 from foldlog.server.config.configuration import Configuration, Given
 
@@ -87,8 +87,9 @@ def prepare_files(directory: str, names: Sequence[str]) -> SecureFiles:
     found = secure_files(directory)
     if not exists(found.broker):
         authority, broker = make_certificates(names)
+        with written(found.ca) as file:  # for everybody: it is what clients are given
+            file.write(authority)
         # The key last: if it is there, all of it is.
-        write_secret(found.ca, authority)
         write_secret(found.broker, broker)
     return found
 

@@ -1,0 +1,95 @@
+"""`foldlog serve --secure`: what it prints is all that clients need, and nobody else is let in."""
+
+from __future__ import annotations
+
+import re
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+import foldlog
+from cli.command import foldlog as run
+from cli.serving import ANY_PORT, Serving, serving
+from foldlog.errors import AuthenticationFailed
+
+PASSWORD = re.compile(r"its password is shown only now: (\S+)")
+
+
+def printed(broker: Serving) -> str:
+    """What it says below its first line, until the line for the command line."""
+    lines: list[str] = []
+    assert broker.process.stdout is not None
+    for line in broker.process.stdout:
+        lines.append(line)
+        if "--command-config" in line:
+            broker.process.stdout.readline()
+            break
+    return "".join(lines)
+
+
+def java_properties(text: str, path: Path) -> str:
+    """The lines for Java, in a file."""
+    found = re.search(r"^  bootstrap\.servers=.*?^  sasl\.jaas\.config=[^\n]*$", text, flags=re.MULTILINE | re.DOTALL)
+    assert found is not None, text
+    path.write_text(re.sub(r"^  ", "", found[0], flags=re.MULTILINE))
+    return str(path)
+
+
+def test_the_printed_settings_let_a_client_in_and_others_are_kept_out(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with serving(str(data), "--secure", *ANY_PORT, "--create", "orders") as broker:
+        text = printed(broker)
+        password = PASSWORD.search(text)
+        assert password is not None
+        address = f"127.0.0.1:{broker.address[1]}"
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(data / "ca.pem"),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "admin",
+            "sasl.password": password[1],
+        }
+        with foldlog.connect(f"kafka://{address}", properties=properties) as log:
+            log.append("orders", b"by wire")
+        config = java_properties(text, tmp_path / "client.properties")
+        assert b"orders" in run("topic", "list", "-b", address, "--command-config", config).stdout
+        with pytest.raises(AuthenticationFailed):
+            foldlog.connect(f"kafka://{address}", properties=properties | {"sasl.password": "wrong"}).topics()
+        with socket.create_connection(broker.address) as plain:
+            plain.sendall(b"\0\0\0\x0c" + bytes(12))
+            assert plain.recv(1) in (b"", b"\x15")  # closed, perhaps after an alert of TLS
+        with foldlog.open(str(data)) as log:  # who may write the directory needs no password
+            log.append("orders", b"by the directory")
+            assert [record.value for record in log.read("orders")] == [b"by wire", b"by the directory"]
+        assert broker.end() == 0
+    modes = {name: stat.S_IMODE((data / name).stat().st_mode) for name in ("access.json", "broker.pem")}
+    assert set(modes.values()) == {0o600}
+    assert password[1].encode() not in b"".join(path.read_bytes() for path in data.rglob("*") if path.is_file())
+
+
+def test_a_second_start_keeps_certificate_and_users(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    seen = []
+    for _ in range(2):
+        with serving(str(data), "--secure", *ANY_PORT) as broker:
+            text = printed(broker)
+            seen.append((PASSWORD.search(text) is not None, (data / "broker.pem").read_bytes()))
+            assert broker.end() == 0
+    assert [is_new for is_new, _ in seen] == [True, False]
+    assert seen[0][1] == seen[1][1]
+
+
+@pytest.mark.parametrize(
+    ("path", "flags", "sentence"),
+    [
+        (":memory:", (), b"give one instead of :memory:"),
+        ("data", ("--listen", "PLAINTEXT://127.0.0.1:0"), b"without a name before it"),
+    ],
+)
+def test_what_cannot_be_secured_is_said(tmp_path: Path, path: str, flags: tuple[str, ...], sentence: bytes) -> None:
+    ended = run("serve", path if path == ":memory:" else str(tmp_path / path), "--secure", *flags)
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert not (tmp_path / "data").exists()
