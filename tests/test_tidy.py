@@ -50,7 +50,6 @@ SMALL_MODULES: dict[str, str] = {
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
     "client/backends/cluster/wire.py": "lends our own connections beside those of librdkafka",
     "client/backends/served/backend.py": "one of the three backends, and whole",
-    "client/backends/served/transactions.py": "one of the two homes that a directory's transactions can have",
     "client/copy/directory.py": "one of the two sides that a copy can have",
     "client/copy/growths.py": "when a topic has grown, decided without any I/O",
     "client/copy/parallel.py": "the threads of a copy, whatever they do with a partition",
