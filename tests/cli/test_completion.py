@@ -19,6 +19,7 @@ from foldlog.cli.commands import COMMANDS, NAME, root, root_context
 from foldlog.cli.completion import SHELLS, VARIABLE
 from foldlog.cli.main import main
 from foldlog.cli.parsing import Noun, Option, all_contexts
+from foldlog.client.backends.backend import backend_of
 
 ASK_BASH = """
 source "$1"; shift
@@ -56,6 +57,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("orders", "outlets", "payments"):
             log.create_topic(name)
         log.reset_group("fraud", {("orders", 0): "start"})
+        backend_of(log).access().set_password("alice", "secret of the tests")
     return path
 
 
