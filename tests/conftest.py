@@ -30,7 +30,7 @@ settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
 _LOTS = "lots"
-_SHARED = ("spark", "postgres", "told")
+_SHARED = ("spark", "postgres", "told_elsewhere")
 """Fixtures that take seconds to make, in the order of what they take."""
 _FILES_TOGETHER = (
     "tests/clusters/",
