@@ -495,7 +495,7 @@ print(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, str]]:
+def told_elsewhere() -> list[dict[str, str]]:
     """The texts of all CHANGES of three processes: two with the same number, one with another."""
     found = []
     for seed, number in (("1", "1"), ("2", "1"), ("3", "2")):
@@ -512,8 +512,10 @@ def told() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_of_what_a_function_takes_from_around_it_is_noticed(told: list[dict[str, str]], what: str) -> None:
-    first, again, other = (one[what] for one in told)
+def test_a_change_of_what_a_function_takes_from_around_it_is_noticed(
+    told_elsewhere: list[dict[str, str]], what: str
+) -> None:
+    first, again, other = (one[what] for one in told_elsewhere)
     assert first == again
     assert first != other
 
