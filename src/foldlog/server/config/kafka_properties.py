@@ -25,8 +25,6 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
         "compression.lz4.level",
         "compression.zstd.level",
         "config.providers",
-        "connection.failed.authentication.delay.ms",
-        "connections.max.reauth.ms",
         "create.topic.policy.class.name",
         "early.start.listeners",
         "eligible.leader.replicas.enable",
@@ -124,6 +122,18 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
     }
 )
 
+_UNUSED_OF_TOKENS: Final = (
+    "assertion.",
+    "client.",
+    "header.",
+    "iat.",
+    "jti.",
+    "jwks.endpoint.retry.",
+    "jwt.",
+    "scope",
+    "token.",
+)
+
 FAMILIES_WITHOUT_EFFECT: Final = (
     "controller.listener.",
     "controller.performance.",
@@ -153,7 +163,13 @@ FAMILIES_WITHOUT_EFFECT: Final = (
     "remote.",
     "replica.",
     "replication.quota.",
-    "sasl.",
+    "sasl.client.",
+    "sasl.jaas.",
+    "sasl.kerberos.",
+    "sasl.login.",
+    "sasl.mechanism.",
+    "sasl.server.callback.",
+    *(f"sasl.oauthbearer.{kind}" for kind in _UNUSED_OF_TOKENS),
     "share.",
     "transaction.state.log.",
     "zookeeper.",
