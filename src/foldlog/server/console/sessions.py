@@ -145,4 +145,6 @@ def login_page(failure: str = "", name: str = "") -> HttpResponse:
         focus_user="" if name else " autofocus",
         focus_password=" autofocus" if name else "",
     )
-    return HttpResponse(HTTPStatus.UNAUTHORIZED, page.encode(), HTML, (("content-security-policy", PAGE_POLICY),))
+    # The policy of all other pages, no-referrer, has browsers send the form with `Origin: null`, as another site's.
+    headers = (("content-security-policy", PAGE_POLICY), ("referrer-policy", "same-origin"))
+    return HttpResponse(HTTPStatus.UNAUTHORIZED, page.encode(), HTML, headers)
