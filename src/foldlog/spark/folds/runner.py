@@ -474,8 +474,8 @@ class Runner:
         return replace(outcome, deltas=deltas)
 
     def _begin_trial(self, trial: _Trial) -> Future[_Tried]:
-        """Fold the sample, on the third thread, while the second one waits for the range: on two cores that hides two
-        thirds of the trial's 0.3 s.
+        """Fold the sample, on the third thread, while the second one waits for the range. Most of a trial is waiting,
+        too: for plans, for a task's start, for the workers' answer.
         """
         if isinstance(self._spark.sparkContext._gateway, ClientServer):
             trial.folded = self._trial_pool.submit(self._fold_sample, trial)
