@@ -29,7 +29,7 @@ from foldlog.limits import FOLD_TRIAL_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds import deltas, runner
 from foldlog.spark.folds import plans as law
 from foldlog.spark.folds.declaration import DeclaredTopic
-from foldlog.spark.folds.reference import FoldedSample, fold_sample
+from foldlog.spark.folds.reference import TrialSample, fold_sample
 from foldlog.views.contract import Delta, View
 from folds_model import SCHEMA, append, mirror_of, payment
 
@@ -453,7 +453,7 @@ def test_a_fold_is_tried_while_its_first_range_is_computed_and_stores_nothing_be
         computed.set()
         return found
 
-    def trying(*given: Any) -> FoldedSample:
+    def trying(*given: Any) -> TrialSample:
         assert computed.wait(60), "the trial ran before the range, and not beside it"
         stored.append(len(view.deltas))
         return fold_sample(*given)

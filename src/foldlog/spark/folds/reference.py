@@ -401,7 +401,7 @@ def sampled(ranges: Ranges) -> list[OffsetRange]:
 
 
 @dataclass(frozen=True)
-class FoldedSample:
+class TrialSample:
     """Ranges folded the long way, cut in two, and the contents that gives a view."""
 
     ranges: Ranges
@@ -411,15 +411,15 @@ class FoldedSample:
 
 def fold_sample(
     fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, chance: random.Random | None = None
-) -> FoldedSample:
+) -> TrialSample:
     """The first half of a trial, which needs nothing of the short way and may run beside it."""
     first, second = _cut(ranges, chance or random.Random())
     deltas = _long_deltas(fold, frames, shape, [piece for piece in (first, second) if piece])
-    return FoldedSample(ranges, places_text({one.partition: one.start for one in second}), _held(fold, shape, deltas))
+    return TrialSample(ranges, places_text({one.partition: one.start for one in second}), _held(fold, shape, deltas))
 
 
 def check_trial(
-    fold: Fold, frames: TopicFrames, shape: Shape, sample: FoldedSample, short: Delta, alone: Callable[[], Delta]
+    fold: Fold, frames: TopicFrames, shape: Shape, sample: TrialSample, short: Delta, alone: Callable[[], Delta]
 ) -> None:
     """Raises UnlawfulFold if another split gives other rows than the sample's; FoldError if the short way gives other
     rows than the long one. `short` is the short way's result for the sample, or, unless it is aggregated, for ranges

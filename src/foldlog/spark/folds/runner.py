@@ -30,7 +30,7 @@ from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unstead
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
-from foldlog.spark.folds.reference import FoldedSample, check_trial, fold_sample, long_delta, sampled
+from foldlog.spark.folds.reference import TrialSample, check_trial, fold_sample, long_delta, sampled
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
@@ -125,7 +125,7 @@ class _Batch:
         return after(standing.base, self.ranges, self.bounds)
 
 
-_Tried = tuple[FoldedSample, Delta | None]
+_Tried = tuple[TrialSample, Delta | None]
 """A sample folded the long way; and the short way, unless the range's delta tells that."""
 
 
@@ -474,8 +474,8 @@ class Runner:
         return replace(outcome, deltas=deltas)
 
     def _begin_trial(self, trial: _Trial) -> Future[_Tried]:
-        """Fold the sample, on the third thread, while the second one waits for the range: on two cores that hides two
-        thirds of the trial's 0.3 s.
+        """Fold the sample, on the third thread, while the second one waits for the range. Most of a trial is waiting,
+        too: for plans, for a task's start, for the workers' answer.
         """
         if isinstance(self._spark.sparkContext._gateway, ClientServer):
             trial.folded = self._trial_pool.submit(self._fold_sample, trial)
