@@ -507,6 +507,15 @@ FAILED_LOGIN_HOSTS_MAX = 10_000
 TOKEN_BYTES_MAX = 64 << 10
 """A token of OAUTHBEARER: with many claims some kilobytes."""
 
+BEARER_BYTES_MAX = TOKEN_BYTES_MAX + (16 << 10)
+"""The message around a token: a name and some extensions."""
+
+TOKEN_CHECKS_MAX = 2
+"""Tokens that are checked at the same time: each may wait for the address of the keys, on a thread that others need."""
+
+LOGIN_CHECKS_PER_S = 5.0
+"""How often passwords and tokens from an address are looked at that has shown a wrong one in the last minute."""
+
 JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
 """The keys that sign tokens: some kilobytes, and how long their address may take."""

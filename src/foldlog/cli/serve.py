@@ -108,6 +108,7 @@ def run(arguments: Arguments) -> int:
     environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
     configuration = gather(flags_of(arguments), environment, arguments.config)
     if arguments.secure:
+        os.umask(0o077)  # nothing that is made from here on is for other users of this machine
         configuration = secured(configuration, arguments.dir)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
@@ -286,10 +287,11 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
         logger.warning(
             "whoever reaches %s can read, write and delete everything: there is no authentication", ", ".join(unknown)
         )
-    if settings.console is not None and not settings.console.is_loopback and not settings.console.has_tls:
+    console = settings.console
+    if console is not None and not (console.is_loopback or console.has_tls or settings.has_logins):
         logger.warning(
             "whoever has the token of the console on %s can read and write everything, and it is not encrypted;"
             " use https where the network is not trusted: --console https://%s",
-            settings.console.address,
-            settings.console.address,
+            console.address,
+            console.address,
         )

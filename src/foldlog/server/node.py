@@ -93,7 +93,13 @@ class BrokerNode:
         self.groups = GroupDriver(self)
         self.shares = ShareDriver(self)
         self.logins = Logins(
-            broker.access, settings.login_settings(), loop, self.run, broker.clock, _token_checker(settings)
+            broker.access,
+            settings.login_settings(),
+            loop,
+            self.run,
+            broker.clock,
+            self._login_refused,
+            _token_checker(settings),
         )
         self.is_audited = settings.knows_clients
         self.is_leaving = False
@@ -198,7 +204,7 @@ class BrokerNode:
             where = () if isinstance(error, DescriptorsExhausted) else (doing, topic, number)
             self.lines.warn(("storage", *where), f"{topic}-{number}: {doing} is refused: {error}")
 
-    def login_refused(self, host: str, refusal: Exception) -> None:
+    def _login_refused(self, host: str, refusal: Exception) -> None:
         """Log that somebody is not let in, once in a while for an address."""
         self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
         self.metrics.connection_refused("login")

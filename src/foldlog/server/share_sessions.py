@@ -97,4 +97,4 @@ class ShareSessions:
             del self._sessions[session.group, session.member]
 
     def of_caller(self, caller: Caller) -> list[ShareSession]:
-        return [session for session in self._sessions.values() if session.caller is caller]
+        return [session for session in self._sessions.values() if session.caller.buffers is caller.buffers]

@@ -40,7 +40,7 @@ def sasl_broker(
     given = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": MECHANISMS,
-        "connection.failed.authentication.delay.ms": 1,
+        "connection.failed.authentication.delay.ms": 0,
         **(settings or {}),
     }
     with Broker.open(MEMORY_PATH) as broker:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import SCRAM_MESSAGE_BYTES_MAX
 
 MECHANISMS: Final = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
@@ -75,13 +75,15 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
     return ScramCredential(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", algorithm))
 
 
-def unknown_credential(mechanism: str, name: str, secret: bytes) -> ScramCredential:
+def unknown_credential(
+    mechanism: str, name: str, secret: bytes, *, iterations: int = ITERATIONS_MAX, salt_bytes: int = SALT_BYTES
+) -> ScramCredential:
     """A credential for a user that does not exist, which no password fits: always the same for a name, so that asking
     twice tells nothing. `secret` is the directory's."""
     algorithm = MECHANISMS[mechanism]
-    salt = hmac.digest(secret, f"salt {mechanism} {name}".encode(), "sha256")[:SALT_BYTES]
+    salt = hmac.digest(secret, f"salt {mechanism} {name}".encode(), "sha512")[:salt_bytes]
     keys = [hmac.digest(secret, f"{which} {mechanism} {name}".encode(), algorithm) for which in ("stored", "server")]
-    return ScramCredential(salt, ITERATIONS_MAX, *keys)
+    return ScramCredential(salt, iterations, *keys)
 
 
 def fits(mechanism: str, credential: ScramCredential, password: str) -> bool:
@@ -109,7 +111,7 @@ class ScramServer:
             raise LoginRefused("its first message is not that of SCRAM, or it wants TLS bound to the exchange")
         name = _unquoted(found["name"])
         if found["authorization"] is not None and _unquoted(found["authorization"]) != name:
-            raise LoginRefused(f"{name!r} wants to act as somebody else")
+            raise LoginRefused(f"{brief_repr(name)} wants to act as somebody else")
         self._header, self._first_bare = found["header"], found["bare"]
         self._nonce = found["nonce"] + self._nonce
         return name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -47,8 +48,22 @@ class Users:
         return self.credentials.get(name, {})
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """The user's credential, or one that no password fits."""
-        return self.of(name).get(mechanism) or unknown_credential(mechanism, name, self.secret)
+        """The user's credential, or one that no password fits, and that looks as some user's does."""
+        known = self.of(name).get(mechanism)
+        if known is not None:
+            return known
+        # Users that Kafka's tools made have other iterations and salts than ours: made-up ones are of both kinds.
+        kinds = sorted(
+            {(kept[mechanism].iterations, len(kept[mechanism].salt)) for kept in self._all() if mechanism in kept}
+        )
+        if not kinds:
+            return unknown_credential(mechanism, name, self.secret)
+        number = int.from_bytes(hmac.digest(self.secret, f"kind {name}".encode(), "sha256")[:8], "big")
+        iterations, salt_bytes = kinds[number % len(kinds)]
+        return unknown_credential(mechanism, name, self.secret, iterations=iterations, salt_bytes=salt_bytes)
+
+    def _all(self) -> Iterable[Credentials]:
+        return self.credentials.values()
 
     def knows(self, name: str, password: str) -> bool:
         """Whether that is the user's password. Takes the same time whatever the answer: some milliseconds."""

@@ -2,8 +2,8 @@
 
 A client asks for a mechanism (SaslHandshake), then shows tokens (SaslAuthenticate) until it is known or refused. Until
 then only these two and ApiVersions are answered, requests are small, and the connection has LOGIN_S. A refused client
-is answered late and then closed: each failure makes the next ones from that address later, so that guessing is slow
-however many connections guess; who is not refused waits for nobody.
+is answered late and then closed. What an address shows that has failed in the last minute is looked at one after the
+other, LOGIN_CHECKS_PER_S, right or wrong, so that guessing is slow however many connections guess.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from foldlog.limits import (
     FAILED_LOGIN_DELAY_MAX_MS,
     FAILED_LOGIN_HOSTS_MAX,
     FAILED_LOGIN_REMEMBERED_S,
+    LOGIN_CHECKS_PER_S,
     LOGIN_HASHES_MAX,
     LOGIN_S,
+    TOKEN_CHECKS_MAX,
 )
 from foldlog.server.access.mechanisms import (
     OAUTHBEARER,
@@ -61,25 +63,44 @@ class LoginSettings(NamedTuple):
     reauthenticate_ms: int
 
 
-class FailedLogins:
-    """How long the answer to a failed login waits, by address. Event loop only.
+class _Failures(NamedTuple):
+    """Of one address: how many in a row, when the last was, and from when on the next check may be."""
 
-    Doubles with each failure up to FAILED_LOGIN_DELAY_MAX_MS, and is forgotten when an address has not failed for a
-    while. Addresses are bounded: the one that failed longest ago is forgotten first.
+    in_a_row: int
+    last_s: float
+    free_s: float
+
+
+class FailedLogins:
+    """What failed logins cost, by address. Event loop only.
+
+    The answer to a failure waits, twice as long with each up to FAILED_LOGIN_DELAY_MAX_MS. All is forgotten when an
+    address has not failed for a while. Addresses are bounded: the one that failed longest ago is forgotten first.
     """
 
     def __init__(self, first_ms: int, now_s: Callable[[], float]) -> None:
         self._first_ms = first_ms
         self._now_s = now_s
-        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._failed: OrderedDict[str, _Failures] = OrderedDict()
+
+    def turn_s(self, host: str) -> float | None:
+        """How long the next check of this address has to wait; None if so many wait already that it is refused."""
+        known, now_s = self._failed.get(host), self._now_s()
+        if known is None or not self._first_ms or now_s - known.last_s > FAILED_LOGIN_REMEMBERED_S:
+            return 0.0
+        wait_s = max(0.0, known.free_s - now_s)
+        if wait_s > LOGIN_S / 2:
+            return None
+        self._failed[host] = known._replace(free_s=now_s + wait_s + 1 / LOGIN_CHECKS_PER_S)
+        return wait_s
 
     def failed(self, host: str) -> float:
-        """Count a failure; the seconds to wait."""
+        """Count a failure; the seconds that its answer waits."""
         now_s = self._now_s()
-        count, last_s = self._failed.pop(host, (0, now_s))
+        count, last_s, free_s = self._failed.pop(host, _Failures(0, now_s, now_s))
         if now_s - last_s > FAILED_LOGIN_REMEMBERED_S:
             count = 0
-        self._failed[host] = (count + 1, now_s)
+        self._failed[host] = _Failures(count + 1, now_s, free_s)
         if len(self._failed) > FAILED_LOGIN_HOSTS_MAX:
             self._failed.popitem(last=False)
         return min(self._first_ms << min(count, 16), FAILED_LOGIN_DELAY_MAX_MS) / 1000
@@ -95,8 +116,11 @@ class Logins:
         loop: asyncio.AbstractEventLoop,
         run: Run,
         clock: Clock,
+        on_refused: Callable[[str, Exception], None],
         tokens: TokenChecker | None = None,
     ) -> None:
+        """`on_refused` is told of each failure, with the address, before its answer waits."""
+        self._on_refused = on_refused
         self.settings = settings
         self.clock = clock
         self.loop = loop
@@ -106,6 +130,7 @@ class Logins:
         self._tokens = tokens
         # Hashing a password takes milliseconds of a core: many at once would leave none for who is known already.
         self._hashing = asyncio.Semaphore(LOGIN_HASHES_MAX)
+        self._checking = asyncio.Semaphore(TOKEN_CHECKS_MAX)
 
     def exchange(self, mechanism: str) -> SaslExchange | None:
         """A new exchange; None if the mechanism is not offered."""
@@ -125,8 +150,22 @@ class Logins:
     async def _check_token(self, token: str) -> tuple[str, int]:
         if self._tokens is None:
             raise LoginRefused("no tokens are taken")
-        name, until_ms = await self._run(self._tokens.check, token)
+        async with self._checking:
+            name, until_ms = await self._run(self._tokens.check, token)
         return name, until_ms
+
+    async def turn(self, host: str) -> None:
+        """Wait until something that this address shows may be looked at. LoginRefused if too many wait."""
+        wait_s = self.failures.turn_s(host)
+        if wait_s is None:
+            raise LoginRefused("too many logins from its address wait to be looked at")
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+    async def refused(self, host: str, refusal: Exception) -> None:
+        """Note a refusal, and wait as long as its answer does."""
+        self._on_refused(host, refusal)
+        await asyncio.sleep(self.failures.failed(host))
 
 
 class Login:
@@ -142,7 +181,7 @@ class Login:
         self._on_known = on_known
         self._mechanism: str | None = None
         self._exchange: SaslExchange | None = None
-        self._began = logins.loop.time()
+        self.began = logins.loop.time()
         self._until = 0.0  # the loop's time until which everything may be asked
         self.principal: str | None = None
         self.is_refused = False
@@ -164,7 +203,7 @@ class Login:
         """Whether the client has taken too long to log in, or to log in again."""
         now = self._logins.loop.time()
         if self.principal is None:
-            return now - self._began > LOGIN_S
+            return now - self.began > LOGIN_S
         return now - self._until > LOGIN_S
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
@@ -193,13 +232,14 @@ class Login:
         if exchange is None:
             raise LoginRefused("it shows a token before it names a mechanism")
         try:
+            await self._logins.turn(self._host)
             outcome = await exchange.respond(token)
             if outcome.principal is None:
                 return outcome.answer, 0
             return outcome.answer, self._known(outcome, outcome.principal)
-        except LoginRefused:
+        except LoginRefused as refusal:
             self.is_refused = True
-            await asyncio.sleep(self._logins.failures.failed(self._host))
+            await self._logins.refused(self._host, refusal)
             raise
 
     def _known(self, outcome: SaslOutcome, principal: str) -> int:

@@ -20,7 +20,8 @@ from foldlog.broker.access.acls import USER_PREFIX
 from foldlog.broker.access.scram import MECHANISMS as SCRAM_MECHANISMS
 from foldlog.broker.access.scram import LoginRefused, ScramServer
 from foldlog.broker.access.users import Users
-from foldlog.limits import PASSWORD_CHARACTERS_MAX, USER_NAME_CHARACTERS_MAX
+from foldlog.errors import brief_repr
+from foldlog.limits import BEARER_BYTES_MAX, PASSWORD_CHARACTERS_MAX, USER_NAME_CHARACTERS_MAX
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -30,10 +31,9 @@ OFFERED: Final = (*SCRAM, PLAIN, OAUTHBEARER)
 
 _NONCE_BYTES: Final = 24
 
-_BEARER: Final = re.compile(
-    rb"n,(?:a=(?P<authorization>[^,]*))?,\x01"
-    rb"(?:[A-Za-z]+=[^\x01]*\x01)*?auth=(?i:bearer) +(?P<token>[-A-Za-z0-9._~+/=]+)\x01(?:[A-Za-z]+=[^\x01]*\x01)*\x01"
-)
+_BEARER: Final = re.compile(rb"auth=bearer +(?P<token>[-A-Za-z0-9._~+/=]+)", re.IGNORECASE)
+_HEADER: Final = re.compile(rb"n,(?:a=(?P<authorization>[^,]*))?,")
+_SEPARATOR: Final = b"\x01"
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
@@ -75,9 +75,9 @@ class PlainExchange:
         if not name or not password or len(name) > USER_NAME_CHARACTERS_MAX or len(password) > PASSWORD_CHARACTERS_MAX:
             raise LoginRefused("its name or password is empty or too long")
         if authorization not in ("", name):
-            raise LoginRefused(f"{name!r} wants to act as somebody else")
+            raise LoginRefused(f"{brief_repr(name)} wants to act as somebody else")
         if not await self._check(name, password):
-            raise LoginRefused(f"wrong password for {name!r}, or no such user")
+            raise LoginRefused(f"wrong password for {brief_repr(name)}, or no such user")
         return SaslOutcome(b"", USER_PREFIX + name)
 
 
@@ -97,7 +97,7 @@ class ScramExchange:
         try:
             proof = self._server.verify(token)
         except LoginRefused as refusal:
-            raise LoginRefused(f"{self._name!r}: {refusal}") from None
+            raise LoginRefused(f"{brief_repr(self._name)}: {refusal}") from None
         return SaslOutcome(proof, USER_PREFIX + self._name)
 
 
@@ -111,15 +111,25 @@ class BearerExchange:
     async def respond(self, token: bytes) -> SaslOutcome:
         if self._refusal is not None:
             raise self._refusal
-        found = _BEARER.fullmatch(token)
-        if found is None:
-            raise LoginRefused("its message is not that of OAUTHBEARER")
+        authorization, bearer = _bearer(token)
         try:
-            name, until_ms = await self._check(found["token"].decode())
-            authorization = (found["authorization"] or b"").decode(errors="replace")
+            name, until_ms = await self._check(bearer)
             if authorization not in ("", name):
                 raise LoginRefused(f"the token is of {name!r}, which wants to act as somebody else")
         except LoginRefused as refusal:
             self._refusal = refusal
             return SaslOutcome(_INVALID_TOKEN)
         return SaslOutcome(b"", USER_PREFIX + name, until_ms)
+
+
+def _bearer(message: bytes) -> tuple[str, str]:
+    """The authorization id and the token of a client's message (RFC 7628): a header, and pairs of a name and a value.
+
+    Anybody can send it, so it is looked through once, piece by piece, whatever is in it.
+    """
+    header, *pairs = message.split(_SEPARATOR) if len(message) <= BEARER_BYTES_MAX else [b""]
+    head = _HEADER.fullmatch(header)
+    tokens = [found for pair in pairs if pair[:5].lower() == b"auth=" and (found := _BEARER.fullmatch(pair))]
+    if head is None or pairs[-2:] != [b"", b""] or len(tokens) != 1:
+        raise LoginRefused("its message is not that of OAUTHBEARER, or too long")
+    return (head["authorization"] or b"").decode(errors="replace"), tokens[0]["token"].decode()

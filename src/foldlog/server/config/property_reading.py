@@ -169,6 +169,14 @@ class PropertyReader:
             text = values.get(name)
             if text is not None:
                 values[name] = self._http_listener(name, text, values)
+        console = values.get("foldlog.console")
+        has_logins = any(listener.protocol.startswith("SASL") for listener in listeners)
+        if console is not None and has_logins and not (is_insecure or console.is_loopback or console.has_tls):
+            raise self._error(
+                "foldlog.console",
+                f"users log in at the console on {console.address}, and without TLS their passwords can be read on the"
+                f" way; say https://{console.address}, or add --insecure if the network is trusted",
+            )
         if values.get("foldlog.metrics") is not None and not is_insecure:
             # The console needs a token where others can reach it, so it does not need foldlog.insecure.
             self._check_exposed("foldlog.metrics", values["foldlog.metrics"], "foldlog.metrics", METRICS_EXPOSE)

@@ -102,7 +102,7 @@ class Api:
             "warnings": warnings,
             "user": request.principal.removeprefix(USER_PREFIX) if request.principal.startswith(USER_PREFIX) else None,
             "topics": [one for one in topics if sight.sees_topic(one["name"])],
-            "groups": [one for one in groups if sight.sees_group(one["group"])],
+            "groups": [sight.of_group(one) for one in groups if sight.sees_group(one["group"])],
         }
 
     def _sight(self, request: HttpRequest) -> Sight:
@@ -111,7 +111,9 @@ class Api:
     def events(self, request: HttpRequest) -> HttpResponse:
         self._feed.refuse_many()
         headers = (("cache-control", "no-store"), ("x-accel-buffering", "no"))
-        return HttpResponse(HTTPStatus.OK, self._feed.stream(self._sight(request).of_event), EVENT_STREAM, headers)
+        return HttpResponse(
+            HTTPStatus.OK, self._feed.stream(self._sight(request).of_event, request.holds), EVENT_STREAM, headers
+        )
 
     async def topic(self, request: HttpRequest) -> HttpResponse:
         name = request.named["topic"]
@@ -160,9 +162,13 @@ class Api:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def group(self, request: HttpRequest) -> HttpResponse:
-        return await self._json(
-            group_details, self._broker, request.named["group"], bounds_in(self._broker), self._node.fold_runs
-        )
+        sight = self._sight(request)
+
+        def look() -> Any:
+            bounds = bounds_in(self._broker)
+            return sight.of_group(group_details(self._broker, request.named["group"], bounds, self._node.fold_runs))
+
+        return await self._json(look)
 
     async def rewind(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)

@@ -180,8 +180,10 @@ class EventFeed:
                 f"{CONSOLE_LISTENERS_MAX} pages listen already; close one, and this one connects by itself",
             )
 
-    async def stream(self, seen: Seen | None = None) -> AsyncGenerator[bytes, None]:
-        """The events for one client, without end: server-sent events."""
+    async def stream(
+        self, seen: Seen | None = None, holds: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[bytes, None]:
+        """The events for one client: server-sent events, as long as `holds` says that it may have them."""
         listener = _Subscriber(seen)
         self._listeners.add(listener)
         try:
@@ -196,7 +198,10 @@ class EventFeed:
             if self._gathering is None:
                 self._gathering = asyncio.get_running_loop().create_task(self._gather())
             while True:
-                yield await listener.take(self._comment_s)
+                events = await listener.take(self._comment_s)
+                if not holds():
+                    return
+                yield events
         finally:
             self._listeners.discard(listener)
 

@@ -87,12 +87,28 @@ class Sight:
     def sees_fold(self, name: str) -> bool:
         return self.sees_group(_FOLD_GROUP + name)
 
+    def of_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group without what it does with topics that one may not see."""
+        seen = {**group, "cursors": [one for one in group["cursors"] if self.sees_topic(one["topic"])]}
+        members = group.get("members")
+        if isinstance(members, list):
+            seen["members"] = [self._of_member(one) for one in members]
+        return seen
+
+    def _of_member(self, member: dict[str, Any]) -> dict[str, Any]:
+        kept = {
+            name: [one for one in member[name] if self.sees_topic(one["topic"])]
+            for name in ("assignment", "target")
+            if isinstance(member.get(name), list)
+        }
+        return {**member, **kept}
+
     def of_event(self, event: str, data: Any) -> Any:
         """What of an event one may see; None if nothing."""
         if event in ("ends", "rates"):
             return {topic: one for topic, one in data.items() if self.sees_topic(topic)} or None
         if event == "groups":
-            return [one for one in data if self.sees_group(one["group"])] or None
+            return [self.of_group(one) for one in data if self.sees_group(one["group"])] or None
         if event == "folds":
             return [one for one in data if self.sees_fold(one["fold"])] or None
         return data

@@ -6,7 +6,6 @@ the user's password is changed or the user is deleted.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import html
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from foldlog.broker.access.acls import USER_PREFIX
+from foldlog.broker.access.scram import LoginRefused
+from foldlog.errors import brief_repr
 from foldlog.limits import (
     CONSOLE_SESSION_MS,
     CONSOLE_SESSIONS_MAX,
@@ -70,6 +71,12 @@ class ConsoleUsers:
         session = self._find(self._cookie(request))
         return None if session is None else USER_PREFIX + session.name
 
+    def holds(self, request: HttpRequest) -> bool:
+        """Whether who asked still may: for answers that go on and on."""
+        if request.headers.get("authorization", "").lower().startswith(_BASIC):
+            return request.principal.removeprefix(USER_PREFIX) in self._access.current.users
+        return self._find(self._cookie(request)) is not None
+
     async def log_in(self, request: HttpRequest) -> HttpResponse:
         """The answer to the form: back to the page with a session, or the form again."""
         fields = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
@@ -92,9 +99,14 @@ class ConsoleUsers:
 
     async def _is_known(self, name: str, password: str, host: str) -> bool:
         is_sane = 0 < len(name) <= USER_NAME_CHARACTERS_MAX and 0 < len(password) <= PASSWORD_CHARACTERS_MAX
-        if is_sane and await self._logins.knows(name, password):
-            return True
-        await asyncio.sleep(self._logins.failures.failed(host))
+        try:
+            await self._logins.turn(host)
+            if is_sane and await self._logins.knows(name, password):
+                return True
+            refusal = LoginRefused(f"wrong password for {brief_repr(name)} at the console, or no such user")
+        except LoginRefused as failed:
+            refusal = failed
+        await self._logins.refused(host, refusal)
         return False
 
     def _cookie(self, request: HttpRequest) -> str:

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -131,6 +132,7 @@ class ConsoleRoutes:
         if principal is None:
             raise ApiError(HTTPStatus.UNAUTHORIZED, "log in first: open the console's page, or send a user by Basic")
         request = replace(request, principal=principal)
+        request = replace(request, holds=partial(users.holds, request))
         if request.method in READS:
             return await self._respond(request)
         is_done = False
@@ -206,7 +208,9 @@ async def start_console(
     If other machines can reach it and no token is given, one is generated: `Console.token`.
     """
     has_users = node.settings.has_logins
-    if not token and not has_users and not listener.is_loopback:
+    # With ACLs, who reaches the console is not its owner yet, though it be from this machine.
+    is_open = listener.is_loopback and not node.settings.authorizer_class_name
+    if not token and not has_users and not is_open:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
     workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-console")
     feed = EventFeed()

@@ -19,7 +19,6 @@ async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthentica
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=None)
     try:
         answer, lifetime_ms = await login.authenticate(bytes(request.auth_bytes))
-    except LoginRefused as refusal:
-        call.node.login_refused(call.caller.host, refusal)
+    except LoginRefused:
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=REFUSED)
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)

@@ -28,7 +28,8 @@ class HttpRequest:
     """An HTTP request. Header names are in lower case; of a repeated header or parameter, the last counts.
 
     `parts` are the path's, each percent-decoded: a name in it may hold a slash. `named` are the parts for which the
-    route has a name in braces. `peer` is the client's address, `principal` who it is, where that is asked.
+    route has a name in braces. `peer` is the client's address, `principal` who it is, where that is asked, and
+    `holds` whether it still may.
     """
 
     method: str
@@ -40,6 +41,7 @@ class HttpRequest:
     named: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     peer: str = ""
     principal: str = ""
+    holds: Callable[[], bool] = lambda: True
 
     @classmethod
     def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpRequest:

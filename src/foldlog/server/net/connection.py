@@ -150,6 +150,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._last_active = node.loop.time()
         self._login: Login | None = None
+        self._is_changing = False  # what `_working` does is written down when it is done
 
     # --- the transport's side ---------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._login = Login(self._node.logins, host, self._known)
             self._throttle.is_exempt = True
         principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
-        who = Identity(principal, address_in_acls(host))
+        who = Identity(principal, address_in_acls(host) if host else "this machine")
         buffers = ReadBuffers(self._is_sent)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
@@ -209,9 +210,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True
         for exchange in self._exchanges:
-            if exchange.later is not None:
+            if exchange.later is not None and exchange.audited is None:
                 exchange.later.cancel()
-        if self._working is not None:
+        # A change goes on in its thread whether somebody waits for it or not, and is to be written down.
+        if self._working is not None and not self._is_changing:
             self._working.cancel()
         self._exchanges.clear()
         self._throttle.close()
@@ -283,12 +285,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._caller.append_queue.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             # The records of a Fetch are read into buffers of the connection, which are free once it is answered.
-            or (self._fetching and _INT16.unpack_from(view, body)[0] in _FETCH_KEYS)
-            or (
-                self._throttled.is_needed
-                and _INT16.unpack_from(view, body)[0] == _PRODUCE_KEY
-                and self._throttled.must_wait()
-            )
+            or (self._fetching and _api_key(view, body) in _FETCH_KEYS)
+            or (self._throttled.is_needed and _api_key(view, body) == _PRODUCE_KEY and self._throttled.must_wait())
             or (self._quotas.is_on and self._throttle.must_wait(self._caller.who, view, body))
         )
 
@@ -374,8 +372,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The answer to a token that came as a bare frame; a refusal has none but the end of the connection."""
         try:
             answer, _ = await login.authenticate(bytes(frame))
-        except LoginRefused as refusal:
-            self._node.login_refused(self._caller.host, refusal)
+        except LoginRefused:
             raise Disconnect("its login is refused") from None
         return SaslAuthenticateResponse(auth_bytes=answer)
 
@@ -420,6 +417,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
         else:
+            self._is_changing = exchange.audited is not None
             self._working = self._node.loop.create_task(self._work(exchange, reply))
             # A task that is cancelled before its first step has not started the coroutine: close it.
             self._working.add_done_callback(lambda _: reply.close())
@@ -432,11 +430,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse("disconnect", str(error))
             return
         except Exception as error:  # noqa: BLE001  as above
+            self._note(exchange, is_done=False)
             self._fail(describe(*exchange.header[:2]), error)
             return
         finally:
             self._working = None
         if self._is_closing:
+            if isinstance(reply, Message):
+                self._note(exchange, is_done=not has_error(reply))
             return
         if isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
@@ -482,8 +483,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._logged_in(exchange, message)
                 return
             exchange.has_error = has_error(message)
-            if exchange.audited is not None:
-                note(self._caller.who, exchange.audited, is_done=not exchange.has_error)
+            self._note(exchange, is_done=not exchange.has_error)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
@@ -492,6 +492,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._know(exchange, chunks)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
+
+    def _note(self, exchange: Exchange, *, is_done: bool) -> None:
+        """Write a change down, once."""
+        what, exchange.audited = exchange.audited, None
+        if what is not None:
+            note(self._caller.who, what, is_done=is_done)
 
     def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
         header = exchange.header
@@ -589,6 +595,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         return bool(self._exchanges) or self._working is not None or self._unread is not None
 
     @property
+    def waits_for_login_since(self) -> float | None:
+        """Since when its client has not logged in, on the loop's clock; None if it has, or need not."""
+        login = self._login
+        return login.began if login is not None and login.principal is None else None
+
+    @property
     def is_busy(self) -> bool:
         """Whether requests are under way that will be answered without the client doing anything."""
         if self._working is not None or self._unread is not None:
@@ -652,6 +664,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send the known answers and close."""
         self._is_closing = True
         self._transport.close()
+
+
+def _api_key(view: memoryview, body: int) -> int:
+    """The API of a request that begins there; -1 for a bare token, which may be shorter than that."""
+    return int(_INT16.unpack_from(view, body)[0]) if len(view) >= body + _INT16.size else -1
 
 
 def size_refusal(start: bytes, limit_bytes: int) -> str:

@@ -37,6 +37,8 @@ class Connections:
         return len(self._open) + len(self._handshakes)
 
     def opened(self, connection: ClientConnection, host: str, descriptor: int) -> None:
+        if len(self) >= self.settings.max_connections:
+            self._make_room()
         self._open.add(connection)
         self._by_host[host] += 1
         self._metrics.connection_opened()
@@ -46,6 +48,15 @@ class Connections:
             delay_s = self._quotas.connection_delay_s(host)
             if delay_s is not None:
                 connection.refuse_later(delay_s, _TOO_FAST.format(host))
+
+    def _make_room(self) -> None:
+        """Where there are as many as may be, the oldest that has not logged in leaves: otherwise some who never do keep
+        everybody out."""
+        strangers = [one for one in self._open if one.waits_for_login_since is not None]
+        if strangers:
+            oldest = min(strangers, key=lambda one: one.waits_for_login_since or 0.0)
+            oldest.refuse("login", "it had not logged in, and made room for another client")
+            self._open.discard(oldest)
 
     def handshaking(self, handshake: TlsTransport, host: str, descriptor: int) -> None:
         """A client of a TLS listener has connected. Where there are as many as may be, the oldest that has not finished
