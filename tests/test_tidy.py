@@ -60,7 +60,6 @@ SMALL_MODULES: dict[str, str] = {
     "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",
     "records/pickles.py": "pickles name this module, and older ones have to be read",
-    "server/console/sessions.py": "users of the console and their sessions, beside the rules for its token",
     "spark/decoders/plain.py": "the decoders of one format, beside those of the others",
     "spark/folds/command_claims.py": "which runner carries out a command, decided without any I/O",
     "spark/folds/dead_letters.py": "where what a fold failed at is buried",

@@ -59,6 +59,9 @@ NEVER_ANSWERED = {
     errors.MissingDependency,
     errors.AuthenticationFailed,
     errors.BrokerUnreachable,
+    errors.UndecidedTransaction,
+    errors.UnknownUser,
+    errors.UserExists,
 }
 """What carries a code of its own, and what happens before there is anybody to answer."""
 

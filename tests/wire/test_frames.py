@@ -152,7 +152,7 @@ def test_a_broken_response_is_refused(frame: bytes) -> None:
 
 
 def test_an_api_without_messages_is_an_error_of_the_caller() -> None:
-    with pytest.raises(InvalidArgument, match="API key 17"):
-        frames.load(17)
+    with pytest.raises(InvalidArgument, match="API key 38"):
+        frames.load(38)
     assert frames.load(18).REQUEST is ApiVersionsRequest
     assert frames.response_of(ApiVersionsRequest) is ApiVersionsResponse

@@ -26,6 +26,8 @@ EXTRAS: Final = {
     "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow"),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
+    "oauth": ("PyJWT",),
+    "secure": ("cryptography",),
 }
 """The packages of `pip install 'foldlog[EXTRA]'`, by extra."""
 
