@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 
 import pytest
 
@@ -36,3 +38,17 @@ def test_each_change_is_a_line_with_who_and_what(caplog: pytest.LogCaptureFixtur
         "User:bob from 127.0.0.1: CreateTopics a, retention.ms, b, retention.ms: done",
         r"User:bob from 127.0.0.1: DeleteTopics a\nb: refused",
     ]
+
+
+def test_a_change_is_written_down_also_where_its_client_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "foldlog.audit"), sasl_broker() as (broker, server):
+        names = [f"t{number}" for number in range(20)]
+        for name in names:
+            raw = RawClient(server.addresses[0])
+            log_in(raw, plain(SIMPLE_USER))
+            raw.send(CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)]), 5)
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.close()  # a reset: nobody waits for the answer
+    made = {name for name in names if broker.catalog.topics.get(name) is not None}
+    told = {record.getMessage().split("CreateTopics ")[1].split(":")[0] for record in caplog.records}
+    assert made <= told

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import select
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,12 @@ import pytest
 from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.client.wire.logins.scram import ScramClient
-from foldlog.limits import FAILED_LOGIN_DELAY_MAX_MS, FAILED_LOGIN_HOSTS_MAX, FAILED_LOGIN_REMEMBERED_S
+from foldlog.limits import (
+    FAILED_LOGIN_DELAY_MAX_MS,
+    FAILED_LOGIN_HOSTS_MAX,
+    FAILED_LOGIN_REMEMBERED_S,
+    LOGIN_CHECKS_PER_S,
+)
 from foldlog.server.access.logins import FailedLogins
 from foldlog.server.authorizer import AllowEverything
 from foldlog.server.server import Server
@@ -21,7 +28,7 @@ from foldlog.wire.messages.metadata import MetadataRequest
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest
 from server.access.sasl_broker import PASSWORD, USER, sasl_broker, set_password
-from server.raw_client import RawClient, batch, produce, produced
+from server.raw_client import TIMEOUT_S, RawClient, batch, produce, produced
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 
@@ -283,3 +290,38 @@ def test_passwords_are_in_no_line_of_the_log(
         log_in(raw, plain(password="hunter2hunter2"))
         assert raw.is_closed_by_peer()
     assert "hunter2" not in caplog.text
+
+
+def test_an_address_that_failed_is_looked_at_slowly_right_or_wrong() -> None:
+    now = [0.0]
+    failures = FailedLogins(100, lambda: now[0])
+    assert [failures.turn_s("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 0.0]
+    failures.failed("10.0.0.1")
+    waits = [failures.turn_s("10.0.0.1") for _ in range(60)]
+    assert waits[:3] == [0.0, pytest.approx(1 / LOGIN_CHECKS_PER_S), pytest.approx(2 / LOGIN_CHECKS_PER_S)]
+    assert waits[-1] is None  # so many wait that it is refused
+    assert failures.turn_s("10.0.0.2") == 0.0
+    now[0] += FAILED_LOGIN_REMEMBERED_S + 1
+    assert failures.turn_s("10.0.0.1") == 0.0
+
+
+def test_a_failure_is_written_down_though_nobody_waits_for_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with sasl_broker({"connection.failed.authentication.delay.ms": 5000}) as (_, server), caplog.at_level("WARNING"):
+        raw = RawClient(server.addresses[0])
+        raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        raw.send(SaslAuthenticateRequest(auth_bytes=plain(password="wrong")), 2)
+        deadline = time.monotonic() + TIMEOUT_S
+        while "login refused" not in caplog.text and time.monotonic() < deadline:
+            select.select([raw.socket], [], [], 0.01)
+        raw.close()
+    assert "login refused" in caplog.text
+
+
+def test_those_who_do_not_log_in_make_room_for_those_who_do() -> None:
+    with sasl_broker({"max.connections": 5}) as (_, server):
+        silent = [RawClient(server.addresses[0]) for _ in range(10)]
+        honest = RawClient(server.addresses[0])
+        assert log_in(honest).error_code == 0
+        assert honest.ask(MetadataRequest(topics=None), 12).topics
+        for one in (*silent, honest):
+            one.close()

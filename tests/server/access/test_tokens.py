@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
 
 from foldlog.broker.access.scram import LoginRefused  # noqa: E402
 from foldlog.errors import InvalidConfig  # noqa: E402
+from foldlog.server.access.mechanisms import BearerExchange  # noqa: E402
 from foldlog.server.access.tokens import TokenChecker, TokenSettings  # noqa: E402
 from foldlog.wire.error_codes import ErrorCode  # noqa: E402
 from foldlog.wire.messages.metadata import MetadataRequest  # noqa: E402
@@ -163,3 +165,22 @@ def test_a_broker_takes_tokens_and_tells_until_when(jwks: Path) -> None:
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert raw.is_closed_by_peer()
         raw.close()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer a\x01auth=Bearer b\x01\x01",
+        b"n,,\x01" + b"auth=bearer x\x01" * 5000 + b"!",
+        b"n,,\x01auth=Bearer " + b"x" * 200_000 + b"\x01\x01",
+    ],
+)
+def test_what_is_no_message_of_a_token_is_refused_in_one_pass(message: bytes) -> None:
+    async def check(_: str) -> tuple[str, int]:
+        raise AssertionError("nobody looks at it")
+
+    with pytest.raises(LoginRefused):
+        asyncio.run(BearerExchange(check).respond(message))

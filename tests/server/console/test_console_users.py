@@ -12,14 +12,21 @@ from urllib.parse import urlencode
 import pytest
 
 from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from foldlog.broker.broker import MEMORY_PATH, Broker
+from foldlog.errors import InvalidConfig
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console.api import Api
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.server import Server
 from server.access.sasl_broker import PASSWORD, SIMPLE_USER, sasl_broker, set_password
 from server.console.console_site import WRITE_HEADERS, Answer, ConsoleSite
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SETTINGS = {"foldlog.console": "127.0.0.1:0", "authorizer.class.name": "foldlog", "super.users": "User:admin"}
+
+
+KEYS = {"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c"}
 
 
 def allow(kind: ResourceType, name: str, operation: AclOperation) -> Acl:
@@ -171,3 +178,17 @@ def test_every_route_of_the_api_says_what_it_asks_for() -> None:
     for pages in (Api, FoldPages, ScenePages):
         made: Api | FoldPages | ScenePages = pages.__new__(pages)  # type: ignore[assignment]
         assert all(route.asks is not None for route in made.routes() if route.path.startswith("/api/"))
+
+
+def test_with_acls_and_no_logins_the_console_needs_its_token() -> None:
+    settings = {"listeners": "127.0.0.1:0", "foldlog.console": "127.0.0.1:0", "authorizer.class.name": "foldlog"}
+    with Broker.open(MEMORY_PATH) as broker, Server.start(broker, ServerSettings.parse(settings)) as server:
+        site = ConsoleSite(broker, server)
+        assert site.ask("GET", "/api/overview").status == 401
+        token = {"Authorization": f"Bearer {server.console_token}"}
+        assert site.ask("GET", "/api/overview", headers=token).status == 200
+
+
+def test_a_console_without_tls_takes_no_passwords_from_other_machines() -> None:
+    with pytest.raises(InvalidConfig, match="https://"):
+        ServerSettings.parse({"listeners": "SASL_SSL://127.0.0.1:0", "foldlog.console": "0.0.0.0:0"} | KEYS)
