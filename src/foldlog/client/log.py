@@ -21,7 +21,7 @@ from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
-from foldlog.client.groups import resolve_offsets
+from foldlog.client.groups import is_of_a_queue, not_of_a_queue, resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.isolation import checked_isolation
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
@@ -384,7 +384,7 @@ class Log:
             isolation,
         )
         named = None if topics is None else checked_topics(topics)
-        made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
+        made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named, group)
         self._consumers.add(made)
         return made
 
@@ -394,7 +394,8 @@ class Log:
         Each record goes to one worker of the group at a time, however few partitions there are, and is acknowledged by
         itself. Where the group begins in a partition that it never read is its own setting: at the end, unless
         `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". The group is a share group
-        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot.
+        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot. Raises InconsistentProtocol if there is
+        a group of consumers of that name, with members or without.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -413,6 +414,8 @@ class Log:
         if not named:
             raise InvalidArgument("a queue without topics has nothing to take; name one")
         settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset))
+        if is_of_a_queue(self._backend, group) is False:
+            raise not_of_a_queue(group)  # before anything is set for the group
         made = Queue(self._backend.taking(settings), group)
         self._queues.add(made)
         return made
@@ -767,19 +770,13 @@ class Log:
         """
         committed = resolve_offsets(self._backend, group, offsets)
         try:
-            if self._is_share(group):
+            if is_of_a_queue(self._backend, group):
                 self._backend.move_share_group(group, {one: at.offset for one, at in committed.items()})
             else:
                 self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
             raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
-
-    def _is_share(self, group: str) -> bool:
-        try:
-            return self._backend.describe_group(group).group_type == GroupType.SHARE
-        except UnknownGroup:
-            return False
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.

@@ -132,13 +132,28 @@ def test_what_no_queue_can_be_is_refused(log: foldlog.Log) -> None:
         queue.take(max_records=0)
 
 
-def test_a_group_of_consumers_is_no_group_of_a_queue(tmp_path: Path) -> None:
-    with foldlog.open(tmp_path / "data") as log:
-        log.create_topic("jobs")
-        with log.consumer(["jobs"], group="readers") as consumer:
-            consumer.poll(timeout_ms=0)
-            with pytest.raises(errors.UnknownGroup):
-                log.queue("jobs", group="readers")
+def test_a_group_of_consumers_is_no_group_of_a_queue_with_members_or_without(log: foldlog.Log) -> None:
+    log.append("jobs", "read")
+    log.reset_group("commits-only", {("jobs", 0): 1})
+    refused = r"group '[a-z-]+' is a group of consumers, not of a queue; choose another name"
+    with log.consumer(["jobs"], group="readers", auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert values(consumer.poll(timeout_ms=WAIT_MS)) == ["read"]
+        consumer.commit()
+        with pytest.raises(errors.InconsistentProtocol, match=refused):
+            log.queue("jobs", group="readers")
+    for group in ("readers", "commits-only"):
+        with pytest.raises(errors.InconsistentProtocol, match=refused):
+            log.queue("jobs", group=group)
+        assert log.describe_group(group).group_type == "classic"
+        assert log.committed(group)[foldlog.TopicPartition("jobs", 0)].offset == 1
+
+
+def test_a_group_of_a_queue_is_no_group_of_consumers(log: foldlog.Log) -> None:
+    log.append("jobs", "taken")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        queue.ack(*queue.take(timeout_ms=WAIT_MS))
+    with pytest.raises(errors.InconsistentProtocol, match="group 'workers' is a queue's, not a group of consumers"):
+        log.consumer(["jobs"], group="workers").poll(timeout_ms=WAIT_MS)
 
 
 def test_without_a_share_consumer_a_cluster_says_which_version_is_needed(

@@ -39,7 +39,7 @@ from foldlog.broker.groups.messages import (
     GroupSummary,
     check_group_name,
 )
-from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.groups.offsets_format import CommittedOffset, OffsetKey, decode_key
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -127,8 +127,10 @@ class GroupStore:
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
-        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, configs=configs)
         self._offsets = CommittedOffsets() if offsets is None else offsets
+        self._coordinator = GroupCoordinator(
+            clock, settings, topics=self._topics, configs=configs, has_commits=self._has_commits
+        )
         self._read_to: dict[int, int] = {}
         self._loaded = False
         self._closed = False
@@ -140,6 +142,15 @@ class GroupStore:
         if self._image[0] is not catalog:
             self._image = (catalog, TopicsImage.of(catalog))
         return self._image[1]
+
+    def _has_commits(self, group: str) -> bool:
+        """Also those that are not durable yet, and those of open transactions."""
+        self._take_in()
+        return (
+            self._offsets.has_offsets(group)
+            or bool(self._offsets.unstable(group, None))
+            or any(_commits(group, *record) for pending in self._pending for record in pending.records)
+        )
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -564,6 +575,11 @@ def pack_records(
             builder.append(now_ms, key, value)
     packed += built()
     return packed
+
+
+def _commits(group: str, key: bytes, value: bytes | None) -> bool:
+    decoded = decode_key(key)
+    return value is not None and isinstance(decoded, OffsetKey) and decoded.group == group
 
 
 def _logged(batch: memoryview, header: BatchHeader, number: int) -> LoggedBatch:
