@@ -388,14 +388,24 @@ class Log:
         self._consumers.add(made)
         return made
 
-    def queue(self, topics: Iterable[str] | str, group: str, *, auto_offset_reset: str | None = None) -> Queue:
+    def queue(
+        self,
+        topics: Iterable[str] | str,
+        group: str,
+        *,
+        auto_offset_reset: str | None = None,
+        isolation: str | None = None,
+    ) -> Queue:
         """Take records of these topics as from a queue, as one of the workers of `group`: see Queue.
 
         Each record goes to one worker of the group at a time, however few partitions there are, and is acknowledged by
         itself. Where the group begins in a partition that it never read is its own setting: at the end, unless
-        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". The group is a share group
-        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot. Raises InconsistentProtocol if there is
-        a group of consumers of that name, with members or without.
+        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". So is `isolation`, for all workers:
+        "read_committed" gives out no records of transactions that are aborted or still open; it is set for the group
+        also if the log was opened so, else the group keeps its own, at first "read_uncommitted".
+
+        The group is a share group (KIP-932): Kafka's share consumers can be in it, too, consumers cannot. Raises
+        InconsistentProtocol if there is a group of consumers of that name, with members or without.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -413,7 +423,8 @@ class Log:
         named = tuple(dict.fromkeys(checked_topics(topics)))
         if not named:
             raise InvalidArgument("a queue without topics has nothing to take; name one")
-        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset))
+        checked_isolation(isolation)
+        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset), isolation)
         if is_of_a_queue(self._backend, group) is False:
             raise not_of_a_queue(group)  # before anything is set for the group
         made = Queue(self._backend.taking(settings), group)

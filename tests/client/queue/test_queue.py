@@ -7,15 +7,17 @@ Every test runs in every place of `log_places.PLACES`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
 import foldlog
-from client.log_places import PLACES, WAIT_MS
+from client.log_places import IN_A_HURRY, PLACES, WAIT_MS
 from foldlog import errors
 from foldlog.client.backends.directory import broker_of
+from foldlog.testing import KafkaBroker
 from foldlog.testing.sim_clock import SimClock
 
 
@@ -154,6 +156,55 @@ def test_a_group_of_a_queue_is_no_group_of_consumers(log: foldlog.Log) -> None:
         queue.ack(*queue.take(timeout_ms=WAIT_MS))
     with pytest.raises(errors.InconsistentProtocol, match="group 'workers' is a queue's, not a group of consumers"):
         log.consumer(["jobs"], group="workers").poll(timeout_ms=WAIT_MS)
+
+
+@contextmanager
+def committed_log(place: str, path: Path) -> Iterator[foldlog.Log]:
+    """A log that was opened to read committed records only."""
+    if place == "cluster":
+        with KafkaBroker.launch(path=path) as broker:
+            url = f"kafka://{broker}?isolation.level=read_committed"
+            with foldlog.connect(url, properties=IN_A_HURRY) as log:
+                yield log
+    elif place == "beside":
+        with (
+            foldlog.open(path, listen=True),
+            foldlog.open(path, isolation_level="read_committed") as log,
+        ):
+            assert log.is_remote
+            yield log
+    else:
+        with foldlog.open(path, isolation_level="read_committed") as log:
+            yield log
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_isolation_of_the_log_holds_for_its_queues(place: str, tmp_path: Path) -> None:
+    with committed_log(place, tmp_path / "data") as log:
+        log.create_topic("jobs")
+        log.append("jobs", "plain")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            with log.transaction("etl") as tx:
+                tx.send("jobs", "undecided").result()
+                taken = queue.take(timeout_ms=WAIT_MS)
+                assert values(taken) == ["plain"]
+                queue.ack(*taken)
+                assert queue.take(timeout_ms=1) == []
+            assert values(queue.take(timeout_ms=WAIT_MS)) == ["undecided"]
+
+
+def test_a_queue_sets_the_isolation_of_its_group_if_told(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("jobs")
+        own = broker_of(log).group_configs.own
+        with log.queue("jobs", group="workers", isolation="read_committed"):
+            assert own("workers")["share.isolation.level"] == "read_committed"
+        with log.queue("jobs", group="workers"):
+            assert own("workers")["share.isolation.level"] == "read_committed", "nothing was said of it"
+        with log.queue("jobs", group="workers", isolation="read_uncommitted"):
+            assert own("workers")["share.isolation.level"] == "read_uncommitted"
+        with pytest.raises(errors.InvalidArgument, match="isolation='dirty'"):
+            log.queue("jobs", group="workers", isolation="dirty")
 
 
 def test_without_a_share_consumer_a_cluster_says_which_version_is_needed(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from foldlog.broker.groups.group_settings import check_group_settings
+from foldlog.broker.groups.group_settings import READ_COMMITTED, check_group_settings
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange
 from foldlog.client.positions import checked_count, checked_timeout_ms
@@ -22,16 +22,22 @@ TAKE_MAX_BYTES = 16 << 20
 
 
 class QueueSettings(NamedTuple):
-    """The checked arguments of `Log.queue`. Without `auto_offset_reset` the group's own setting holds."""
+    """The checked arguments of `Log.queue`. Where one of the last two is None, the group's own setting holds."""
 
     topics: tuple[str, ...]
     group: str
-    auto_offset_reset: str | None
+    auto_offset_reset: str | None = None
+    isolation: str | None = None
 
     @property
     def group_settings(self) -> dict[str, str]:
         """What the group has to be set to before it is joined."""
-        return {} if self.auto_offset_reset is None else {"share.auto.offset.reset": self.auto_offset_reset}
+        wanted = {"share.auto.offset.reset": self.auto_offset_reset, "share.isolation.level": self.isolation}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def of_log(self, *, committed: bool) -> QueueSettings:
+        """With the isolation of the log, if it reads committed records only and nothing else was said."""
+        return self._replace(isolation=READ_COMMITTED) if committed and self.isolation is None else self
 
 
 def check_reset(auto_offset_reset: object) -> str | None:
