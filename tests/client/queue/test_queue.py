@@ -6,6 +6,7 @@ Every test runs in every place of `log_places.PLACES`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,6 +157,19 @@ def test_a_group_of_a_queue_is_no_group_of_consumers(log: foldlog.Log) -> None:
         queue.ack(*queue.take(timeout_ms=WAIT_MS))
     with pytest.raises(errors.InconsistentProtocol, match="group 'workers' is a queue's, not a group of consumers"):
         log.consumer(["jobs"], group="workers").poll(timeout_ms=WAIT_MS)
+
+
+def test_who_reads_the_directory_sees_the_group_of_a_queue_and_who_has_left_it(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log, foldlog.open(tmp_path / "data", mode="r") as reader:
+        log.create_topic("jobs")
+        queue = log.queue("jobs", group="workers")
+        assert reader.groups() == ["workers"], "durable before anything can be taken"
+        assert reader.describe_group("workers").state == "Stable"
+        queue.close()
+        deadline_s = time.monotonic() + WAIT_MS / 1000
+        while reader.describe_group("workers").state != "Empty":
+            assert time.monotonic() < deadline_s, "nobody has synced that the member left"
+            time.sleep(0.01)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A commit is decided, appended to `__consumer_offsets` and, once it is durable, applied; so what `committed` returns
 survives a power cut. One sync serves all waiting commits. Group metadata is appended too but not waited for: members of
-a group that lost it just join again.
+a group that lost it just join again. Only a new share group is (`wait_stored`): another topic has what its members do.
 
 Commits in transactions are batches of their producers, held back until a marker ends the transaction in that partition.
 The transaction coordinator says which producer may write, and when it is ended (`transactions/store.py`).
@@ -39,7 +39,7 @@ from foldlog.broker.groups.messages import (
     GroupSummary,
     check_group_name,
 )
-from foldlog.broker.groups.offsets_format import CommittedOffset, OffsetKey, decode_key
+from foldlog.broker.groups.offsets_format import CommittedOffset, OffsetKey, ShareKey, decode_key
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -175,6 +175,15 @@ class GroupStore:
     def watch_share_members(self, on_gone: Callable[[str, str], None]) -> None:
         """Call `on_gone` with the group and the id of each member that leaves a share group, under `lock`."""
         self._coordinator.share.on_gone = on_gone
+
+    def wait_stored(self, group: str) -> None:
+        """Return once what was decided about the group so far is durable. Raises PartitionPoisoned."""
+        with self.lock:
+            self._ready()
+            partition = self._own_partition(group)
+            ends = [pending.next_offset for pending in self._pending if pending.partition is partition]
+        if ends:
+            partition.wait_acknowledged(max(ends))
 
     def loaded_coordinator(self) -> GroupCoordinator:
         with self.lock:
@@ -549,9 +558,12 @@ class GroupStore:
         self._unwritten.update(self._coordinator.take_writes())
         try:
             for group, records in _by_group(self._unwritten.items()):
-                self._append(group, records)
+                pending = self._append(group, records)
                 for key, _ in records:
                     del self._unwritten[key]
+                if pending is not None and isinstance(decode_key(records[0][0]), ShareKey):
+                    # No commit of a share group syncs its metadata, so that readers would not hear of it.
+                    pending.partition.on_acknowledged(pending.next_offset, lambda error: None, is_quick=True)
         except (StorageError, OSError) as error:
             # The groups go on in memory, and the records are tried again with the next ones.
             self._home.report("storing group metadata", error)
