@@ -7,6 +7,7 @@ does the work: see `backends/backend.py` for the contract, and for the three kin
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from foldlog.client.producer import (
     Producer,
     ProducerSettings,
 )
-from foldlog.client.queue.queue import Queue, QueueSettings, check_reset
+from foldlog.client.queue.queue import Queue, QueueSettings, Taking, check_reset
 from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
@@ -159,6 +160,7 @@ class Log:
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._dropped: deque[Taking] = deque()  # of queues that nobody closed: they leave with the next call
 
     @property
     def path(self) -> str:
@@ -427,7 +429,8 @@ class Log:
         settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset), isolation)
         if is_of_a_queue(self._backend, group) is False:
             raise not_of_a_queue(group)  # before anything is set for the group
-        made = Queue(self._backend.taking(settings), group)
+        self._close_dropped()
+        made = Queue(self._backend.taking(settings), group, self._dropped.append)
         self._queues.add(made)
         return made
 
@@ -780,14 +783,16 @@ class Log:
         [b'1', b'2']
         """
         committed = resolve_offsets(self._backend, group, offsets)
+        is_queue = bool(is_of_a_queue(self._backend, group))
         try:
-            if is_of_a_queue(self._backend, group):
+            if is_queue:
                 self._backend.move_share_group(group, {one: at.offset for one, at in committed.items()})
             else:
                 self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
-            raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
+            evicting = "" if evict else "reset_group(evict=True)"
+            raise not_empty(group, members, evicting, is_queue=is_queue) from error
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.
@@ -838,14 +843,18 @@ class Log:
             *self._consumers,
             *self._queues,
         ]
-        for open_one in users:
+        for close in (*(one.close for one in users), self._close_dropped):
             try:
-                open_one.close()
+                close()
             except FoldlogError as error:
                 faults.append(error)
         self._backend.close()
         if faults:
             raise faults[0]
+
+    def _close_dropped(self) -> None:
+        while self._dropped:
+            self._dropped.popleft().close()
 
     def __enter__(self) -> Log:
         return self

@@ -6,9 +6,10 @@ Every test runs in every place of `log_places.PLACES`.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -170,6 +171,42 @@ def test_who_reads_the_directory_sees_the_group_of_a_queue_and_who_has_left_it(t
         while reader.describe_group("workers").state != "Empty":
             assert time.monotonic() < deadline_s, "nobody has synced that the member left"
             time.sleep(0.01)
+
+
+def test_a_queue_that_is_dropped_leaves_when_the_next_is_opened(log: foldlog.Log) -> None:
+    log.append("jobs", "held")
+    dropped = log.queue("jobs", group="workers", auto_offset_reset="earliest")
+    assert values(dropped.take(timeout_ms=WAIT_MS)) == ["held"]
+    del dropped
+    gc.collect()
+    with log.queue("jobs", group="workers") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        assert queue.deliveries(record) == 2
+        assert len(log.describe_group("workers").members) == 1, "not only its lock has timed out"
+        queue.ack(record)
+
+
+@pytest.mark.parametrize("place", ["embedded", "beside"])
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_closing_the_log_makes_its_queues_leave(place: str, is_dropped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with ExitStack() as until_end:
+        if place == "beside":
+            until_end.enter_context(foldlog.open(path, listen=True))
+        log = foldlog.open(path)
+        log.create_topic("jobs")
+        log.append("jobs", "held")
+        queue: foldlog.Queue | None = log.queue("jobs", group="workers", auto_offset_reset="earliest")
+        assert queue is not None
+        assert values(queue.take(timeout_ms=WAIT_MS)) == ["held"]
+        if is_dropped:
+            queue = None
+            gc.collect()
+        log.close()
+        with foldlog.open(path) as again:
+            assert again.describe_group("workers").members == ()
+            with again.queue("jobs", group="workers") as other:
+                assert values(other.take(timeout_ms=WAIT_MS)) == ["held"]
 
 
 @contextmanager

@@ -6,7 +6,8 @@ asked of the broker of this process, of the process that writes a directory, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -97,10 +98,13 @@ class Queue:
     b'pack it'
     """
 
-    def __init__(self, taking: Taking, group: str) -> None:
-        """Use `Log.queue`."""
+    def __init__(self, taking: Taking, group: str, dropped: Callable[[Taking], None]) -> None:
+        """Use `Log.queue`. `dropped` is called with `taking` if nobody closes this; the garbage collector calls it, so
+        it must take no lock."""
         self._taking = taking
         self._group = group
+        self._dropped = weakref.finalize(self, dropped, taking)
+        self._dropped.atexit = False
         self._counts: dict[tuple[str, int, int], int] = {}
         self._is_closed = False
 
@@ -165,6 +169,7 @@ class Queue:
         """Leave the group; what is held goes to others. Closing twice is fine."""
         if not self._is_closed:
             self._is_closed = True
+            self._dropped.detach()
             self._taking.close()
 
     def _refuse_closed(self) -> None:
