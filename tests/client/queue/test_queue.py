@@ -209,6 +209,18 @@ def test_closing_the_log_makes_its_queues_leave(place: str, is_dropped: bool, tm
                 assert values(other.take(timeout_ms=WAIT_MS)) == ["held"]
 
 
+def test_a_list_of_records_is_not_a_record() -> None:
+    with foldlog.open(":memory:") as log:
+        log.create_topic("jobs")
+        log.append("jobs", "held")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            taken = queue.take()
+            for say in (queue.ack, queue.release, queue.reject, queue.renew, queue.deliveries):
+                with pytest.raises(errors.InvalidArgument, match=r"one record at a time.*\*records"):
+                    say(taken)  # type: ignore[arg-type]
+            queue.ack(*taken)
+
+
 @contextmanager
 def committed_log(place: str, path: Path) -> Iterator[foldlog.Log]:
     """A log that was opened to read committed records only."""

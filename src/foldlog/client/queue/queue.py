@@ -157,9 +157,13 @@ class Queue:
             self._count_of(record)
 
     def _count_of(self, record: Record) -> int:
+        if not isinstance(record, Record):
+            raise InvalidArgument(
+                f"{brief_repr(record)} is not a record: name one record at a time, or several as in ack(*records)"
+            )
         try:
             return self._counts[_place(record)]
-        except (KeyError, AttributeError):
+        except KeyError:
             raise InvalidRecordState(
                 f"{brief_repr(record)} is not a record that this queue of group {brief_repr(self._group)} holds; take"
                 " it first, and say once what became of it"
