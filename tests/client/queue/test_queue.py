@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -167,10 +167,10 @@ def test_who_reads_the_directory_sees_the_group_of_a_queue_and_who_has_left_it(t
         assert reader.groups() == ["workers"], "durable before anything can be taken"
         assert reader.describe_group("workers").state == "Stable"
         queue.close()
-        deadline_s = time.monotonic() + WAIT_MS / 1000
+        deadline_s, pause = time.monotonic() + WAIT_MS / 1000, Event()
         while reader.describe_group("workers").state != "Empty":
             assert time.monotonic() < deadline_s, "nobody has synced that the member left"
-            time.sleep(0.01)
+            pause.wait(0.01)
 
 
 def test_a_queue_that_is_dropped_leaves_when_the_next_is_opened(log: foldlog.Log) -> None:

@@ -361,12 +361,7 @@ def delete_groups(arguments: Arguments) -> int:
         if missing and not arguments.if_exists:
             raise UnknownGroup(f"there is no group {missing[0]!r}; to see all: foldlog group list")
         chosen = [name for name in dict.fromkeys(arguments.groups) if name in known]
-        queues = {name for name in chosen if is_of_a_queue(backend_of(log), name)}
-        if queues and arguments.topics is not None:
-            raise InvalidArgument(
-                f"group {min(queues)!r} is a queue's, and is forgotten as a whole: leave out --topic, or move it in"
-                " that topic with foldlog group seek"
-            )
+        queues = _queues_among(log, chosen, arguments)
         offsets = {name: _offsets_to_forget(log, name, arguments) for name in chosen}
         losses = {name: _loss(len(each), is_queue=name in queues) for name, each in offsets.items()}
         if chosen and not arguments.dry_run:
@@ -388,6 +383,17 @@ def delete_groups(arguments: Arguments) -> int:
     outcomes += [Outcome(f"{name}: does not exist", {"group": name, "status": "does not exist"}) for name in missing]
     show_outcomes(arguments, outcomes)
     return DONE
+
+
+def _queues_among(log: Log, groups: Iterable[str], arguments: Arguments) -> set[str]:
+    """The share groups among these. Raises InvalidArgument if one is to be forgotten in some topics only."""
+    found = {name for name in groups if is_of_a_queue(backend_of(log), name)}
+    if found and arguments.topics is not None:
+        raise InvalidArgument(
+            f"group {min(found)!r} is a queue's, and is forgotten as a whole: leave out --topic, or move it in that"
+            " topic with foldlog group seek"
+        )
+    return found
 
 
 def _offsets_to_forget(log: Log, group: str, arguments: Arguments) -> list[TopicPartition]:
