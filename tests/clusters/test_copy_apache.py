@@ -300,6 +300,7 @@ def test_a_topic_that_kafka_has_compacted_and_trimmed(
         assert list(there.values()) == records(kafka, "prices")
         assert list(there) == list(range(len(there)))
         (move,) = done.groups
+        assert move.target_offset is not None
         behind = [offset for offset in contents(kafka, "prices") if offset >= move.source_offset]
         assert target.offsets(name)[0][1] - move.target_offset == len(behind)
         assert target.committed("readers")[TopicPartition(name, 0)].offset == move.target_offset

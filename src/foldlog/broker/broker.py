@@ -132,7 +132,7 @@ class Broker:
         self.group_configs = GroupConfigs(stored, group_settings or GroupSettings())
         """What is set for single groups."""
         self._groups = GroupStore(storage, clock, self._written, group_settings, offsets, self.group_configs)
-        self._shares = ShareStore(storage, clock, self._written, self.group_configs)
+        self._shares = ShareStore(storage, clock, self._written, self.group_configs, self._groups.wait_stored)
         self._groups.watch_share_members(self._shares.member_gone)
         self._transactions = TransactionStore(
             storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings

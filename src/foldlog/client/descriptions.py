@@ -186,10 +186,15 @@ def has_members(group: str, members: Sequence[MemberDescription]) -> str:
     return f"group {group!r} has {count}: {', '.join(named)}{more}"
 
 
-def not_empty(group: str, members: Sequence[MemberDescription], evict: str) -> GroupNotEmpty:
+def not_empty(group: str, members: Sequence[MemberDescription], evict: str, *, is_queue: bool = False) -> GroupNotEmpty:
     """Who is in the way of moving a group, and what to do about it; `evict` is how one says that they may be sent away,
     empty where that was said and they came back."""
-    if evict:
+    if is_queue:
+        way_on = (
+            "members of a queue cannot be sent away: close them; one that has died is gone after its"
+            " share.session.timeout.ms, 45 s unless that is set"
+        )
+    elif evict:
         way_on = f"stop them, or say {evict} to make them rejoin at the new place"
     else:
         way_on = "they came back each time they were sent away: stop them"

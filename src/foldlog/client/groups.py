@@ -1,4 +1,4 @@
-"""Group names of foldlog itself, and the errors of moving a group that has members."""
+"""Group names of foldlog itself, what kind a group is, and the errors of moving one that has members."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.eviction import HAS_MEMBERS as HAS_MEMBERS
-from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.groups.messages import GroupType, check_group_name
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
-from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.errors import InconsistentProtocol, InvalidArgument, UnknownGroup, brief_repr
 
 if TYPE_CHECKING:
     from foldlog.client.backends.backend import Backend
@@ -40,3 +40,23 @@ def resolve_offsets(
         one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
         for one in partitions
     }
+
+
+def is_of_a_queue(backend: Backend, group: str) -> bool | None:
+    """Whether it is a share group; None if there is no such group."""
+    try:
+        return backend.describe_group(group).group_type == GroupType.SHARE
+    except UnknownGroup:
+        return None
+
+
+def not_of_a_queue(group: str) -> InconsistentProtocol:
+    return InconsistentProtocol(
+        f"group {brief_repr(group)} is a group of consumers, not of a queue; choose another name"
+    )
+
+
+def not_of_consumers(group: str) -> InconsistentProtocol:
+    return InconsistentProtocol(
+        f"group {brief_repr(group)} is a queue's, not a group of consumers; choose another name"
+    )

@@ -7,6 +7,7 @@ does the work: see `backends/backend.py` for the contract, and for the three kin
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from foldlog.client.backends.backend import Backend, Sender
 from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
-from foldlog.client.groups import resolve_offsets
+from foldlog.client.groups import is_of_a_queue, not_of_a_queue, resolve_offsets
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.isolation import checked_isolation
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
@@ -39,7 +40,7 @@ from foldlog.client.producer import (
     Producer,
     ProducerSettings,
 )
-from foldlog.client.queue.queue import Queue, QueueSettings, check_reset
+from foldlog.client.queue.queue import Queue, QueueSettings, Taking, check_reset
 from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
@@ -159,6 +160,7 @@ class Log:
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._dropped: deque[Taking] = deque()  # of queues that nobody closed: they leave with the next call
 
     @property
     def path(self) -> str:
@@ -384,17 +386,28 @@ class Log:
             isolation,
         )
         named = None if topics is None else checked_topics(topics)
-        made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
+        made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named, group)
         self._consumers.add(made)
         return made
 
-    def queue(self, topics: Iterable[str] | str, group: str, *, auto_offset_reset: str | None = None) -> Queue:
+    def queue(
+        self,
+        topics: Iterable[str] | str,
+        group: str,
+        *,
+        auto_offset_reset: str | None = None,
+        isolation: str | None = None,
+    ) -> Queue:
         """Take records of these topics as from a queue, as one of the workers of `group`: see Queue.
 
         Each record goes to one worker of the group at a time, however few partitions there are, and is acknowledged by
         itself. Where the group begins in a partition that it never read is its own setting: at the end, unless
-        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". The group is a share group
-        (KIP-932): Kafka's share consumers can be in it, too, consumers cannot.
+        `auto_offset_reset` sets it, to "earliest", "latest" or "by_duration:PT1H". So is `isolation`, for all workers:
+        "read_committed" gives out no records of transactions that are aborted or still open; it is set for the group
+        also if the log was opened so, else the group keeps its own, at first "read_uncommitted".
+
+        The group is a share group (KIP-932): Kafka's share consumers can be in it, too, consumers cannot. Raises
+        InconsistentProtocol if there is a group of consumers of that name, with members or without.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -412,8 +425,12 @@ class Log:
         named = tuple(dict.fromkeys(checked_topics(topics)))
         if not named:
             raise InvalidArgument("a queue without topics has nothing to take; name one")
-        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset))
-        made = Queue(self._backend.taking(settings), group)
+        checked_isolation(isolation)
+        settings = QueueSettings(named, check_group_name(group), check_reset(auto_offset_reset), isolation)
+        if is_of_a_queue(self._backend, group) is False:
+            raise not_of_a_queue(group)  # before anything is set for the group
+        self._close_dropped()
+        made = Queue(self._backend.taking(settings), group, self._dropped.append)
         self._queues.add(made)
         return made
 
@@ -766,20 +783,16 @@ class Log:
         [b'1', b'2']
         """
         committed = resolve_offsets(self._backend, group, offsets)
+        is_queue = bool(is_of_a_queue(self._backend, group))
         try:
-            if self._is_share(group):
+            if is_queue:
                 self._backend.move_share_group(group, {one: at.offset for one, at in committed.items()})
             else:
                 self._backend.move_group(group, committed, evict=evict)
         except HAS_MEMBERS as error:
             members = self.describe_group(group).members
-            raise not_empty(group, members, evict="" if evict else "reset_group(evict=True)") from error
-
-    def _is_share(self, group: str) -> bool:
-        try:
-            return self._backend.describe_group(group).group_type == GroupType.SHARE
-        except UnknownGroup:
-            return False
+            evicting = "" if evict else "reset_group(evict=True)"
+            raise not_empty(group, members, evicting, is_queue=is_queue) from error
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its commits. Durable on return. Raises UnknownGroup, GroupNotEmpty.
@@ -830,14 +843,18 @@ class Log:
             *self._consumers,
             *self._queues,
         ]
-        for open_one in users:
+        for close in (*(one.close for one in users), self._close_dropped):
             try:
-                open_one.close()
+                close()
             except FoldlogError as error:
                 faults.append(error)
         self._backend.close()
         if faults:
             raise faults[0]
+
+    def _close_dropped(self) -> None:
+        while self._dropped:
+            self._dropped.popleft().close()
 
     def __enter__(self) -> Log:
         return self

@@ -457,7 +457,7 @@ class NotAssigned(GroupError):
 
 
 class InconsistentProtocol(GroupError):
-    """The member shares no assignor with the group."""
+    """The group is of another kind (a queue's, or one of consumers), or shares no assignor with the member."""
 
 
 class FencedMember(GroupError):

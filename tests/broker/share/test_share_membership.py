@@ -27,10 +27,13 @@ class Coordinated:
         self.settings = settings
         self.image = TopicsImage({"a": ImagedTopic(A, 2), "b": ImagedTopic(B, 1)})
         self.gone: list[tuple[str, str]] = []
+        self.commits: set[str] = set()
         self.coordinator = self._made()
 
     def _made(self) -> GroupCoordinator:
-        made = GroupCoordinator(self.clock, self.settings, topics=lambda: self.image)
+        made = GroupCoordinator(
+            self.clock, self.settings, topics=lambda: self.image, has_commits=self.commits.__contains__
+        )
         made.share.on_gone = lambda group, member: self.gone.append((group, member))
         return made
 
@@ -133,6 +136,14 @@ def test_a_name_belongs_to_one_kind_of_group() -> None:
     newer = MemberHeartbeat("other", "m", 0, rebalance_timeout_ms=1000, topics=("a",), owned=frozenset())
     assert world.coordinator.consumer_heartbeat(newer).error is GroupErrorCode.NONE
     assert world.beat("ann", 0, "a", group="other").error is GroupErrorCode.GROUP_ID_NOT_FOUND
+    leaving = MemberHeartbeat("other", "m", -1)
+    assert world.coordinator.consumer_heartbeat(leaving).error is GroupErrorCode.NONE
+    assert world.beat("ann", 0, "a", group="other").error is GroupErrorCode.GROUP_ID_NOT_FOUND, "empty is not gone"
+    assert world.coordinator.describe("other").group_type is GroupType.CONSUMER
+    world.commits.add("commits-only")
+    refused = world.beat("ann", 0, "a", group="commits-only")
+    assert refused.error is GroupErrorCode.GROUP_ID_NOT_FOUND
+    assert "not a share group" in (refused.message or "")
 
 
 @given(

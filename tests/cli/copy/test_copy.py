@@ -19,6 +19,7 @@ import foldlog
 from cli.command import COMMAND, WAIT_S, environment
 from cli.serving import ANY_PORT, serving
 from foldlog.cli.main import main
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.copy.batches import as_stored
 from foldlog.client.positions import TopicPartition
 from foldlog.spark.folds.declaration import load_folds
@@ -424,3 +425,17 @@ def test_a_pipeline_that_cannot_be_read_is_told_before_anything_is_copied(
     assert (found, out) == (code, "")
     assert told in err
     assert not Path("copy").exists()
+
+
+def test_the_groups_of_queues_are_left_and_named(shop: Path, copy: Command) -> None:
+    with foldlog.open("data") as log, log.queue("prices", group="packers", auto_offset_reset="earliest") as queue:
+        queue.ack(*queue.take(max_records=1))
+        at = backend_of(log).share_offsets("packers")[TopicPartition("prices", 0)][0]
+    assert at > 0
+    for words, outcome in ((("--dry-run",), "would be left"), ((), "left")):
+        code, told, _ = copy("--all", "--from", "data", "--to", "copy", *words)
+        rows = [line for line in told.splitlines() if line.startswith("packers")]
+        assert (code, len(rows)) == (0, 1), told
+        assert rows[0].split()[1:4] == ["prices", "0", str(at)]
+        assert f"{outcome}: a queue's place is not copied; open it there once, then use foldlog group seek" in rows[0]
+    assert "packers" not in copy("--all", "--from", "data", "--to", "copy", "--no-groups")[1]

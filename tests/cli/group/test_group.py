@@ -212,3 +212,22 @@ def test_groups_in_which_copies_note_how_far_they_are_are_not_listed_among_reade
     assert not {"foldlog-copy", "foldlog-copy-check"} & set(listed)
     assert {"foldlog-copy", "foldlog-copy-check"} < set(orders.done("group", "list", "-q", "--internal").split())
     assert orders.done("group", "list", "-q", "foldlog-copy") == "foldlog-copy\n", "who names it sees it"
+
+
+def test_a_share_group_is_moved_from_where_it_is_and_never_by_sending_its_members_away(orders: Terminal) -> None:
+    with orders.place.open() as log, log.queue("orders", group="packers", auto_offset_reset="earliest") as queue:
+        taken: list[foldlog.Record] = []
+        while len(taken) < 6:
+            taken += queue.take(max_records=6 - len(taken), timeout_ms=POLL_MS)
+        queue.ack(*taken)
+        with pytest.raises(foldlog.errors.GroupNotEmpty, match=r"cannot be sent away.*share\.session\.timeout\.ms"):
+            log.reset_group("packers", {("orders", 1): 0}, evict=True)
+        if orders.place.name != "directory":
+            told = orders.refused(exit_codes.IN_THE_WAY, "group", "seek", "packers", "--to", "start", "--evict")
+            assert "cannot be sent away" in told
+    assert "6 offsets would be read again" in orders("group", "seek", "packers", "--to", "start", "--dry-run")[2]
+    rows = orders.json("group", "seek", "packers", "--to", "+2")
+    assert [(one["partition"], one["from"], one["to"], one["again"]) for one in rows] == [(0, 0, 0, 0), (1, 6, 2, 4)]
+    told = orders.refused(exit_codes.USAGE, "group", "delete", "packers", "--topic", "orders", "--yes")
+    assert "group 'packers' is a queue's" in told
+    assert orders.done("group", "delete", "packers", "--yes") == "packers: forgotten, its place in 2 partitions\n"

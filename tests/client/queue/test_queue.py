@@ -6,16 +6,20 @@ Every test runs in every place of `log_places.PLACES`.
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 import foldlog
-from client.log_places import PLACES, WAIT_MS
+from client.log_places import IN_A_HURRY, PLACES, WAIT_MS
 from foldlog import errors
 from foldlog.client.backends.directory import broker_of
+from foldlog.testing import KafkaBroker
 from foldlog.testing.sim_clock import SimClock
 
 
@@ -132,13 +136,138 @@ def test_what_no_queue_can_be_is_refused(log: foldlog.Log) -> None:
         queue.take(max_records=0)
 
 
-def test_a_group_of_consumers_is_no_group_of_a_queue(tmp_path: Path) -> None:
+def test_a_group_of_consumers_is_no_group_of_a_queue_with_members_or_without(log: foldlog.Log) -> None:
+    log.append("jobs", "read")
+    log.reset_group("commits-only", {("jobs", 0): 1})
+    refused = r"group '[a-z-]+' is a group of consumers, not of a queue; choose another name"
+    with log.consumer(["jobs"], group="readers", auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert values(consumer.poll(timeout_ms=WAIT_MS)) == ["read"]
+        consumer.commit()
+        with pytest.raises(errors.InconsistentProtocol, match=refused):
+            log.queue("jobs", group="readers")
+    for group in ("readers", "commits-only"):
+        with pytest.raises(errors.InconsistentProtocol, match=refused):
+            log.queue("jobs", group=group)
+        assert log.describe_group(group).group_type == "classic"
+        assert log.committed(group)[foldlog.TopicPartition("jobs", 0)].offset == 1
+
+
+def test_a_group_of_a_queue_is_no_group_of_consumers(log: foldlog.Log) -> None:
+    log.append("jobs", "taken")
+    with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+        queue.ack(*queue.take(timeout_ms=WAIT_MS))
+    with pytest.raises(errors.InconsistentProtocol, match="group 'workers' is a queue's, not a group of consumers"):
+        log.consumer(["jobs"], group="workers").poll(timeout_ms=WAIT_MS)
+
+
+def test_who_reads_the_directory_sees_the_group_of_a_queue_and_who_has_left_it(tmp_path: Path) -> None:
+    with foldlog.open(tmp_path / "data") as log, foldlog.open(tmp_path / "data", mode="r") as reader:
+        log.create_topic("jobs")
+        queue = log.queue("jobs", group="workers")
+        assert reader.groups() == ["workers"], "durable before anything can be taken"
+        assert reader.describe_group("workers").state == "Stable"
+        queue.close()
+        deadline_s, pause = time.monotonic() + WAIT_MS / 1000, Event()
+        while reader.describe_group("workers").state != "Empty":
+            assert time.monotonic() < deadline_s, "nobody has synced that the member left"
+            pause.wait(0.01)
+
+
+def test_a_queue_that_is_dropped_leaves_when_the_next_is_opened(log: foldlog.Log) -> None:
+    log.append("jobs", "held")
+    dropped = log.queue("jobs", group="workers", auto_offset_reset="earliest")
+    assert values(dropped.take(timeout_ms=WAIT_MS)) == ["held"]
+    del dropped
+    gc.collect()
+    with log.queue("jobs", group="workers") as queue:
+        (record,) = queue.take(timeout_ms=WAIT_MS)
+        assert queue.deliveries(record) == 2
+        assert len(log.describe_group("workers").members) == 1, "not only its lock has timed out"
+        queue.ack(record)
+
+
+@pytest.mark.parametrize("place", ["embedded", "beside"])
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_closing_the_log_makes_its_queues_leave(place: str, is_dropped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with ExitStack() as until_end:
+        if place == "beside":
+            until_end.enter_context(foldlog.open(path, listen=True))
+        log = foldlog.open(path)
+        log.create_topic("jobs")
+        log.append("jobs", "held")
+        queue: foldlog.Queue | None = log.queue("jobs", group="workers", auto_offset_reset="earliest")
+        assert queue is not None
+        assert values(queue.take(timeout_ms=WAIT_MS)) == ["held"]
+        if is_dropped:
+            queue = None
+            gc.collect()
+        log.close()
+        with foldlog.open(path) as again:
+            assert again.describe_group("workers").members == ()
+            with again.queue("jobs", group="workers") as other:
+                assert values(other.take(timeout_ms=WAIT_MS)) == ["held"]
+
+
+def test_a_list_of_records_is_not_a_record() -> None:
+    with foldlog.open(":memory:") as log:
+        log.create_topic("jobs")
+        log.append("jobs", "held")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            taken = queue.take()
+            for say in (queue.ack, queue.release, queue.reject, queue.renew, queue.deliveries):
+                with pytest.raises(errors.InvalidArgument, match=r"one record at a time.*\*records"):
+                    say(taken)  # type: ignore[arg-type]
+            queue.ack(*taken)
+
+
+@contextmanager
+def committed_log(place: str, path: Path) -> Iterator[foldlog.Log]:
+    """A log that was opened to read committed records only."""
+    if place == "cluster":
+        with KafkaBroker.launch(path=path) as broker:
+            url = f"kafka://{broker}?isolation.level=read_committed"
+            with foldlog.connect(url, properties=IN_A_HURRY) as log:
+                yield log
+    elif place == "beside":
+        with (
+            foldlog.open(path, listen=True),
+            foldlog.open(path, isolation_level="read_committed") as log,
+        ):
+            assert log.is_remote
+            yield log
+    else:
+        with foldlog.open(path, isolation_level="read_committed") as log:
+            yield log
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_isolation_of_the_log_holds_for_its_queues(place: str, tmp_path: Path) -> None:
+    with committed_log(place, tmp_path / "data") as log:
+        log.create_topic("jobs")
+        log.append("jobs", "plain")
+        with log.queue("jobs", group="workers", auto_offset_reset="earliest") as queue:
+            with log.transaction("etl") as tx:
+                tx.send("jobs", "undecided").result()
+                taken = queue.take(timeout_ms=WAIT_MS)
+                assert values(taken) == ["plain"]
+                queue.ack(*taken)
+                assert queue.take(timeout_ms=1) == []
+            assert values(queue.take(timeout_ms=WAIT_MS)) == ["undecided"]
+
+
+def test_a_queue_sets_the_isolation_of_its_group_if_told(tmp_path: Path) -> None:
     with foldlog.open(tmp_path / "data") as log:
         log.create_topic("jobs")
-        with log.consumer(["jobs"], group="readers") as consumer:
-            consumer.poll(timeout_ms=0)
-            with pytest.raises(errors.UnknownGroup):
-                log.queue("jobs", group="readers")
+        own = broker_of(log).group_configs.own
+        with log.queue("jobs", group="workers", isolation="read_committed"):
+            assert own("workers")["share.isolation.level"] == "read_committed"
+        with log.queue("jobs", group="workers"):
+            assert own("workers")["share.isolation.level"] == "read_committed", "nothing was said of it"
+        with log.queue("jobs", group="workers", isolation="read_uncommitted"):
+            assert own("workers")["share.isolation.level"] == "read_uncommitted"
+        with pytest.raises(errors.InvalidArgument, match="isolation='dirty'"):
+            log.queue("jobs", group="workers", isolation="dirty")
 
 
 def test_without_a_share_consumer_a_cluster_says_which_version_is_needed(

@@ -84,13 +84,15 @@ class GroupCoordinator:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         topics: Callable[[], TopicsImage] = lambda: NO_TOPICS,
         configs: GroupConfigs | None = None,
+        has_commits: Callable[[str], bool] = lambda group: False,
     ) -> None:
         """`topics` returns the topics that exist: the same object until they change. `configs` has the settings of
-        single groups."""
+        single groups. `has_commits` knows the groups that only ever committed offsets."""
         self._clock = clock
         self._settings = settings or GroupSettings()
         self._new_id = new_id
         self._topics = topics
+        self._has_commits = has_commits
         self._groups: dict[str, Group] = {}
         self._budget = MetadataBudget()
         self._rebalancer = Rebalancer(clock, self._settings)
@@ -189,17 +191,16 @@ class GroupCoordinator:
         with self._event():
             refused = refuse_share_heartbeat(request)
             if refused is None and request.group not in self.share.groups and request.member_epoch == JOIN_EPOCH:
-                refused = self._make_way_for_share(request.group)
+                refused = self._refuse_share_group(request.group)
             return self.share.heartbeat(request) if refused is None else refused
 
-    def _make_way_for_share(self, group_id: str) -> HeartbeatResult | None:
-        """Let there be no other group of that name; the answer if there is one with members."""
-        described = self.describe(group_id)
-        if described.state is GroupState.EMPTY:
-            self.delete(group_id)
-        elif described.state is not GroupState.DEAD:
+    def _refuse_share_group(self, group_id: str) -> HeartbeatResult | None:
+        """The answer if there can be no share group of that name. A group of another kind stays one without members,
+        too, as in Kafka: its commits would be lost, and its consumers locked out."""
+        if self.describe(group_id).state is not GroupState.DEAD or self._has_commits(group_id):
             return HeartbeatResult(
-                GroupErrorCode.GROUP_ID_NOT_FOUND, f"group {brief_repr(group_id)} is not a share group"
+                GroupErrorCode.GROUP_ID_NOT_FOUND,
+                f"group {brief_repr(group_id)} is not a share group, but one of consumers; choose another name",
             )
         if self._is_full():
             return HeartbeatResult(GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "there are too many groups")

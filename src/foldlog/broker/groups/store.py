@@ -2,7 +2,7 @@
 
 A commit is decided, appended to `__consumer_offsets` and, once it is durable, applied; so what `committed` returns
 survives a power cut. One sync serves all waiting commits. Group metadata is appended too but not waited for: members of
-a group that lost it just join again.
+a group that lost it just join again. Only a new share group is (`wait_stored`): another topic has what its members do.
 
 Commits in transactions are batches of their producers, held back until a marker ends the transaction in that partition.
 The transaction coordinator says which producer may write, and when it is ended (`transactions/store.py`).
@@ -39,7 +39,7 @@ from foldlog.broker.groups.messages import (
     GroupSummary,
     check_group_name,
 )
-from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.groups.offsets_format import CommittedOffset, OffsetKey, ShareKey, decode_key
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
@@ -127,8 +127,10 @@ class GroupStore:
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self._image: tuple[Catalog | None, TopicsImage] = (None, NO_TOPICS)
-        self._coordinator = GroupCoordinator(clock, settings, topics=self._topics, configs=configs)
         self._offsets = CommittedOffsets() if offsets is None else offsets
+        self._coordinator = GroupCoordinator(
+            clock, settings, topics=self._topics, configs=configs, has_commits=self._has_commits
+        )
         self._read_to: dict[int, int] = {}
         self._loaded = False
         self._closed = False
@@ -140,6 +142,15 @@ class GroupStore:
         if self._image[0] is not catalog:
             self._image = (catalog, TopicsImage.of(catalog))
         return self._image[1]
+
+    def _has_commits(self, group: str) -> bool:
+        """Also those that are not durable yet, and those of open transactions."""
+        self._take_in()
+        return (
+            self._offsets.has_offsets(group)
+            or bool(self._offsets.unstable(group, None))
+            or any(_commits(group, *record) for pending in self._pending for record in pending.records)
+        )
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -164,6 +175,15 @@ class GroupStore:
     def watch_share_members(self, on_gone: Callable[[str, str], None]) -> None:
         """Call `on_gone` with the group and the id of each member that leaves a share group, under `lock`."""
         self._coordinator.share.on_gone = on_gone
+
+    def wait_stored(self, group: str) -> None:
+        """Return once what was decided about the group so far is durable. Raises PartitionPoisoned."""
+        with self.lock:
+            self._ready()
+            partition = self._own_partition(group)
+            ends = [pending.next_offset for pending in self._pending if pending.partition is partition]
+        if ends:
+            partition.wait_acknowledged(max(ends))
 
     def loaded_coordinator(self) -> GroupCoordinator:
         with self.lock:
@@ -538,9 +558,12 @@ class GroupStore:
         self._unwritten.update(self._coordinator.take_writes())
         try:
             for group, records in _by_group(self._unwritten.items()):
-                self._append(group, records)
+                pending = self._append(group, records)
                 for key, _ in records:
                     del self._unwritten[key]
+                if pending is not None and isinstance(decode_key(records[0][0]), ShareKey):
+                    # No commit of a share group syncs its metadata, so that readers would not hear of it.
+                    pending.partition.on_acknowledged(pending.next_offset, lambda error: None, is_quick=True)
         except (StorageError, OSError) as error:
             # The groups go on in memory, and the records are tried again with the next ones.
             self._home.report("storing group metadata", error)
@@ -564,6 +587,11 @@ def pack_records(
             builder.append(now_ms, key, value)
     packed += built()
     return packed
+
+
+def _commits(group: str, key: bytes, value: bytes | None) -> bool:
+    decoded = decode_key(key)
+    return value is not None and isinstance(decoded, OffsetKey) and decoded.group == group
 
 
 def _logged(batch: memoryview, header: BatchHeader, number: int) -> LoggedBatch:

@@ -176,9 +176,18 @@ class ShareStore:
     the milliseconds until `tick` has to be called; `watchers` with each partition that has records available again.
     """
 
-    def __init__(self, home: ShareHome, clock: Clock, writer: ShareWriter | None, configs: GroupConfigs) -> None:
+    def __init__(
+        self,
+        home: ShareHome,
+        clock: Clock,
+        writer: ShareWriter | None,
+        configs: GroupConfigs,
+        wait_joined: Callable[[str], None] = lambda group: None,
+    ) -> None:
+        """`wait_joined` returns once it is durable that there is such a group."""
         self.lock = threading.RLock()
         self.configs = configs
+        self._wait_joined = wait_joined
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
         self.watchers: list[Watcher] = []
         self._home = home
@@ -193,12 +202,14 @@ class ShareStore:
     # --- members ------------------------------------------------------------------------------------------------------
 
     def begin(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Fix where the group begins in these partitions, if it was never there. Durable on return."""
+        """Fix where the group begins in these partitions, if it was never there. Durable on return, as is the group: a
+        power cut must not leave what it did without it."""
         with self.lock:
             shares = [self._share(group, topic, number) for topic, number in partitions]
             saved = [one for share in shares if (one := self._undurable(share)) is not None]
         for one in saved:
             one.wait()
+        self._wait_joined(group)
 
     def has_begun(self, group: str, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the group was in all these partitions before."""

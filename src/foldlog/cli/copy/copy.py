@@ -143,7 +143,7 @@ def _declared(arguments: Arguments) -> list[Fold]:
 def _plan(arguments: Arguments, copying: Copying, declared: Sequence[Fold]) -> int:
     """Show what would be done."""
     plans = copying.plan()
-    groups = {} if arguments.no_groups else copying.group_offsets()
+    groups = [] if arguments.no_groups else copying.plan_groups()
     folds = _planned_folds(arguments, copying, plans, declared)
     report_plan(arguments, plans, groups, folds, copying.undecided())
     if copying.damages:

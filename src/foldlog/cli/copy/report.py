@@ -66,7 +66,9 @@ _OUTCOMES: Final = {
     "there": "stands there already",
     "ahead": "has read further in the copy; left there",
     "has members": "has members in the target; stop them, then copy again",
+    "queue": "left: a queue's place is not copied; open it there once, then use foldlog group seek",
 }
+_PLANNED: Final = {"moved": "would be moved", "queue": f"would be {_OUTCOMES['queue']}"}
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ def _undecided_cells(undecided: Mapping[Route, tuple[int, int]], route: Route) -
 def report_plan(
     arguments: Arguments,
     plans: Sequence[Plan],
-    groups: Mapping[str, Mapping[Route, int]],
+    groups: Sequence[GroupMove],
     folds: Sequence[FoldMove],
     undecided: Mapping[Route, tuple[int, int]],
 ) -> None:
@@ -150,9 +152,13 @@ def report_plan(
         for plan in plans
     ]
     moves = [
-        {**route._asdict(), "group": group, "source_offset": offset, "outcome": "would be moved"}
-        for group, offsets in groups.items()
-        for route, offset in offsets.items()
+        {
+            **move.route._asdict(),
+            "group": move.group,
+            "source_offset": move.source_offset,
+            "outcome": _PLANNED[move.outcome],
+        }
+        for move in groups
     ]
     if arguments.format == "json":
         show_json({"partitions": rows, "groups": moves, "folds": [_fold_row(move) for move in folds]})

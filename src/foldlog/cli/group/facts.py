@@ -13,7 +13,7 @@ from foldlog.cli.topic.facts import partitions_of
 from foldlog.client.backends.backend import backend_of
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
 from foldlog.client.fold_runs import FoldRuns, GroupStanding, is_of_a_fold, standing_of
-from foldlog.client.groups import OWN_GROUPS
+from foldlog.client.groups import OWN_GROUPS, is_of_a_queue
 from foldlog.clock import SystemClock
 from foldlog.errors import UnknownGroup, UnknownTopic
 
@@ -120,6 +120,13 @@ def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
         for one in found
     ]
     return GroupFacts(description, tuple(cursors), runs.of(group))
+
+
+def positions_of(log: Log, group: str) -> dict[TopicPartition, int]:
+    """Where the next read goes on: the committed offsets, of a share group the first offsets that are not done."""
+    if is_of_a_queue(backend_of(log), group):
+        return {partition: start for partition, (start, _) in backend_of(log).share_offsets(group).items()}
+    return {partition: one.offset for partition, one in log.committed(group).items()}
 
 
 class FoldRunsOf:

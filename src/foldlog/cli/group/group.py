@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from foldlog.broker.groups.messages import GroupType
 from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
-from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, member_rows
+from foldlog.cli.group.facts import (
+    FoldRunsOf,
+    GroupFacts,
+    chosen_groups,
+    cursor_rows,
+    facts_of,
+    member_rows,
+    positions_of,
+)
 from foldlog.cli.log_options import log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, LazyVerb, Noun, Option, argument, command, option, switch
@@ -25,7 +33,9 @@ from foldlog.cli.tables import (
     show_outcomes,
 )
 from foldlog.cli.wording import counted
+from foldlog.client.backends.backend import backend_of
 from foldlog.client.descriptions import has_members, not_empty
+from foldlog.client.groups import is_of_a_queue
 from foldlog.client.places import POINTS_HELP, PlaceSpec, moved_starts, parse_points, resolve
 from foldlog.errors import InvalidArgument, UnknownGroup, UnknownPartition
 
@@ -226,7 +236,7 @@ def _describe(arguments: Arguments, group: GroupFacts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition: from the committed offset, None if there is none, to the new one."""
+    """One partition: from where the group is, None if it was never there, to the new offset."""
 
     partition: TopicPartition
     before: int | None
@@ -267,7 +277,8 @@ class Move:
     more="  foldlog group seek fraud --to @-6h --topic orders --dry-run -d data\n\n"
     "Without --topic it moves in every partition it has committed in. A group with members is left alone, since they"
     " would commit their own place again: stop them, or say --evict, which removes them from the group and moves it"
-    " before they are back, so that they go on from the new place.",
+    " before they are back, so that they go on from the new place. Members of a queue (a share group) cannot be sent"
+    " away.",
 )
 def seek_group(arguments: Arguments) -> int:
     spec = parse_points(arguments.to)
@@ -276,10 +287,11 @@ def seek_group(arguments: Arguments) -> int:
     with open_log(arguments, write=not arguments.dry_run) as log:
         moves = planned_moves(log, arguments.group, spec, arguments.topics)
         members = members_of(log, arguments.group)
-        is_evicting = arguments.evict
+        is_queue = bool(is_of_a_queue(backend_of(log), arguments.group))
+        is_evicting = arguments.evict and not is_queue
         if members and not is_evicting and not arguments.dry_run:
-            if not is_attended():
-                raise not_empty(arguments.group, members, evict="--evict")
+            if is_queue or not is_attended():
+                raise not_empty(arguments.group, members, "--evict", is_queue=is_queue)
             if not ask(f"{has_members(arguments.group, members)}; move it, and make them rejoin at the new place?"):
                 return FAILED
             is_evicting = True
@@ -290,16 +302,16 @@ def seek_group(arguments: Arguments) -> int:
     if arguments.dry_run:
         remark(f"{again} would be read again; nothing was moved (--dry-run)")
         if members and not is_evicting:
-            remark(str(not_empty(arguments.group, members, evict="--evict")))
+            remark(str(not_empty(arguments.group, members, "--evict", is_queue=is_queue)))
     else:
         remark(f"{again} will be read again")
     return DONE
 
 
 def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedPartitions] | None) -> list[Move]:
-    """Where each partition would go. By default those that the group has committed offsets in."""
-    committed = log.committed(group)
-    chosen = sorted(committed) if topics is None else partitions_named(log, topics)
+    """Where each partition would go. By default those that the group is in already."""
+    positions = positions_of(log, group)
+    chosen = sorted(positions) if topics is None else partitions_named(log, topics)
     if not chosen:
         raise UnknownGroup(
             f"group {group!r} has committed nothing; say where it is to begin: --topic TOPIC"
@@ -315,10 +327,9 @@ def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedParti
         spans = resolve(spec, log, topic, bounds=bounds)
         for partition in chosen:
             if partition.topic == topic and partition.partition in spans:
-                before = committed.get(partition)
                 start, end = bounds[partition.partition]
                 to = spans[partition.partition].start
-                moves.append(Move(partition, None if before is None else before.offset, to, start, end))
+                moves.append(Move(partition, positions.get(partition), to, start, end))
     return moves
 
 
@@ -350,9 +361,11 @@ def delete_groups(arguments: Arguments) -> int:
         if missing and not arguments.if_exists:
             raise UnknownGroup(f"there is no group {missing[0]!r}; to see all: foldlog group list")
         chosen = [name for name in dict.fromkeys(arguments.groups) if name in known]
+        queues = _queues_among(log, chosen, arguments)
         offsets = {name: _offsets_to_forget(log, name, arguments) for name in chosen}
+        losses = {name: _loss(len(each), is_queue=name in queues) for name, each in offsets.items()}
         if chosen and not arguments.dry_run:
-            if not is_confirmed(arguments, f"forget {_named(offsets)} for good?"):
+            if not is_confirmed(arguments, f"forget {_named(losses)} for good?"):
                 return FAILED
             for name in chosen:
                 if arguments.topics is None:
@@ -362,7 +375,7 @@ def delete_groups(arguments: Arguments) -> int:
     went = "would be forgotten" if arguments.dry_run else "forgotten"
     outcomes = [
         Outcome(
-            f"{name}: {went}, {counted(len(offsets[name]), 'committed offset')}",
+            f"{name}: {went}, {losses[name]}",
             {"group": name, "status": went, "offsets": len(offsets[name])},
         )
         for name in chosen
@@ -372,13 +385,28 @@ def delete_groups(arguments: Arguments) -> int:
     return DONE
 
 
+def _queues_among(log: Log, groups: Iterable[str], arguments: Arguments) -> set[str]:
+    """The share groups among these. Raises InvalidArgument if one is to be forgotten in some topics only."""
+    found = {name for name in groups if is_of_a_queue(backend_of(log), name)}
+    if found and arguments.topics is not None:
+        raise InvalidArgument(
+            f"group {min(found)!r} is a queue's, and is forgotten as a whole: leave out --topic, or move it in that"
+            " topic with foldlog group seek"
+        )
+    return found
+
+
 def _offsets_to_forget(log: Log, group: str, arguments: Arguments) -> list[TopicPartition]:
-    committed = sorted(log.committed(group))
+    known = sorted(positions_of(log, group))
     if arguments.topics is None:
-        return committed
+        return known
     wanted = set(partitions_named(log, arguments.topics))
-    return [partition for partition in committed if partition in wanted]
+    return [partition for partition in known if partition in wanted]
 
 
-def _named(offsets: dict[str, list[TopicPartition]]) -> str:
-    return "; ".join(f"{group} ({counted(len(each), 'committed offset')})" for group, each in offsets.items())
+def _loss(count: int, *, is_queue: bool) -> str:
+    return f"its place in {counted(count, 'partition')}" if is_queue else counted(count, "committed offset")
+
+
+def _named(losses: dict[str, str]) -> str:
+    return "; ".join(f"{group} ({loss})" for group, loss in losses.items())

@@ -80,7 +80,7 @@ class LocalBackend(DirectoryBackend):
     def taking(self, settings: QueueSettings) -> LocalTaking:
         from foldlog.client.queue.local import LocalTaking
 
-        return LocalTaking(self.reader, settings)
+        return LocalTaking(self.reader, settings.of_log(committed=self._committed))
 
     def listen_through(self, listener: LogListener) -> None:
         """The log is served from here on; closing it stops the listener first."""

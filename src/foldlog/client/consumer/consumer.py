@@ -13,8 +13,9 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.names import require_text
 from foldlog.client.backends.backend import Backend, ReaderCursor, Reading
 from foldlog.client.forks import watch_forks
+from foldlog.client.groups import is_of_a_queue, not_of_consumers
 from foldlog.client.positions import TopicPartition, checked_count, checked_offset, checked_partitions, commit_entries
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess, brief_repr
+from foldlog.errors import FoldlogError, InconsistentProtocol, InvalidArgument, LogClosed, WrongProcess, brief_repr
 from foldlog.records.loops import Record
 
 
@@ -49,11 +50,13 @@ class Consumer:
         reading: Reading,
         max_records: int,
         topics: Iterable[str] | str | None = None,
+        group: str | None = None,
     ) -> None:
         """Use `Log.consumer`, which explains the settings."""
         self._backend = backend
         self._reading = reading
         self._max_records = max_records
+        self._group = group
         self._refusal: type[FoldlogError] | None = None
         self._holds_one = False
         watch_forks(self._forked)
@@ -96,7 +99,10 @@ class Consumer:
         for name in names:
             self._backend.check_topic(name)
         self._count_as_handled()
-        self._reading.subscribe(names)
+        try:
+            self._reading.subscribe(names)
+        except InconsistentProtocol as error:
+            raise self._explained(error) from error
 
     def unsubscribe(self) -> None:
         """Stop reading, and leave the group. An auto-committing consumer commits what it has handed out.
@@ -163,7 +169,10 @@ class Consumer:
         self._check_usable()
         limit = self._max_records if max_records is None else checked_count("max_records", max_records)
         self._count_as_handled()
-        return self._reading.next_records(limit, timeout_ms)
+        try:
+            return self._reading.next_records(limit, timeout_ms)
+        except InconsistentProtocol as error:
+            raise self._explained(error) from error
 
     def __iter__(self) -> Iterator[Record]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
@@ -406,6 +415,12 @@ class Consumer:
         if self._refusal is WrongProcess:
             raise WrongProcess("the consumer was made before a fork; a child process has to open a log of its own")
         raise LogClosed("the consumer is closed; make another with log.consumer()")
+
+    def _explained(self, error: InconsistentProtocol) -> InconsistentProtocol:
+        """A coordinator has one code for two faults: another kind of group, and no assignor in common."""
+        if self._group is not None and is_of_a_queue(self._backend, self._group):
+            return not_of_consumers(self._group)
+        return error
 
     def _count_as_handled(self) -> None:
         """A request for more means that the records handed out before are handled."""

@@ -20,7 +20,7 @@ from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.client.copy.check import CopyVerdict, compare
 from foldlog.client.copy.cluster import ClusterTarget
 from foldlog.client.copy.directory import DirectoryTarget
-from foldlog.client.copy.groups import GroupMove, committed_in, move_groups, translate
+from foldlog.client.copy.groups import MOVED, QUEUE, GroupMove, committed_in, move_groups, taken_in, translate
 from foldlog.client.copy.growths import joined, stages_of
 from foldlog.client.copy.notes import checked_up_to, note_checked
 from foldlog.client.copy.offsets import CopyPoint, OffsetMap
@@ -185,14 +185,23 @@ class Copying:
             for number, stretch in self.source.undecided(pair.topic).items()
         }
 
-    def group_offsets(self) -> dict[str, dict[Route, int]]:
-        """The commits of the source's groups in the copied topics."""
-        routes = {
+    def plan_groups(self) -> list[GroupMove]:
+        """What `move_groups` would do for the groups of the source, as far as it is known before the copy."""
+        routes = self._routes()
+        found = ((MOVED, committed_in(self.source, routes)), (QUEUE, taken_in(self.source, routes)))
+        return [
+            GroupMove(group, route, offset, None, outcome)
+            for outcome, groups in found
+            for group, offsets in groups.items()
+            for route, offset in offsets.items()
+        ]
+
+    def _routes(self) -> dict[TopicPartition, Route]:
+        return {
             TopicPartition(pair.topic, span.route.partition): span.route
             for pair in self._sound_pairs()
             for span in self._spans(pair)
         }
-        return committed_in(self.source, routes)
 
     def prepare(self) -> list[Prepared]:
         """Create the topics that the target lacks, with the settings that it knows and their first partitions.

@@ -12,12 +12,13 @@ from foldlog.client.backends.backend import backend_of
 from foldlog.client.copy.offsets import OffsetMap, TranslatedOffset
 from foldlog.client.copy.sides import Side, count_records
 from foldlog.client.copy.targets import Route
-from foldlog.client.groups import OWN_GROUPS, resolve_offsets
+from foldlog.client.groups import OWN_GROUPS, is_of_a_queue, resolve_offsets
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import UnknownGroup
 
 MOVED: Final = "moved"
 MOVED_BACK: Final = "moved back"
+QUEUE: Final = "queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,14 @@ class GroupMove:
     "has members" if it could not be moved because of them. If the source has lost records since they were copied, the
     position may not be known exactly: "moved back" if it was moved to the earliest possible one, and "left back" if it
     was there or further, but perhaps not far enough; `reread_max` is how many records it may then read again, at most.
-    No record is skipped.
+    No record is skipped. "queue" if it is a queue's, which is not moved. `target_offset` is None if it is
+    not known.
     """
 
     group: str
     route: Route
     source_offset: int
-    target_offset: int
+    target_offset: int | None
     outcome: str
     reread_max: int = 0
 
@@ -56,6 +58,20 @@ def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[s
         ours = {routes[partition]: at.offset for partition, at in committed.items() if partition in routes}
         if ours:
             found[group] = ours
+    return found
+
+
+def taken_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[str, dict[Route, int]]:
+    """Where the queues of the source are in the copied partitions: what they did is in single records, which a copy
+    does not bring."""
+    found: dict[str, dict[Route, int]] = {}
+    backend = backend_of(source.log)
+    for group in source.log.groups():
+        if is_of_a_queue(backend, group):
+            at = backend.share_offsets(group)
+            ours = {routes[partition]: start for partition, (start, _) in at.items() if partition in routes}
+            if ours:
+                found[group] = ours
     return found
 
 
@@ -87,7 +103,7 @@ def move_groups(
         behind = {
             (move.route.to_topic, move.route.partition): move.target_offset
             for move in planned
-            if move.outcome in (MOVED, MOVED_BACK)
+            if move.target_offset is not None and move.outcome in (MOVED, MOVED_BACK)
         }
         try:
             _commit(source, target, group, behind)
@@ -97,6 +113,9 @@ def move_groups(
                 for move in planned
             ]
         moves += planned
+    if not mirrors:
+        left = taken_in(source, routes)
+        moves += [GroupMove(name, one, at, None, QUEUE) for name, places in left.items() for one, at in places.items()]
     return moves
 
 

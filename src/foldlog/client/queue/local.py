@@ -11,6 +11,7 @@ from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.share.messages import AcknowledgeType, ShareHeartbeat
 from foldlog.broker.share.store import Saved
 from foldlog.client.consumer.arrivals import Arrivals
+from foldlog.client.groups import not_of_a_queue
 from foldlog.client.queue.queue import TAKE_MAX_BYTES, QueueSettings, TakenRecord, by_partition, unpacked
 from foldlog.errors import FoldlogError, LogClosed
 from foldlog.records.loops import Record
@@ -116,6 +117,8 @@ class LocalTaking:
         result = self._beat(self._epoch)
         if result.error in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.FENCED_MEMBER_EPOCH):
             result = self._beat(JOIN_EPOCH)
+        if result.error is GroupErrorCode.GROUP_ID_NOT_FOUND:
+            raise not_of_a_queue(self._settings.group)
         raise_for(result.error, self._settings.group)
         self._epoch = result.member_epoch
         self._next_report_ms = self._broker.clock.monotonic_ms() + result.heartbeat_interval_ms

@@ -6,11 +6,12 @@ asked of the broker of this process, of the process that writes a directory, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from foldlog.broker.groups.group_settings import check_group_settings
+from foldlog.broker.groups.group_settings import READ_COMMITTED, check_group_settings
 from foldlog.broker.groups.messages import GroupSettings
 from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange
 from foldlog.client.positions import checked_count, checked_timeout_ms
@@ -22,16 +23,22 @@ TAKE_MAX_BYTES = 16 << 20
 
 
 class QueueSettings(NamedTuple):
-    """The checked arguments of `Log.queue`. Without `auto_offset_reset` the group's own setting holds."""
+    """The checked arguments of `Log.queue`. Where one of the last two is None, the group's own setting holds."""
 
     topics: tuple[str, ...]
     group: str
-    auto_offset_reset: str | None
+    auto_offset_reset: str | None = None
+    isolation: str | None = None
 
     @property
     def group_settings(self) -> dict[str, str]:
         """What the group has to be set to before it is joined."""
-        return {} if self.auto_offset_reset is None else {"share.auto.offset.reset": self.auto_offset_reset}
+        wanted = {"share.auto.offset.reset": self.auto_offset_reset, "share.isolation.level": self.isolation}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def of_log(self, *, committed: bool) -> QueueSettings:
+        """With the isolation of the log, if it reads committed records only and nothing else was said."""
+        return self._replace(isolation=READ_COMMITTED) if committed and self.isolation is None else self
 
 
 def check_reset(auto_offset_reset: object) -> str | None:
@@ -91,10 +98,13 @@ class Queue:
     b'pack it'
     """
 
-    def __init__(self, taking: Taking, group: str) -> None:
-        """Use `Log.queue`."""
+    def __init__(self, taking: Taking, group: str, dropped: Callable[[Taking], None]) -> None:
+        """Use `Log.queue`. `dropped` is called with `taking` if nobody closes this; the garbage collector calls it, so
+        it must take no lock."""
         self._taking = taking
         self._group = group
+        self._dropped = weakref.finalize(self, dropped, taking)
+        self._dropped.atexit = False
         self._counts: dict[tuple[str, int, int], int] = {}
         self._is_closed = False
 
@@ -147,9 +157,13 @@ class Queue:
             self._count_of(record)
 
     def _count_of(self, record: Record) -> int:
+        if not isinstance(record, Record):
+            raise InvalidArgument(
+                f"{brief_repr(record)} is not a record: name one record at a time, or several as in ack(*records)"
+            )
         try:
             return self._counts[_place(record)]
-        except (KeyError, AttributeError):
+        except KeyError:
             raise InvalidRecordState(
                 f"{brief_repr(record)} is not a record that this queue of group {brief_repr(self._group)} holds; take"
                 " it first, and say once what became of it"
@@ -159,6 +173,7 @@ class Queue:
         """Leave the group; what is held goes to others. Closing twice is fine."""
         if not self._is_closed:
             self._is_closed = True
+            self._dropped.detach()
             self._taking.close()
 
     def _refuse_closed(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.storage import READ_COMMITTED
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.names import (
     OwnTopicChange,
@@ -151,6 +152,7 @@ class ClusterBackend(Backend):
         check_share_consumer()
         for name in settings.topics:
             self.check_topic(name)
+        settings = settings.of_log(committed=self.properties.get("isolation.level") == READ_COMMITTED)
         if settings.group_settings:
             with self._handles.wire() as links:
                 links.ask(questions.alter_group(settings.group, settings.group_settings))

@@ -59,7 +59,7 @@ class ServedBackend(DirectoryBackend):
         return True
 
     def taking(self, settings: QueueSettings) -> ServedTaking:
-        return self.remote.taking(settings)
+        return self.remote.taking(settings.of_log(committed=self._committed))
 
 
 def open_served(

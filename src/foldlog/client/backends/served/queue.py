@@ -16,6 +16,7 @@ from foldlog.broker.groups.consumer.messages import JOIN_EPOCH, LEAVE_EPOCH
 from foldlog.broker.share.messages import AcknowledgedBatch, AcknowledgeType, AcquiredRange
 from foldlog.client.backends.served.connection import Connection
 from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.groups import not_of_a_queue
 from foldlog.client.queue.queue import TAKE_MAX_BYTES, QueueSettings, TakenRecord, by_partition, unpacked
 from foldlog.client.wire.refusals import Passing, check_code, check_group_code
 from foldlog.errors import FoldlogError, InvalidRecordState, MalformedBytes
@@ -130,6 +131,8 @@ class ServedTaking:
         answer = self._heartbeat(self._member_epoch)
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             answer = self._heartbeat(JOIN_EPOCH)
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise not_of_a_queue(self._settings.group)
         try:
             check_group_code(answer.error_code, self._settings.group)
         except Passing as passing:
