@@ -1,4 +1,4 @@
-"""Java's tools at `foldlog serve --secure`: the lines that it prints for Java are all that a client.properties needs."""
+"""Java's tools at `foldlog serve --secure`: the lines that it prints for Java are all that they need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_printed_settings_let_javas_tools_in_and_a_wrong_password_keeps_them
         assert written.returncode == 0, written
         reading = ("--topic", "orders", "--from-beginning", "--max-messages", 2, "--timeout-ms", 60_000)
         assert tool_desk.run("kafka-console-consumer", *at, *reading).stdout == "one\ntwo\n"
-        assert tool_desk.run("kafka-topics", *at, "--list").stdout.split() == ["orders"]
+        assert tool_desk.run("kafka-topics", *at, "--list", "--exclude-internal").stdout.split() == ["orders"]
 
         changed = ("--alter", "--add-config", "SCRAM-SHA-512=[iterations=4096,password=of-bob]")
         made = tool_desk.run("kafka-configs", *at, *changed, "--entity-type", "users", "--entity-name", "bob")
