@@ -53,8 +53,8 @@ def run(place: Place, scale: Scale) -> Table:
 
 
 _NOTES = [
-    f"{ACLS} ACLs of topics and groups, literal and prefixed, allowed and denied, of other users; one is for this load.",
-    "'Processor' is the broker's own time for a request, which asks once: 'its question' is that alone, measured apart.",
+    f"{ACLS} ACLs of topics and groups, literal and prefixed, allowed and denied, of other users; one is for the load.",
+    "'Processor' is the broker's own time for a request, which asks once: 'its question' is this alone, by itself.",
 ]
 
 

@@ -13,6 +13,7 @@ from foldlog.server.access import logins
 from foldlog.server.net import connection
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.server import Server
+from foldlog.wire.frames import parse_request_header
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest
 from server.access.sasl_broker import PASSWORD, SIMPLE_USER, sasl_broker
@@ -93,11 +94,11 @@ def test_requests_are_not_decoded_before_a_login(
 
 def watch(monkeypatch: pytest.MonkeyPatch, decoded: list[str]) -> None:
     """Note each time that one of the two ways into a request is taken."""
-    parse, append = connection.parse_request_header, ProduceFastPath.append
+    append = ProduceFastPath.append
 
     def noted_parse(*arguments: Any) -> Any:
         decoded.append("header")
-        return parse(*arguments)
+        return parse_request_header(*arguments)
 
     def noted_append(*arguments: Any) -> Any:
         decoded.append("fast path")
