@@ -20,6 +20,7 @@ from pathlib import Path
 from bench import (
     appending,
     broker,
+    broker_acls,
     broker_tls,
     codec,
     console,
@@ -52,6 +53,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "broker": broker.run,
     "broker-matrix": broker.run_matrix,
     "tls": broker_tls.run,
+    "acls": broker_acls.run,
     "transactions": transactions.run,
     "rebalances": groups.run_rebalances,
     "share-groups": groups.run_shares,

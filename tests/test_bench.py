@@ -72,6 +72,12 @@ ROWS = {
         "a connection with its handshake",
         "memory of an idle connection",
     ],
+    "acls": [
+        "produce acks=1, 4 KB, 1 connection, 1 partition",
+        "produce acks=all, 64 KB, 1 connection, 1 partition",
+        "its question",
+        "a decision of a topic that was not asked for yet",
+    ],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",

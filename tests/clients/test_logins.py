@@ -6,46 +6,32 @@ The broker lets nobody in without a login. Each client writes a record and reads
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError as AioError
 from confluent_kafka import Consumer, Producer
-from cryptography.hazmat.primitives.asymmetric import rsa
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as PythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 import foldlog
 from clients.any_client import BOUND_S
+from clients.bearer_tokens import token, token_settings
 from foldlog.errors import AuthenticationFailed
 from foldlog.server.server import Server
 from server.access.sasl_broker import MECHANISMS, PASSWORD, SIMPLE_USER, USER, sasl_broker
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 WITH_PASSWORDS = MECHANISMS.split(",")
-
-
-def token() -> str:
-    return str(jwt.encode({"sub": "service", "exp": time.time() + 600}, KEY, "RS256", headers={"kid": "one"}))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    jwks: Path = tmp_path_factory.mktemp("keys") / "jwks.json"
-    public = {**jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "one"}
-    jwks.write_text(json.dumps({"keys": [public]}))
-    settings = {
-        "sasl.enabled.mechanisms": f"{MECHANISMS},OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": str(jwks),
-    }
+    settings = token_settings(MECHANISMS, tmp_path_factory.mktemp("keys") / "jwks.json")
     with sasl_broker(settings) as (broker, started):
         for name in ("confluent", "kafka-python", "aiokafka", "foldlog"):
             broker.create_topic(name, 1)

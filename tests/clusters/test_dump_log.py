@@ -1,4 +1,4 @@
-"""Kafka's dump-log tool over our files: every record of every codec, the indexes, the producers, the groups' offsets.
+"""Kafka's dump-log tool over our files: every record of every codec, indexes, producers, aborts, the groups' offsets.
 
 The files are those of a broker that ran and stopped: several segments, some of them compacted.
 """
@@ -15,6 +15,7 @@ from clusters.kafka_tools import ToolDesk
 from confluent_kafka import Consumer
 
 import foldlog
+from foldlog.client.backends.backend import backend_of
 from foldlog.testing import KafkaBroker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -214,3 +215,37 @@ def test_the_records_of_a_consumer_group_are_decoded(
     assert kinds == {"3", "5", "6", "7", "8", "16"}
     assert '"subscribedTopicRegex":' in text
     assert re.search(r'"assignedPartitions":\[\{"topicId":"[^"]+","partitions":\[0\],"assignmentEpochs":\[1\]', text)
+
+
+def test_the_aborted_transactions_of_an_index_are_dumped(tool_desk: ToolDesk, tmp_path: Path) -> None:
+    """Of two producers, in segment after segment. The slow one begins first and is open while the others end, so
+    the last stable offset is where it began."""
+    expected: list[tuple[int, ...]] = []
+    with KafkaBroker.launch(path=tmp_path / "data") as broker:
+        broker.create_topic("transfers", config=SMALL)
+        log = broker.log
+
+        def send(tx: foldlog.Transaction) -> int:
+            return tx.send("transfers", b"x" * 500).result(60).offset
+
+        for turn in range(6):
+            slow, quick, good = (log.transaction(name) for name in ("slow", "quick", "good"))
+            slow_first, quick_first, good_first = send(slow), send(quick), send(good)
+            assert [quick_first, good_first] == [slow_first + 1, slow_first + 2]
+            ids = {one.transactional_id: one.producer_id for one in backend_of(log).list_transactions()}
+            quick.abort()
+            expected.append((ids["quick"], quick_first, slow_first + 3, slow_first))
+            good.commit()
+            if turn % 2:
+                slow.abort()
+                expected.append((ids["slow"], slow_first, slow_first + 5, slow_first + 6))
+            else:
+                slow.commit()
+    indexes = files_of(tmp_path / "data", "transfers", "txnindex")
+    assert len(indexes) > 2
+    found = re.findall(
+        r"^version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)$",
+        dump(tool_desk, indexes),
+        re.MULTILINE,
+    )
+    assert [tuple(map(int, entry)) for entry in found] == expected

@@ -217,3 +217,20 @@ def test_internal_topics_have_strips_too_and_a_topic_that_is_new_appears(open_pa
     expect(page.locator(".range").get_by_text("empty, next is 0")).to_be_visible()
     log.delete_topic("just-made")
     expect(topics).not_to_contain_text("just-made")
+
+
+def test_the_strip_says_which_open_transaction_holds_committed_readers_back(open_page: OpenPage, log: Log) -> None:
+    log.create_topic("transfers")
+    for number in range(3):
+        log.append("transfers", f"before {number}")
+    with log.transaction("orders-etl", timeout_ms=600_000) as tx:
+        tx.send("transfers", "of a transaction").result(60)
+        log.append("transfers", "behind it")
+        page = open_page("#/log/transfers")
+        note = StripOnPage(page).element.locator(".edge-note")
+        expect(note).to_contain_text(
+            re.compile(r"5 offsets · .*committed up to 3: waits for orders-etl, last written \d+ (s|min) ago")
+        )
+    # The commit's marker is new at the end, so the strip asks again.
+    expect(note).to_contain_text("6 offsets")
+    expect(note).not_to_contain_text("waits for")

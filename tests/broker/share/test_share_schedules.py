@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.share.share_world import LOCK_MS, PARTITIONS, ShareWorld
+from budgets import times
 from foldlog.broker.share import store
 from foldlog.broker.share.messages import AcknowledgeType
 
@@ -86,13 +87,17 @@ def snapshots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(store, "SHARE_STATE_RECORDS_MAX", 20 * request.param)
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 10_000)), min_size=5, max_size=60))
-def test_no_record_is_lost_or_given_twice_whatever_happens(schedule: list[tuple[Step, int]]) -> None:
+@pytest.mark.parametrize("count", times(100, 2_000))
+def test_no_record_is_lost_or_given_twice_whatever_happens(count: int) -> None:
+    @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 10_000)), min_size=5, max_size=60))
+    def holds(schedule: list[tuple[Step, int]]) -> None:
+        run(schedule)
+
+    holds()
+
+
+def run(schedule: list[tuple[Step, int]]) -> None:
     world = ShareWorld()
     world.produce(0, 30)
     world.produce(1, 5)

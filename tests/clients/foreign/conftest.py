@@ -14,12 +14,25 @@ from foldlog.server.server import Server
 INSTALL = "sh scripts/install_foreign_clients.sh"
 
 
-@pytest.fixture
-def kcat(server: Server) -> Iterator[Kcat]:
+def kcat_program() -> str:
+    """Where it is; skips the test if it is nowhere."""
     program = shutil.which("kcat")
     if program is None:
         pytest.skip(f"kcat is not installed; enable with: {INSTALL}")
-    made = Kcat(program, server.bootstrap)
+    return program
+
+
+def node_program() -> str:
+    """Node.js, with KafkaJS installed for it; skips the test if one of them is not there."""
+    program = shutil.which("node")
+    if program is None or not all((MODULES / name).is_dir() for name in NEEDED):
+        pytest.skip(f"KafkaJS is not installed; enable with: {INSTALL}")
+    return program
+
+
+@pytest.fixture
+def kcat(server: Server) -> Iterator[Kcat]:
+    made = Kcat(kcat_program(), server.bootstrap)
     yield made
     made.close()
 
@@ -27,10 +40,7 @@ def kcat(server: Server) -> Iterator[Kcat]:
 @pytest.fixture(scope="module")
 def node_process(server: Server) -> Iterator[KafkaJs]:
     """One Node.js for the module: it takes a second to start."""
-    program = shutil.which("node")
-    if program is None or not all((MODULES / name).is_dir() for name in NEEDED):
-        pytest.skip(f"KafkaJS is not installed; enable with: {INSTALL}")
-    with KafkaJs(program, server.bootstrap) as started:
+    with KafkaJs(node_program(), server.bootstrap) as started:
         yield started
 
 

@@ -21,12 +21,19 @@ CompressionCodecs[CompressionTypes.LZ4] = () => ({
   decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
 });
 
+// A function has no form in JSON: a login by token comes as {"mechanism": "oauthbearer", "token": "..."}.
+const given = JSON.parse(config);
+if (given.sasl?.token) {
+  const { mechanism, token } = given.sasl;
+  given.sasl = { mechanism, oauthBearerProvider: async () => ({ value: token }) };
+}
+
 const kafka = new Kafka({
   clientId: "kafkajs",
   brokers: [bootstrap],
   logLevel: logLevel.NOTHING,
   retry: { initialRetryTime: 20, maxRetryTime: 200, retries: 5 },
-  ...JSON.parse(config),
+  ...given,
 });
 
 const made = new Map();

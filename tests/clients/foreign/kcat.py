@@ -81,6 +81,11 @@ class Member:
             if marker and len(partitions.split(",")) == count:
                 return
 
+    def wait_remark(self, text: str) -> None:
+        """Until it says something with that text in it."""
+        while text not in self._remarks.get(timeout=BOUND_S):
+            pass
+
     def end(self) -> None:
         """Ask it to leave: it commits what it printed, leaves its group and ends."""
         self._process.terminate()

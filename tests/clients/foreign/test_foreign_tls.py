@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from clients.foreign.conftest import INSTALL
-from clients.foreign.kafkajs import MODULES, NEEDED, KafkaJs, messages
+from clients.foreign.conftest import kcat_program, node_program
+from clients.foreign.kafkajs import KafkaJs, messages
 from clients.foreign.kcat import Kcat
 from clients.secure_site import SecureSite
 from foldlog.broker.broker import Broker
@@ -21,11 +20,8 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def test_kcat(site: SecureSite, topic: str, group: str) -> None:
-    program = shutil.which("kcat")
-    if program is None:
-        pytest.skip(f"kcat is not installed; enable with: {INSTALL}")
     kcat = Kcat(
-        program,
+        kcat_program(),
         site.bootstrap,
         security_protocol="SSL",
         ssl_ca_location=str(site.authority_file),
@@ -38,12 +34,9 @@ def test_kcat(site: SecureSite, topic: str, group: str) -> None:
 
 
 def test_kafkajs(site: SecureSite, topic: str, group: str) -> None:
-    program = shutil.which("node")
-    if program is None or not all((MODULES / name).is_dir() for name in NEEDED):
-        pytest.skip(f"KafkaJS is not installed; enable with: {INSTALL}")
     own = site.client_file.read_text()
     with KafkaJs(
-        program, site.bootstrap, ssl={"ca": [site.authority_file.read_text()], "cert": own, "key": own}
+        node_program(), site.bootstrap, ssl={"ca": [site.authority_file.read_text()], "cert": own, "key": own}
     ) as kafkajs:
         kafkajs.producer().call("send", {"topic": topic, "messages": messages([b"one", b"two"])})
         consumer = kafkajs.consumer(group, topic)

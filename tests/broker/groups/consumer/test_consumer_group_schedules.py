@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from broker.groups.consumer.simulated_consumers import (
     SimulatedConsumer,
     World,
 )
+from budgets import times
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import MemberIdentity
 
@@ -160,7 +162,7 @@ WEIGHTS: dict[Action, int] = {
     grow: 2, delete: 1, pass_time: 4, live: 3, restart: 2,
 }  # fmt: skip
 ACTIONS = tuple(WEIGHTS)
-SEEDS = 80
+SCHEDULES = times(80, 2_000)
 LENGTH = 120
 
 
@@ -176,8 +178,9 @@ def run(schedule: Iterable[tuple[Action, int]]) -> None:
     world.check_settled()
 
 
-def test_no_partition_has_two_owners_and_in_the_end_each_has_one() -> None:
-    for seed in range(SEEDS):
+@pytest.mark.parametrize("count", SCHEDULES)
+def test_no_partition_has_two_owners_and_in_the_end_each_has_one(count: int) -> None:
+    for seed in range(count):
         source = random.Random(seed)
         actions = source.choices(ACTIONS, list(WEIGHTS.values()), k=LENGTH)
         try:
@@ -186,9 +189,15 @@ def test_no_partition_has_two_owners_and_in_the_end_each_has_one() -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=1, max_size=60))
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@example([(join_classic, 0), (live, 0), (join, 0), (live, 2), (leave, 1), (live, 2)])
-@example([(join, 0), (live, 0), (join, 0), (beat_in_vain, 0), (restart, 0), (beat, 0), (commit, 0)])
-def test_it_holds_of_short_schedules_too(schedule: list[tuple[Action, int]]) -> None:
-    run(schedule)
+@pytest.mark.parametrize("count", SCHEDULES)
+def test_it_holds_of_short_schedules_too(count: int) -> None:
+    @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=1, max_size=60))
+    @settings(
+        max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    )
+    @example([(join_classic, 0), (live, 0), (join, 0), (live, 2), (leave, 1), (live, 2)])
+    @example([(join, 0), (live, 0), (join, 0), (beat_in_vain, 0), (restart, 0), (beat, 0), (commit, 0)])
+    def holds(schedule: list[tuple[Action, int]]) -> None:
+        run(schedule)
+
+    holds()

@@ -1,0 +1,115 @@
+"""kcat and KafkaJS log in by every mechanism that they have, and are told when what they show is wrong.
+
+kcat's librdkafka (before 2.6.1) answers with the client's nonce doubled; it is let in nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clients.bearer_tokens import token, token_settings
+from clients.foreign.conftest import kcat_program, node_program
+from clients.foreign.kafkajs import KafkaJs, KafkaJsError, messages
+from clients.foreign.kcat import Kcat
+from foldlog.server.server import Server
+from server.access.sasl_broker import MECHANISMS, PASSWORD, SIMPLE_USER, USER, sasl_broker
+
+WITH_PASSWORDS = MECHANISMS.split(",")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = token_settings(MECHANISMS, tmp_path_factory.mktemp("keys") / "jwks.json")
+    with sasl_broker(settings) as (broker, started):
+        for name in ("kcat", "kafkajs"):
+            for mechanism in (*WITH_PASSWORDS, "OAUTHBEARER"):
+                broker.create_topic(f"{name}-{mechanism}", 1)
+        yield started
+
+
+# --- kcat -------------------------------------------------------------------------------------------------------------
+
+
+def kcat_as(server: Server, mechanism: str, user: str, password: str) -> Kcat:
+    return Kcat(
+        kcat_program(),
+        server.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username=user,
+        sasl_password=password,
+    )
+
+
+@pytest.mark.parametrize("user", [USER, SIMPLE_USER])
+@pytest.mark.parametrize("mechanism", WITH_PASSWORDS)
+def test_kcat(server: Server, mechanism: str, user: str) -> None:
+    kcat = kcat_as(server, mechanism, user, PASSWORD)
+    topic = f"kcat-{mechanism}"
+    kcat.produce(topic, f"of {user}\n".encode())
+    assert f"of {user}" in [record.value for record in kcat.consume(topic)]
+
+
+def refused(kcat: Kcat) -> None:
+    """It says why, again and again, until it is ended: each failure makes the next answer later."""
+    kcat.join("nobodies", "orders").wait_remark("uthentication fail")
+    kcat.close()
+
+
+def test_kcat_is_told_of_a_wrong_password(server: Server) -> None:
+    refused(kcat_as(server, "SCRAM-SHA-512", USER, "wrong"))
+
+
+def test_kcat_is_not_let_in_with_a_token_that_nobody_signed(server: Server) -> None:
+    kcat = Kcat(
+        kcat_program(),
+        server.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        enable_sasl_oauthbearer_unsecure_jwt="true",
+        sasl_oauthbearer_config="principal=admin",
+    )
+    refused(kcat)
+
+
+# --- KafkaJS ----------------------------------------------------------------------------------------------------------
+
+
+def kafkajs_as(server: Server, **sasl: Any) -> KafkaJs:
+    return KafkaJs(node_program(), server.bootstrap, sasl=sasl)
+
+
+def round_trip(kafkajs: KafkaJs, topic: str) -> list[bytes | None]:
+    kafkajs.producer().call("send", {"topic": topic, "messages": messages([b"one", b"two"])})
+    found = [record.value for record in kafkajs.consumer(f"readers-of-{topic}", topic).take(2)]
+    kafkajs.disconnect_all()
+    return found
+
+
+@pytest.mark.parametrize("mechanism", WITH_PASSWORDS)
+def test_kafkajs(server: Server, mechanism: str) -> None:
+    with kafkajs_as(server, mechanism=mechanism.lower(), username=USER, password=PASSWORD) as kafkajs:
+        assert round_trip(kafkajs, f"kafkajs-{mechanism}") == [b"one", b"two"]
+
+
+def test_kafkajs_with_a_token(server: Server) -> None:
+    with kafkajs_as(server, mechanism="oauthbearer", token=token()) as kafkajs:
+        assert round_trip(kafkajs, "kafkajs-OAUTHBEARER") == [b"one", b"two"]
+
+
+def test_kafkajs_is_told_of_a_wrong_password(server: Server) -> None:
+    with (
+        kafkajs_as(server, mechanism="scram-sha-256", username=USER, password="wrong") as kafkajs,
+        pytest.raises(KafkaJsError, match="uthentication fail"),
+    ):
+        kafkajs.producer()
+
+
+def test_kafkajs_is_not_let_in_with_a_token_that_nobody_signed(server: Server) -> None:
+    """It does not read the refusal in the answer to its token, as RFC 7628 has it, and finds the connection closed."""
+    unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImV4cCI6OTk5OTk5OTk5OX0."
+    with kafkajs_as(server, mechanism="oauthbearer", token=unsigned) as kafkajs, pytest.raises(KafkaJsError):
+        round_trip(kafkajs, "kafkajs-OAUTHBEARER")
