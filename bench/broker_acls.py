@@ -92,10 +92,10 @@ def _decisions(path: Path, asked: int) -> tuple[float, float]:
         authorizer = AclAuthorizer(broker.access, Verdicts())
 
         def ask(names: list[str]) -> float:
-            begun = time.perf_counter()
+            begun = time.thread_time()
             for name in names:
                 authorizer.allows(_WHO, AclOperation.WRITE, ResourceType.TOPIC, name)
-            return (time.perf_counter() - begun) / len(names)
+            return (time.thread_time() - begun) / len(names)
 
         known = min(ask([TOPIC] * asked) for _ in range(5))
         return known, ask([f"{TOPIC}-{number}" for number in range(max(1, asked // 100))])
