@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conversations import (  # noqa: F401
+    access,
     broken,
     classic_groups,
     consumer_groups,

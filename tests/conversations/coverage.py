@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-NEVER_TAKEN: Final[dict[str, str]] = {}
-"""Every request is refused."""
+_NEVER_TAKEN: Final = {
+    "DeleteAcls": (range(1, 4), "there is no authorizer"),
+    "DescribeAcls": (range(1, 4), "there is no authorizer"),
+    "SaslAuthenticate": (range(3), "nobody logs in at this listener"),
+    "SaslHandshake": (range(2), "nobody logs in at this listener"),
+}
+
+NEVER_TAKEN: Final = {f"{api} {version}": why for api, (versions, why) in _NEVER_TAKEN.items() for version in versions}
+"""Every request is refused here; `tests/clusters/test_access_apache.py` has brokers that take them."""
 
 _NEVER_REFUSED: Final = {
     "ApiVersions": (range(3), "a client does not say its name yet"),

@@ -57,6 +57,7 @@ FAILS: Final = "Kafka fails at it, and says so with UNKNOWN_SERVER_ERROR"
 WHO_IS_GONE: Final = "members of a group that is lost join again here; in Kafka they end"
 ONLY_OFFSETS: Final = "a group that only has offsets has no members and no generation here; clients join again on both"
 OLDER: Final = "taken without effect, as Kafka 3 had it"
+OUR_DEFAULT: Final = "Kafka was started with our default"
 NO_LOG: Final = "there is no log of metadata"
 NO_GROUP_OF_NOTHING: Final = "a group without members and offsets is no group"
 
@@ -229,10 +230,20 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     Reviewed("settings_are_described", "*", "*configs.max.connections*value", "10000", ANY, "memory is bounded"),
     *(
         Reviewed("settings_*", "*", f"results.*.configs.{kind}*", ABSENT, ANY, why)
-        for kind, why in (
-            ("consumer", "consumer groups have the settings of the broker"),
-            ("streams", "there are no streams groups"),
-            ("share.assignment.interval.ms", "partitions are assigned at once"),
+        for kind, why in (("streams", "there are no streams groups"),)
+    ),
+    *(
+        Reviewed("settings_*", "*", f"results.*.configs.{kind}.assignment.interval.ms.config_source", 5, 4, OUR_DEFAULT)
+        for kind in ("consumer", "share")
+    ),
+    *(
+        Reviewed("settings_of_a_broker_that_can_be_changed", "*", name, True, ANY, why)
+        for name, why in (
+            ("ssl.*", "certificates are read again from their files, and the settings stay"),
+            ("sasl.enabled.mechanisms", "who logs in is decided at the start"),
+            ("group.*.assignment.interval.ms", "a group has it as a setting of its own"),
+            ("super.users", "Kafka's authorizer has it, which is a class of its own"),
+            ("allow.everyone.if.no.acl.found", "Kafka's authorizer has it, which is a class of its own"),
         )
     ),
     Reviewed("settings_of_a_topic_are_changed", "an odd operation*", "*.error_code", 42, -1, FAILS),

@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.server.access.logins import REFUSED
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
+_NO_LOGINS: Final = "nobody logs in at this listener"
+
 
 async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     login = call.caller.login
     if login is None:
-        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=None)
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_LOGINS)
     try:
         answer, lifetime_ms = await login.authenticate(bytes(request.auth_bytes))
     except LoginRefused:
