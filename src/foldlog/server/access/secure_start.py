@@ -11,6 +11,7 @@ import ipaddress
 import secrets
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.access.users import credentials_for
@@ -43,6 +44,9 @@ def secured(configuration: Configuration, path: str) -> Configuration:
     `admin` for a super user."""
     if path == MEMORY_PATH:
         raise InvalidConfig("--secure keeps its certificate and users in the directory; give one instead of :memory:")
+    if not exists(secure_files(path).broker) and find_spec("cryptography") is None:
+        # Said before the directory is made: one that cannot be served helps nobody.
+        raise MissingDependency("serve --secure", "cryptography", "secure")
     given = dict(configuration.given)
     texts = given.pop("listen", None) or given.pop("listeners", None) or Given("127.0.0.1:9092", "--secure")
     addresses = texts.value if isinstance(texts.value, list | tuple) else str(texts.value).split(",")
@@ -114,13 +118,11 @@ def make_certificates(names: Sequence[str]) -> tuple[bytes, bytes]:
 
     The authority's own key is not kept: it signs nothing else, so nobody can have it sign for another broker.
     """
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-    except ImportError:
-        raise MissingDependency("serve --secure", "cryptography", "secure") from None
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     pem = serialization.Encoding.PEM
     now = datetime.now(UTC)
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
