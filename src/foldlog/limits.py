@@ -300,6 +300,10 @@ FETCH_SESSION_EVICTION_MS = 2 * 60 * 1000
 FRAME_FIRST_BYTES = 64 << 10
 """What a connection reserves for a frame before its bytes come; a longer one gets more as they do."""
 
+STRANGERS_BYTES = 32 << 20
+"""Memory of all connections that have not logged in, apart from queued.max.request.bytes: they cannot take from those
+who have. Some 400 of the largest tokens at once; a login by password has some hundred bytes, which come in one piece."""
+
 REQUESTS_IN_FLIGHT_MAX = 128
 """Of one connection: clients send 5 (Java) to a few dozen (librdkafka, a million by its settings) ahead of answers."""
 

@@ -25,7 +25,7 @@ from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.groups import GroupDriver
 from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
-from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget
+from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, StrangersBudget
 from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.net.quotas import NodeQuotas
@@ -72,6 +72,7 @@ class BrokerNode:
         self.topic_ids = TopicIds(broker)
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
         self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
+        self.strangers = StrangersBudget()
         self.features = Features(broker.dynamic_settings)
         self.early_commits = EarlyCommits()
         self.telemetry = self._begin_telemetry() if settings.client_telemetry else None

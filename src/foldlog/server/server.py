@@ -23,6 +23,7 @@ from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.net.connection import ClientConnection
 from foldlog.server.net.connections import SWEEP_S
 from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, bind_local
+from foldlog.server.net.memory import HeldMemory
 from foldlog.server.node import BrokerNode
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ class Server:
     def memory_used_bytes(self) -> int:
         """Bytes that connections hold now; see queued.max.request.bytes."""
         return 0 if self._node is None else self._node.memory.used_bytes
+
+    @property
+    def strangers_used_bytes(self) -> int:
+        """Bytes that connections hold now whose clients have not logged in."""
+        return 0 if self._node is None else self._node.strangers.used_bytes
 
     @property
     def is_alive(self) -> bool:
@@ -238,8 +244,10 @@ class Server:
             node.lines.warn((host, kind), line)
             node.metrics.connection_refused("TLS")
 
+        def hold(give_up: Callable[[], None]) -> HeldMemory:
+            return HeldMemory(node.strangers, lambda: None, give_up)
+
         def secure(counts: CountsHandshakes, *, has_principals: bool = False) -> TlsListener:
-            hold = node.memory.change
             return TlsListener(live, self._loop, turns, counts, hold=hold, warn=warn, has_principals=has_principals)
 
         return secure

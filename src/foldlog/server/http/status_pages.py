@@ -96,6 +96,12 @@ class StatusPages:
                 "Above this, connections wait: queued.max.request.bytes.",
                 [Sample(memory.limit_bytes)],
             ),
+            Family(
+                "foldlog_stranger_memory_bytes",
+                "gauge",
+                "Memory held by connections that have not logged in.",
+                [Sample(self._node.strangers.used_bytes)],
+            ),
             *([] if telemetry is None else telemetry.families()),
         ]
 

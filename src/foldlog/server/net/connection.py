@@ -144,6 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         # One write for answers that are known together: the client's next requests then come together and share a sync.
         self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
+        self._encrypted: HeldMemory | None = None  # what TLS holds for it
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
         self._quotas = node.quotas
         self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
@@ -161,9 +162,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
+        self._encrypted = transport.get_extra_info("held_memory")
         if self._endpoint.protocol.startswith("SASL"):
             self._login = Login(self._node.logins, host, self._known)
             self._throttle.is_exempt = True
+            self._memory.move_to(self._node.strangers)
+        elif self._encrypted is not None:
+            self._encrypted.move_to(self._node.memory)
         principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
         who = Identity(principal, address_in_acls(host) if host else "this machine")
         buffers = ReadBuffers(self._is_sent)
@@ -239,14 +244,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _checked_length(self, view: memoryview, position: int) -> int | None:
         size: int = _LENGTH.unpack_from(view, position)[0]
-        limit = self._node.settings.socket_request_max_bytes
+        limit, setting = self._node.settings.socket_request_max_bytes, "socket.request.max.bytes"
         if self._login is not None:
-            limit = self._login.max_receive_bytes or limit
+            of_strangers = self._login.max_receive_bytes
+            if of_strangers is not None:
+                limit, setting = of_strangers, "sasl.server.max.receive.size"
             if self._login.takes_raw and 0 <= size <= limit:
                 return size
         if HEADER_BYTES_MIN <= size <= limit:
             return size
-        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
+        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit, setting))
         return None
 
     def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
@@ -378,6 +385,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _known(self, principal: str) -> None:
         self._throttle.is_exempt = False
+        for held in (self._memory, self._encrypted):
+            if held is not None:
+                held.move_to(self._node.memory)
         self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
 
     # --- requests and answers, continued ----------------------------------------------------------------------------
@@ -586,6 +596,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
     def _give_up_memory(self) -> None:
+        if self.waits_for_login_since is not None:
+            self.refuse("memory", "of all that have not logged in, it held most of the memory that they have together")
+            return
         self.refuse(
             "memory", f"{self._memory.held_bytes} bytes held of a request that comes slowly while memory is short"
         )
@@ -671,7 +684,7 @@ def _api_key(view: memoryview, body: int) -> int:
     return int(_INT16.unpack_from(view, body)[0]) if len(view) >= body + _INT16.size else -1
 
 
-def size_refusal(start: bytes, limit_bytes: int) -> str:
+def size_refusal(start: bytes, limit_bytes: int, setting: str = "socket.request.max.bytes") -> str:
     """The sentence for a refused size; `start` is the four bytes of the size.
 
     >>> size_refusal(b"GET ", 1000)
@@ -683,7 +696,7 @@ def size_refusal(start: bytes, limit_bytes: int) -> str:
     hint = " (it looks like HTTP)" if start in _HTTP_STARTS else ""
     if start[:2] == _TLS_HANDSHAKE:
         hint = " (it looks like TLS, which this listener does not speak)"
-    return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to socket.request.max.bytes={limit_bytes}"
+    return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to {setting}={limit_bytes}"
 
 
 class HasFileno(Protocol):
