@@ -515,14 +515,20 @@ BEARER_BYTES_MAX = TOKEN_BYTES_MAX + (16 << 10)
 """The message around a token: a name and some extensions."""
 
 TOKEN_CHECKS_MAX = 2
-"""Tokens that are checked at the same time: each may wait for the address of the keys, on a thread that others need."""
+"""Tokens that are checked at the same time, some 0.1 ms of a core each, on threads that others need."""
 
 LOGIN_CHECKS_PER_S = 5.0
 """How often passwords and tokens from an address are looked at that has shown a wrong one in the last minute."""
 
 JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
-"""The keys that sign tokens: some kilobytes, and how long their address may take."""
+"""The keys that sign tokens: some kilobytes, and how long their address may take, all in all."""
+
+JWKS_COOLDOWN_S = 10.0
+"""How soon these keys are asked for again because a token names one that is unknown: anybody can make such tokens."""
+
+JWKS_RETRY_S = 60.0
+"""How soon they are asked for again after that has failed."""
 
 CONSOLE_SESSION_MS = 12 * 3600 * 1000
 CONSOLE_SESSIONS_MAX = 1000

@@ -32,6 +32,7 @@ from foldlog.server.access.mechanisms import (
     SaslOutcome,
     ScramExchange,
 )
+from foldlog.server.access.signing_keys import UnknownKey
 from foldlog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Logins:
         if mechanism == PLAIN:
             return PlainExchange(self.knows)
         if mechanism == OAUTHBEARER:
-            return None if self._tokens is None else BearerExchange(self._check_token)
+            return None if self._tokens is None else BearerExchange(self.check_token)
         return ScramExchange(mechanism, self._access.current.users)
 
     async def knows(self, name: str, password: str) -> bool:
@@ -147,12 +148,29 @@ class Logins:
         async with self._hashing:
             return bool(await self._run(self._access.current.users.knows, name, password))
 
-    async def _check_token(self, token: str) -> tuple[str, int]:
-        if self._tokens is None:
+    async def check_token(self, token: str) -> tuple[str, int]:
+        """Whose token it is, and until when it holds. LoginRefused if it is nobody's."""
+        tokens = self._tokens
+        if tokens is None:
             raise LoginRefused("no tokens are taken")
+        try:
+            return await self._checked(tokens, token)
+        except UnknownKey:
+            reading = tokens.keys.refresh()
+            if reading is None:
+                raise
+        await asyncio.wait([asyncio.wrap_future(reading)], timeout=LOGIN_S / 2)
+        return await self._checked(tokens, token)
+
+    async def _checked(self, tokens: TokenChecker, token: str) -> tuple[str, int]:
         async with self._checking:
-            name, until_ms = await self._run(self._tokens.check, token)
+            name, until_ms = await self._run(tokens.check, token)
         return name, until_ms
+
+    def sweep(self) -> None:
+        """About once a second: what is due by itself."""
+        if self._tokens is not None:
+            self._tokens.keys.refresh_if_due()
 
     async def turn(self, host: str) -> None:
         """Wait until something that this address shows may be looked at. LoginRefused if too many wait."""

@@ -11,6 +11,8 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.signing_keys import SETTING as JWKS
+from foldlog.server.access.signing_keys import check_location
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
 from foldlog.server.net.listeners import (
@@ -28,7 +30,6 @@ from foldlog.server.tls.settings import TlsSettings
 Value = TypeVar("Value")
 
 _NEAREST_CUTOFF: Final = 0.6
-_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 LISTENER_PREFIX: Final = "listener.name."
 """Before a setting that counts for one listener only."""
 
@@ -113,10 +114,12 @@ class PropertyReader:
             texts = values["foldlog.create.topics"]
             values["foldlog.create.topics"] = self._located("foldlog.create.topics", lambda: _topics(texts))
         self._check_order(values)
-        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(_JWKS):
+        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(JWKS):
             raise self._error(
-                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {_JWKS}: the public keys that tokens are signed with"
+                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {JWKS}: the public keys that tokens are signed with"
             )
+        if values.get(JWKS):
+            self._located(JWKS, lambda: check_location(values[JWKS]))
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
