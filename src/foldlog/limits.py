@@ -302,7 +302,7 @@ FRAME_FIRST_BYTES = 64 << 10
 
 STRANGERS_BYTES = 32 << 20
 """Memory of all connections that have not logged in, apart from queued.max.request.bytes: they cannot take from those
-who have. Some 400 of the largest tokens at once; a login by password has some hundred bytes, which come in one piece."""
+who have. Some 400 of the largest tokens at once; a login by password has some hundred bytes, in one piece."""
 
 REQUESTS_IN_FLIGHT_MAX = 128
 """Of one connection: clients send 5 (Java) to a few dozen (librdkafka, a million by its settings) ahead of answers."""

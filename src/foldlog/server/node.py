@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.broker.access.acls import Identity
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
+from foldlog.server.access.audit import RefusedLogins
 from foldlog.server.access.logins import Logins
 from foldlog.server.access.tokens import TokenChecker
 from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
@@ -22,7 +24,7 @@ from foldlog.server.features import Features
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.folds_reader import ServedFoldRuns
-from foldlog.server.groups import GroupDriver
+from foldlog.server.groups import GroupDriver, address_in_acls
 from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
 from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, StrangersBudget
@@ -30,7 +32,7 @@ from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.net.quotas import NodeQuotas
 from foldlog.server.partitions import Openings
-from foldlog.server.process_log import RepeatedLines
+from foldlog.server.process_log import INTERVAL_MS, REMEMBERED_MAX, RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.shares import ShareDriver
 from foldlog.server.transactions import EarlyCommits
@@ -91,6 +93,7 @@ class BrokerNode:
         self.openings = Openings(broker, self)
         self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)
+        self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)
         self.groups = GroupDriver(self)
         self.shares = ShareDriver(self)
         self.logins = Logins(
@@ -208,6 +211,7 @@ class BrokerNode:
     def _login_refused(self, host: str, refusal: Exception) -> None:
         """Log that somebody is not let in, once in a while for an address."""
         self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
+        self.refused_logins.add(Identity("", address_in_acls(host) if host else "this machine"), str(refusal))
         self.metrics.connection_refused("login")
 
     def close(self) -> None:

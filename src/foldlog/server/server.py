@@ -271,6 +271,7 @@ class Server:
                 node.connections.sweep(self._loop.time())
                 node.memory.sweep()
                 node.lines.sweep()
+                node.refused_logins.sweep()
                 node.logins.sweep()
                 self._look_at_certificates(node)
 

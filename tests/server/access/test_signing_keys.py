@@ -256,7 +256,7 @@ def test_addresses_that_others_could_answer_for_are_refused(location: str) -> No
 
 @pytest.mark.parametrize(
     "location",
-    ["http://127.0.0.1:1/keys", "http://[::1]/", "http://localhost/x", "/etc/keys", "file:///k", "keys.json"],
+    ["http://127.0.0.1:1/keys", "http://[::1]/", "http://localhost/", "/etc/keys", "file:///k", "keys.json"],
 )
 def test_this_machine_and_its_files_are_taken(location: str) -> None:
     check_location(location)

@@ -9,6 +9,7 @@ other, LOGIN_CHECKS_PER_S, right or wrong, so that guessing is slow however many
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -86,6 +87,7 @@ class FailedLogins:
 
     def turn_s(self, host: str) -> float | None:
         """How long the next check of this address has to wait; None if so many wait already that it is refused."""
+        host = network_of(host)
         known, now_s = self._failed.get(host), self._now_s()
         if known is None or not self._first_ms or now_s - known.last_s > FAILED_LOGIN_REMEMBERED_S:
             return 0.0
@@ -97,6 +99,7 @@ class FailedLogins:
 
     def failed(self, host: str) -> float:
         """Count a failure; the seconds that its answer waits."""
+        host = network_of(host)
         now_s = self._now_s()
         count, last_s, free_s = self._failed.pop(host, _Failures(0, now_s, now_s))
         if now_s - last_s > FAILED_LOGIN_REMEMBERED_S:
@@ -105,6 +108,23 @@ class FailedLogins:
         if len(self._failed) > FAILED_LOGIN_HOSTS_MAX:
             self._failed.popitem(last=False)
         return min(self._first_ms << min(count, 16), FAILED_LOGIN_DELAY_MAX_MS) / 1000
+
+
+def network_of(host: str) -> str:
+    """What counts as one address: with IPv6 its first half, since everybody there has 2**64 of the other.
+
+    >>> network_of("2001:db8:1:2:3::4"), network_of("10.0.0.7"), network_of("::ffff:10.0.0.7")
+    ('2001:db8:1:2::', '10.0.0.7', '10.0.0.7')
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
 class Logins:
@@ -189,11 +209,12 @@ class Logins:
 class Login:
     """The login of one connection. Event loop only.
 
-    `on_known` is called with the principal, each time the client has logged in. `takes_raw`: the next frame is a token
+    `on_known` is called each time the client has logged in: with its principal, the mechanism, and whether it had
+    before. `takes_raw`: the next frame is a token
     without a request around it.
     """
 
-    def __init__(self, logins: Logins, host: str, on_known: Callable[[str], None]) -> None:
+    def __init__(self, logins: Logins, host: str, on_known: Callable[[str, str, bool], None]) -> None:
         self._logins = logins
         self._host = host
         self._on_known = on_known
@@ -266,8 +287,8 @@ class Login:
         self._exchange, self.takes_raw = None, False
         lifetime_ms = self._lifetime_ms(outcome.until_ms)
         self._until = _NEVER if lifetime_ms is None else self._logins.loop.time() + lifetime_ms / 1000
-        self.principal = principal
-        self._on_known(principal)
+        is_again, self.principal = self.principal is not None, principal
+        self._on_known(principal, self._mechanism or "", is_again)
         return lifetime_ms or 0
 
     def _lifetime_ms(self, until_ms: int | None) -> int | None:

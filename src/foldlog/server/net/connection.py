@@ -17,11 +17,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from foldlog.broker.access.acls import Identity
+from foldlog.broker.access.acls import ANONYMOUS, Identity
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
-from foldlog.server.access.audit import AUDITED, described, note
+from foldlog.server.access.audit import AUDITED, Change, change_in, note, note_change
 from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
@@ -95,7 +95,7 @@ class Exchange:
         self.chunks: list[Chunk] | None = None
         self.has_error = False
         self.later: Later | None = None
-        self.audited: str | None = None  # what it would change, if that is written down
+        self.audited: Change | None = None  # what it would change, if that is written down
 
 
 class CoalescedCall:
@@ -174,6 +174,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         buffers = ReadBuffers(self._is_sent)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        if self._node.is_audited and self._login is None and principal != ANONYMOUS and host:
+            note(who, "login", ["certificate"])
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -323,6 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         charge = None
+        audited = None
         if self._login is not None and not self._admits(self._login, view[start:end], began):
             return
         try:
@@ -344,6 +347,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._answer_unserved(header, view[position:end], began)
                 return
             request = served.decode(view, position, end)
+            if self._node.is_audited and header.api_key in AUDITED:
+                audited = change_in(header.api_key, request, self._node.topic_ids.name_of)
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
             reply = served.handle(call, request)
         except MalformedBytes as error:
@@ -356,8 +361,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(describe(*header[:2]), error)
             return
         exchange = Exchange(header, began, charge)
-        if self._node.is_audited and header.api_key in AUDITED:
-            exchange.audited = described(header.api_key, request)
+        exchange.audited = audited
         self._begin(exchange, reply)
 
     # --- logins -----------------------------------------------------------------------------------------------------
@@ -383,12 +387,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise Disconnect("its login is refused") from None
         return SaslAuthenticateResponse(auth_bytes=answer)
 
-    def _known(self, principal: str) -> None:
+    def _known(self, principal: str, mechanism: str, is_again: bool) -> None:
         self._throttle.is_exempt = False
         for held in (self._memory, self._encrypted):
             if held is not None:
                 held.move_to(self._node.memory)
         self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
+        note(self._caller.who, "login again" if is_again else "login", [mechanism])
 
     # --- requests and answers, continued ----------------------------------------------------------------------------
 
@@ -440,14 +445,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse("disconnect", str(error))
             return
         except Exception as error:  # noqa: BLE001  as above
-            self._note(exchange, is_done=False)
+            self._note(exchange, None)
             self._fail(describe(*exchange.header[:2]), error)
             return
         finally:
             self._working = None
         if self._is_closing:
             if isinstance(reply, Message):
-                self._note(exchange, is_done=not has_error(reply))
+                self._note(exchange, reply)
             return
         if isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
@@ -493,7 +498,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._logged_in(exchange, message)
                 return
             exchange.has_error = has_error(message)
-            self._note(exchange, is_done=not exchange.has_error)
+            self._note(exchange, message)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
@@ -503,11 +508,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
 
-    def _note(self, exchange: Exchange, *, is_done: bool) -> None:
+    def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""
-        what, exchange.audited = exchange.audited, None
-        if what is not None:
-            note(self._caller.who, what, is_done=is_done)
+        change, exchange.audited = exchange.audited, None
+        if change is not None:
+            note_change(self._caller.who, change, answer)
 
     def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
         header = exchange.header

@@ -1,8 +1,9 @@
 """Memory of connections: a budget for all of them together, and the buffers that each reuses.
 
-`MemoryBudget` and `HeldMemory` count; what holds memory before its login is in `StrangersBudget` instead. Requests are received in a `FrameBuffer`, and records to be sent are read into
-`ReadBuffers`. Every byte that a peer can make the broker hold is in one of these buffers, in a queue of
-`append_queues`, or in an answer that was not read yet, and a connection reports all of them to the budget.
+`MemoryBudget` and `HeldMemory` count; what is held before a login is in `StrangersBudget` instead. Requests are
+received in a `FrameBuffer`, and records to be sent are read into `ReadBuffers`. Every byte that a peer can make the
+broker hold is in one of these buffers, in a queue of `append_queues`, or in an answer that was not read yet, and a
+connection reports all of them to the budget.
 """
 
 from __future__ import annotations
