@@ -172,15 +172,24 @@ class PropertyReader:
             text = values.get(name)
             if text is not None:
                 values[name] = self._http_listener(name, text, values)
-        console = values.get("foldlog.console")
-        has_logins = any(listener.protocol.startswith("SASL") for listener in listeners)
-        if console is not None and has_logins and not (is_insecure or console.is_loopback or console.has_tls):
-            raise self._error(
-                "foldlog.console",
-                f"users log in at the console on {console.address}, and without TLS their passwords can be read on the"
-                f" way; say https://{console.address}, or add --insecure if the network is trusted",
-            )
-        if values.get("foldlog.metrics") is not None and not is_insecure:
+        if not is_insecure:
+            self._check_http(values, has_logins=any(listener.protocol.startswith("SASL") for listener in listeners))
+
+    def _check_http(self, values: Mapping[str, Any], *, has_logins: bool) -> None:
+        """Refuse listeners of HTTP that other machines reach, and that show them something, or have them show it."""
+        metrics_ask = has_logins and not values.get("foldlog.metrics.open", False)
+        for name, what, has_users in (
+            ("foldlog.console", "the console", has_logins),
+            ("foldlog.metrics", "/metrics", metrics_ask),
+        ):
+            listener: Listener | None = values.get(name)
+            if listener is not None and has_users and not (listener.is_loopback or listener.has_tls):
+                raise self._error(
+                    name,
+                    f"users log in at {what} on {listener.address}, and without TLS their passwords can be read on the"
+                    f" way; say https://{listener.address}, or add --insecure if the network is trusted",
+                )
+        if values.get("foldlog.metrics") is not None and not metrics_ask:
             # The console needs a token where others can reach it, so it does not need foldlog.insecure.
             self._check_exposed("foldlog.metrics", values["foldlog.metrics"], "foldlog.metrics", METRICS_EXPOSE)
 
