@@ -38,6 +38,7 @@ logger = logging.getLogger("foldlog.server")
 _BACKLOG: Final = 1024
 _LEAVE_S: Final = 10.0
 """How long requests under way may take when the broker stops."""
+_HOUR_S: Final = 3600.0
 _FLUSH_S: Final = 2.0
 """How long clients may take to read their last answers."""
 
@@ -77,6 +78,9 @@ class Server:
         self.addresses: list[tuple[str, int]] = []
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self.each_hour: Callable[[], None] | None = None
+        """Called on a thread, about once an hour."""
+        self._hour_began = self._loop.time()
 
     @classmethod
     def start(
@@ -274,6 +278,7 @@ class Server:
                 node.refused_logins.sweep()
                 node.logins.sweep()
                 self._look_at_certificates(node)
+                self._do_each_hour(node)
 
     def _look_at_certificates(self, node: BrokerNode) -> None:
         """See whether certificate files have changed: on a thread, which the loop does not wait for."""
@@ -281,6 +286,12 @@ class Server:
         if self._live_tls and now - self._looked >= TLS_LOOK_MS / 1000 and self._look.done():
             self._looked = now
             self._look = node.run(_look_at, list(self._live_tls.values()))
+
+    def _do_each_hour(self, node: BrokerNode) -> None:
+        now = self._loop.time()
+        if self.each_hour is not None and now - self._hour_began >= _HOUR_S:
+            self._hour_began = now
+            node.run(self.each_hour)
 
     async def _leave(self, node: BrokerNode) -> None:
         for accepting in self._listeners:

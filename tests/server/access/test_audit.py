@@ -148,7 +148,7 @@ def test_what_was_done_is_told_whole_however_long_it_is(caplog: pytest.LogCaptur
 
 
 def test_users_acls_and_quotas_are_told_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
-    acl = {"resource_type": 2, "operation": 3, "permission_type": 3, "host": "*"}
+    acl: dict[str, Any] = {"resource_type": 2, "operation": 3, "permission_type": 3, "host": "*"}
     with (
         caplog.at_level(logging.INFO, "foldlog.audit"),
         sasl_broker({"authorizer.class.name": "foldlog", "super.users": "User:bob"}) as (_, server),

@@ -116,7 +116,7 @@ def _acl_text(message: Message, name: str | None, pattern: int, suffix: str = ""
     >>> _acl_text(acl, "ord", 4)
     "ALLOW READ on TOPIC 'ord' PREFIXED to 'User:bob' from '*'"
     """
-    kind, principal, host = (getattr(message, f"{one}{suffix}", None) for one in ("resource_type", "principal", "host"))
+    kind, principal, host = (getattr(message, f"{one}{suffix}") for one in ("resource_type", "principal", "host"))
     permission, operation = (getattr(message, one) for one in ("permission_type", "operation"))
     return (
         f"{Permission(permission).name} {AclOperation(operation).name}"

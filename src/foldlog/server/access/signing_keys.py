@@ -47,6 +47,7 @@ class SigningKey:
 
     def __init__(self, key: jwt.PyJWK, named_algorithm: object) -> None:
         self.key = key.key
+        found: tuple[str, ...]
         if named_algorithm is not None:
             found = (str(named_algorithm),)
         elif key.key_type == "RSA":
