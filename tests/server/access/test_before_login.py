@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -159,10 +160,10 @@ def test_many_that_never_log_in_keep_nobody_out_and_are_closed(
 
 def await_true(is_so: Callable[[], bool]) -> None:
     """What happens on the broker's loop is not told to who causes it."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline, pause = time.monotonic() + TIMEOUT_S, threading.Event()
     while not is_so():
         assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.001)
+        pause.wait(0.001)
 
 
 def begun(server: Server, size: int, sent: int) -> RawClient:

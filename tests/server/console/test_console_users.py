@@ -136,6 +136,20 @@ def test_logging_out_is_written_down_and_a_header_once_in_a_while(caplog: pytest
     ]
 
 
+def test_paths_and_warnings_are_for_who_may_describe_the_cluster(
+    site: ConsoleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broker, "warnings", lambda _: ["secret-0 is damaged"])
+    seen = [
+        site.ask("GET", "/api/overview", headers=session(site, *who)).json
+        for who in ((SIMPLE_USER, PASSWORD), ("admin", "admin's"))
+    ]
+    assert [(one["directory"], one["warnings"]) for one in seen] == [
+        (None, []),
+        (MEMORY_PATH, ["secret-0 is damaged"]),
+    ]
+
+
 def test_events_hold_what_a_user_may_see(site: ConsoleSite) -> None:
     connection = http.client.HTTPConnection(site.host, site.port, timeout=60)
     connection.request("GET", "/api/events", headers=session(site))

@@ -62,7 +62,7 @@ NameOf = Callable[[bytes], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AuditedChange:
     """What a request asks for."""
 
     action: str
@@ -70,7 +70,7 @@ class Change:
     is_check: bool = False
 
 
-def change_in(api_key: int, request: Message, name_of: NameOf) -> Change:
+def change_in(api_key: int, request: Message, name_of: NameOf) -> AuditedChange:
     """Before the request is begun: afterwards a deleted topic has no name."""
     if isinstance(request, CreateAclsRequest):
         names = [_acl_text(one, one.resource_name, one.resource_pattern_type) for one in request.creations]
@@ -86,7 +86,7 @@ def change_in(api_key: int, request: Message, name_of: NameOf) -> Change:
         names = list(_quotas_in(request))
     else:
         names = list(names_in(request, name_of))
-    return Change(NAMES[api_key], tuple(names), bool(getattr(request, "validate_only", False)))
+    return AuditedChange(NAMES[api_key], tuple(names), bool(getattr(request, "validate_only", False)))
 
 
 def names_in(message: Message, name_of: NameOf) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _quotas_in(request: AlterClientQuotasRequest) -> Iterator[str]:
             for one in entry.entity
         )
         for one in entry.ops:
-            yield f"{whose}: {one.key} {'deleted' if one.remove else f'= {one.value:g}'}"
+            yield f"{whose}: {one.key} {'deleted' if one.remove else f'= {one.value:.15g}'}"
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _codes_in(message: Message) -> Iterator[int]:
         yield own
 
 
-def note_change(who: Identity, change: Change, answer: Message | None) -> None:
+def note_change(who: Identity, change: AuditedChange, answer: Message | None) -> None:
     """Write down what became of a change; without an answer it has failed."""
     result = REFUSED if answer is None else result_of(answer)
     names = change.names

@@ -68,6 +68,8 @@ class SecureFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Authority:
+    """What signs certificates."""
+
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
+from foldlog.client.wire.property_names import has_secret_name
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.access.mechanisms import OAUTHBEARER
@@ -267,7 +268,7 @@ def listener_setting(given_name: object) -> tuple[str, str]:
 def is_secret(given_name: str) -> bool:
     """Whether a property's value is never shown."""
     row = BROKER_SETTINGS.get(setting_name(given_name) or listener_setting(given_name)[1])
-    return row is not None and row.is_sensitive
+    return has_secret_name(given_name) if row is None else row.is_sensitive
 
 
 def checked_value(name: str, given_name: str, given_value: object) -> Any:

@@ -21,7 +21,7 @@ from foldlog.broker.access.acls import ANONYMOUS, Identity
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
-from foldlog.server.access.audit import AUDITED, Change, change_in, note, note_change
+from foldlog.server.access.audit import AUDITED, AuditedChange, change_in, note, note_change
 from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
@@ -95,7 +95,7 @@ class Exchange:
         self.chunks: list[Chunk] | None = None
         self.has_error = False
         self.later: Later | None = None
-        self.audited: Change | None = None  # what it would change, if that is written down
+        self.audited: AuditedChange | None = None  # what it would change, if that is written down
 
 
 class CoalescedCall:
