@@ -19,7 +19,11 @@ import foldlog
 from cli.command import WAIT_S
 from cli.command import foldlog as run
 from cli.serving import ANY_PORT, Serving, serving
+from foldlog.broker.broker import MEMORY_PATH, Broker
+from foldlog.cli.serve import warn_of_no_users
 from foldlog.errors import AuthenticationFailed
+from foldlog.server.config.settings import ServerSettings
+from server.access.sasl_broker import set_password
 
 PASSWORD = re.compile(r"its password is shown only now: (\S+)")
 
@@ -159,3 +163,16 @@ def test_what_cannot_be_secured_is_said(tmp_path: Path, path: str, flags: tuple[
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_that_nobody_can_log_in_to_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    settings = ServerSettings.parse({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"})
+    with Broker.open(MEMORY_PATH) as broker:
+        warn_of_no_users(broker, ServerSettings())
+        assert caplog.text == ""
+        warn_of_no_users(broker, settings)
+        assert "foldlog user create NAME -d :memory:" in caplog.text
+        caplog.clear()
+        set_password(broker, "ann", "hunter2 hunter2")
+        warn_of_no_users(broker, settings)
+        assert caplog.text == ""

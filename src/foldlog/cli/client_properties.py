@@ -12,7 +12,6 @@ from typing import Final
 
 from foldlog.cli.output import remark
 from foldlog.cli.parsing import Option, option
-from foldlog.client.wire.property_names import has_secret_name
 from foldlog.errors import InvalidArgument, InvalidConfig
 from foldlog.files.paths import open_to_others
 
@@ -68,7 +67,7 @@ def refuse_properties(names: Iterable[str]) -> None:
 
 
 def _of_file(file: str) -> dict[str, str]:
-    from foldlog.server.config.properties_file import parse_properties
+    from foldlog.server.config.properties_file import has_secret_name, parse_properties
 
     try:
         text = Path(file).read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import process_log as logs
+from foldlog.server.access.mechanisms import OAUTHBEARER
 from foldlog.server.access.own_certificates import OwnCertificates, SecureFiles
 from foldlog.server.access.secure_start import client_settings, prepare_admin, secured
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
@@ -144,6 +145,7 @@ def serve(
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None
         admin = prepare_admin(broker.access) if secure else None
+        warn_of_no_users(broker, settings)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
             server.each_hour = renew
@@ -230,6 +232,15 @@ def renewal(path: str, settings: ServerSettings) -> Callable[[], None] | None:
     own = OwnCertificates(files, names)
     own.look()
     return own.look
+
+
+def warn_of_no_users(broker: Broker, settings: ServerSettings) -> None:
+    """Say that nobody can log in, where that is so."""
+    has_passwords = settings.has_logins and OAUTHBEARER not in settings.sasl_enabled_mechanisms
+    if has_passwords and not broker.access.current.users.names:
+        logger.warning(
+            "clients log in, and there is no user yet; make one: foldlog user create NAME -d %s", broker.path
+        )
 
 
 def certified_names(settings: ServerSettings) -> list[str]:

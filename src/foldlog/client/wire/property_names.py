@@ -6,7 +6,6 @@ is misspelled, and what librdkafka is to be told from what only our own connecti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -158,18 +157,6 @@ _PEM_STORES: Final = {
 
 class OnlyLibrdkafka(InvalidConfig):
     """A way to log in, or to say whom to trust, that librdkafka has and our own connections do not."""
-
-
-_SECRET: Final = re.compile(r"(password|secret|jaas\.config|keystore\.key|key\.pem|token)$")
-
-
-def has_secret_name(name: str) -> bool:
-    """Whether a property, of a client or of a broker, holds something that only its owner may read.
-
-    >>> [has_secret_name(name) for name in ("sasl.password", "sasl.jaas.config", "ssl.key.location")]
-    [True, True, False]
-    """
-    return _SECRET.search(name) is not None
 
 
 def refuse_unknown(names: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
-from foldlog.client.wire.property_names import has_secret_name
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.access.mechanisms import OAUTHBEARER
@@ -16,6 +15,7 @@ from foldlog.server.access.signing_keys import SETTING as JWKS
 from foldlog.server.access.signing_keys import check_location
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
+from foldlog.server.config.properties_file import has_secret_name
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
     SASL_SSL,
