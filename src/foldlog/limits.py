@@ -300,6 +300,10 @@ FETCH_SESSION_EVICTION_MS = 2 * 60 * 1000
 FRAME_FIRST_BYTES = 64 << 10
 """What a connection reserves for a frame before its bytes come; a longer one gets more as they do."""
 
+STRANGERS_BYTES = 32 << 20
+"""Memory of all connections that have not logged in, apart from queued.max.request.bytes: they cannot take from those
+who have. Some 400 of the largest tokens at once; a login by password has some hundred bytes, in one piece."""
+
 REQUESTS_IN_FLIGHT_MAX = 128
 """Of one connection: clients send 5 (Java) to a few dozen (librdkafka, a million by its settings) ahead of answers."""
 
@@ -511,14 +515,20 @@ BEARER_BYTES_MAX = TOKEN_BYTES_MAX + (16 << 10)
 """The message around a token: a name and some extensions."""
 
 TOKEN_CHECKS_MAX = 2
-"""Tokens that are checked at the same time: each may wait for the address of the keys, on a thread that others need."""
+"""Tokens that are checked at the same time, some 0.1 ms of a core each, on threads that others need."""
 
 LOGIN_CHECKS_PER_S = 5.0
 """How often passwords and tokens from an address are looked at that has shown a wrong one in the last minute."""
 
 JWKS_BYTES_MAX = 1 << 20
 JWKS_TIMEOUT_S = 10.0
-"""The keys that sign tokens: some kilobytes, and how long their address may take."""
+"""The keys that sign tokens: some kilobytes, and how long their address may take, all in all."""
+
+JWKS_COOLDOWN_S = 10.0
+"""How soon these keys are asked for again because a token names one that is unknown: anybody can make such tokens."""
+
+JWKS_RETRY_S = 60.0
+"""How soon they are asked for again after that has failed."""
 
 CONSOLE_SESSION_MS = 12 * 3600 * 1000
 CONSOLE_SESSIONS_MAX = 1000

@@ -27,6 +27,24 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 MISSPELLED = "there is no Kafka client property 'sasl.pasword'; did you mean sasl.password?"
 
 
+def test_a_file_with_a_password_that_others_can_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\n")
+    file.chmod(0o644)
+    client_properties(None, str(file))
+    assert capsys.readouterr().err == ""
+    file.write_text("sasl.password=hunter2\n")
+    client_properties(None, str(file))
+    told = capsys.readouterr().err
+    assert f"others can read sasl.password in {file}: its mode is 0644" in told
+    assert "hunter2" not in told
+    file.chmod(0o600)
+    client_properties(None, str(file))
+    assert capsys.readouterr().err == ""
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """As it lies beside Kafka's tools: continued lines, a cluster of its own, Java's way to say who one is."""

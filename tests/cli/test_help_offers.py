@@ -118,6 +118,7 @@ TRIED_ELSEWHERE = {
     "user": "tests/cli/access/test_user.py",
     "acl": "tests/cli/access/test_acl.py",
     "quota": "tests/cli/access/test_quota.py",
+    "certificate": "tests/cli/test_serve_secure.py",
 }
 """What runs until it is ended, needs Spark, or needs what is open for a while."""
 

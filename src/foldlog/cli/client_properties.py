@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from foldlog.cli.output import remark
 from foldlog.cli.parsing import Option, option
 from foldlog.errors import InvalidArgument, InvalidConfig
+from foldlog.files.paths import open_to_others
 
 _SAID_BY_B: Final = "bootstrap.servers"
 
@@ -65,7 +67,7 @@ def refuse_properties(names: Iterable[str]) -> None:
 
 
 def _of_file(file: str) -> dict[str, str]:
-    from foldlog.server.config.properties_file import parse_properties
+    from foldlog.server.config.properties_file import has_secret_name, parse_properties
 
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -77,5 +79,8 @@ def _of_file(file: str) -> dict[str, str]:
         given = parse_properties(text)
     except InvalidConfig as error:
         raise InvalidArgument(f"the properties in {file} cannot be read: {error}") from None
+    mode, secret = open_to_others(file), next(filter(has_secret_name, given), None)
+    if mode is not None and secret is not None:
+        remark(f"foldlog: others can read {secret} in {file}: its mode is {mode}; chmod 600 keeps it to you")
     given.pop(_SAID_BY_B, None)  # many such files have it; here the command line names the cluster
     return given

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "user": LazyVerb("access.user:NOUN", "make users who log in with a password, and change that"),
     "acl": LazyVerb("access.acl:NOUN", "say who may do what"),
     "quota": LazyVerb("access.quota:NOUN", "say how much clients may use"),
+    "certificate": LazyVerb("access.certificate:NOUN", "make the certificates of serve --secure anew"),
     "fold": LazyVerb("fold.fold:NOUN", "turn topics into views, and replay them"),
     "serve": LazyVerb("serve:run", "a log as a Kafka-compatible broker"),
     "node": LazyVerb("node.node:run", "a partitioned log as JSON lines on standard input and output"),

@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
@@ -21,7 +21,9 @@ from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import process_log as logs
-from foldlog.server.access.secure_start import client_settings, prepare_admin, prepare_files, secured
+from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.own_certificates import OwnCertificates, SecureFiles
+from foldlog.server.access.secure_start import client_settings, prepare_admin, secured
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, address_text, check_free, is_safe
@@ -141,19 +143,22 @@ def serve(
         init=init,
     ) as broker:
         create_topics(broker, settings)
-        files = admin = None
-        if secure:
-            files, admin = prepare_files(path, certified_names(settings)), prepare_admin(broker.access)
+        renew = renewal(path, settings) if secure else None
+        admin = prepare_admin(broker.access) if secure else None
+        warn_of_no_users(broker, settings)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
+            server.each_hour = renew
             signals.on_hangup = server.reload_certificates
             broker.publish_address(*local_address(settings, server))
             # Existing objects stay. Otherwise the collector would now and then traverse all of them, for up to 16 ms,
             # while every connection waits.
             gc.freeze()
             say(ready_text(path, settings, server))
-            if files is not None:
-                say("\n" + client_settings(address_text(*server.endpoints[0][1:3]), files, admin))
+            if secure:
+                ca = "AUTHORITY.pem" if renew is None else SecureFiles(path).ca
+                bootstrap = address_text(*server.endpoints[0][1:3])
+                say("\n" + client_settings(bootstrap, ca, admin, metrics_url(settings, server), path))
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
@@ -217,6 +222,27 @@ def create_topics(broker: Broker, settings: ServerSettings) -> None:
             )
 
 
+def renewal(path: str, settings: ServerSettings) -> Callable[[], None] | None:
+    """Has the certificates in the directory made now, if there are none, and returns what keeps them good; None if the
+    broker has others."""
+    files, names = SecureFiles(path), certified_names(settings)
+    if not any(tls.keystore_location == files.broker for tls in settings.tls.values()):
+        return None
+
+    own = OwnCertificates(files, names)
+    own.look()
+    return own.look
+
+
+def warn_of_no_users(broker: Broker, settings: ServerSettings) -> None:
+    """Say that nobody can log in, where that is so."""
+    has_passwords = settings.has_logins and OAUTHBEARER not in settings.sasl_enabled_mechanisms
+    if has_passwords and not broker.access.current.users.names:
+        logger.warning(
+            "clients log in, and there is no user yet; make one: foldlog user create NAME -d %s", broker.path
+        )
+
+
 def certified_names(settings: ServerSettings) -> list[str]:
     """The names and addresses at which clients reach this broker, for its certificate."""
     told = [one.host for one in (*settings.listeners, *settings.advertised_listeners) if not one.is_wildcard]
@@ -247,11 +273,16 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
         told = "" if is_told else f" (advertised as {here._replace(host=endpoint.host, port=endpoint.port).address})"
         protocol = "" if listener.protocol == PLAINTEXT else f" ({listener.protocol})"
         addresses.append(f"{here.address}{protocol}{told}")
-    metrics = ""
-    if settings.metrics is not None and server.metrics_address is not None:
-        host, port = server.metrics_address
-        metrics = f" (metrics {_url(settings.metrics, host, port)}/metrics)"
+    url = metrics_url(settings, server)
+    metrics = "" if url is None else f" (metrics {url}/metrics)"
     return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{console_text(settings, server)}"
+
+
+def metrics_url(settings: ServerSettings, server: Server) -> str | None:
+    """Where /metrics is, if it is served."""
+    if settings.metrics is None or server.metrics_address is None:
+        return None
+    return _url(settings.metrics, *server.metrics_address)
 
 
 def console_text(settings: ServerSettings, server: Server) -> str:

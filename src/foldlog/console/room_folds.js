@@ -160,7 +160,7 @@ export function enter(element, path) {
       if (card) { if (!isSelected(card.element)) card.update(fold); }
       else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
     }
-    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine(`foldlog fold run folds.py ${state.overview.directory === ":memory:" ? `-b ${state.overview.bootstrap}` : `-d ${state.overview.directory}`}`)));
+    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine(`foldlog fold run folds.py ${[null, ":memory:"].includes(state.overview.directory) ? `-b ${state.overview.bootstrap}` : `-d ${state.overview.directory}`}`)));
     else grid.querySelector(".empty")?.remove();
   };
   show();

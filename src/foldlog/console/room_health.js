@@ -33,7 +33,7 @@ function view() {
       figure("records/s", rate(sum(topics.map((topic) => topic.records_per_s ?? 0)))), figure("written/s", size(sum(topics.map((topic) => topic.bytes_per_s ?? 0)))), figure("on disk", size(sum(partitions.map((one) => one.size_bytes ?? 0)))), figure("partitions", number(partitions.length)), figure("groups", number(state.groups.size))),
     card("Findings", findings()),
     card("Broker", h("dl", { class: "facts" },
-      fact("Version", h("span", { class: "mono" }, overview.version)), fact("Directory", h("span", { class: "mono wrap" }, overview.directory)), fact("Kafka clients connect to", h("span", { class: "mono" }, overview.bootstrap)), fact("Cluster id", h("span", { class: "mono wrap" }, overview.cluster_id)),
+      fact("Version", h("span", { class: "mono" }, overview.version)), overview.directory && fact("Directory", h("span", { class: "mono wrap" }, overview.directory)), fact("Kafka clients connect to", h("span", { class: "mono" }, overview.bootstrap)), fact("Cluster id", h("span", { class: "mono wrap" }, overview.cluster_id)),
       fact("This console", overview.read_only ? "read-only" : "may write"), fact(term("durable", "Durable"), waiting ? `${counted(waiting, "record")} not yet synced` : `all ${short(sum(partitions.map((one) => one.end - one.start)))} offsets that readers see`))),
   ];
 }

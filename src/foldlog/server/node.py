@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.broker.access.acls import Identity
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
+from foldlog.server.access.audit import RefusedLogins
 from foldlog.server.access.logins import Logins
 from foldlog.server.access.tokens import TokenChecker
 from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
@@ -22,15 +24,15 @@ from foldlog.server.features import Features
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.folds_reader import ServedFoldRuns
-from foldlog.server.groups import GroupDriver
+from foldlog.server.groups import GroupDriver, address_in_acls
 from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
-from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget
+from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, StrangersBudget
 from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.net.quotas import NodeQuotas
 from foldlog.server.partitions import Openings
-from foldlog.server.process_log import RepeatedLines
+from foldlog.server.process_log import INTERVAL_MS, REMEMBERED_MAX, RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.shares import ShareDriver
 from foldlog.server.transactions import EarlyCommits
@@ -72,6 +74,7 @@ class BrokerNode:
         self.topic_ids = TopicIds(broker)
         self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
         self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
+        self.strangers = StrangersBudget()
         self.features = Features(broker.dynamic_settings)
         self.early_commits = EarlyCommits()
         self.telemetry = self._begin_telemetry() if settings.client_telemetry else None
@@ -90,6 +93,7 @@ class BrokerNode:
         self.openings = Openings(broker, self)
         self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)
+        self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)
         self.groups = GroupDriver(self)
         self.shares = ShareDriver(self)
         self.logins = Logins(
@@ -207,6 +211,7 @@ class BrokerNode:
     def _login_refused(self, host: str, refusal: Exception) -> None:
         """Log that somebody is not let in, once in a while for an address."""
         self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
+        self.refused_logins.add(Identity("", address_in_acls(host) if host else "this machine"), str(refusal))
         self.metrics.connection_refused("login")
 
     def close(self) -> None:

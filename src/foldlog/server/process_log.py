@@ -42,6 +42,8 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> logg
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("foldlog").setLevel(level.upper())
+    # Who did what is asked for afterwards: it is not for the level to decide.
+    logging.getLogger("foldlog.audit").setLevel(logging.INFO)
     return handler
 
 

@@ -23,6 +23,7 @@ from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.net.connection import ClientConnection
 from foldlog.server.net.connections import SWEEP_S
 from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, bind_local
+from foldlog.server.net.memory import HeldMemory
 from foldlog.server.node import BrokerNode
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ logger = logging.getLogger("foldlog.server")
 _BACKLOG: Final = 1024
 _LEAVE_S: Final = 10.0
 """How long requests under way may take when the broker stops."""
+_HOUR_S: Final = 3600.0
 _FLUSH_S: Final = 2.0
 """How long clients may take to read their last answers."""
 
@@ -76,6 +78,9 @@ class Server:
         self.addresses: list[tuple[str, int]] = []
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self.each_hour: Callable[[], None] | None = None
+        """Called on a thread, about once an hour."""
+        self._hour_began = self._loop.time()
 
     @classmethod
     def start(
@@ -127,6 +132,11 @@ class Server:
     def memory_used_bytes(self) -> int:
         """Bytes that connections hold now; see queued.max.request.bytes."""
         return 0 if self._node is None else self._node.memory.used_bytes
+
+    @property
+    def strangers_used_bytes(self) -> int:
+        """Bytes that connections hold now whose clients have not logged in."""
+        return 0 if self._node is None else self._node.strangers.used_bytes
 
     @property
     def is_alive(self) -> bool:
@@ -238,8 +248,10 @@ class Server:
             node.lines.warn((host, kind), line)
             node.metrics.connection_refused("TLS")
 
+        def hold(give_up: Callable[[], None]) -> HeldMemory:
+            return HeldMemory(node.strangers, lambda: None, give_up)
+
         def secure(counts: CountsHandshakes, *, has_principals: bool = False) -> TlsListener:
-            hold = node.memory.change
             return TlsListener(live, self._loop, turns, counts, hold=hold, warn=warn, has_principals=has_principals)
 
         return secure
@@ -263,7 +275,10 @@ class Server:
                 node.connections.sweep(self._loop.time())
                 node.memory.sweep()
                 node.lines.sweep()
+                node.refused_logins.sweep()
+                node.logins.sweep()
                 self._look_at_certificates(node)
+                self._do_each_hour(node)
 
     def _look_at_certificates(self, node: BrokerNode) -> None:
         """See whether certificate files have changed: on a thread, which the loop does not wait for."""
@@ -271,6 +286,12 @@ class Server:
         if self._live_tls and now - self._looked >= TLS_LOOK_MS / 1000 and self._look.done():
             self._looked = now
             self._look = node.run(_look_at, list(self._live_tls.values()))
+
+    def _do_each_hour(self, node: BrokerNode) -> None:
+        now = self._loop.time()
+        if self.each_hour is not None and now - self._hour_began >= _HOUR_S:
+            self._hour_began = now
+            node.run(self.each_hour)
 
     async def _leave(self, node: BrokerNode) -> None:
         for accepting in self._listeners:

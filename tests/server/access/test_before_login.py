@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import select
 import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.server.access import logins
-from foldlog.server.net import connection
+from foldlog.server.net import connection, memory
 from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.server import Server
 from foldlog.wire.frames import parse_request_header
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest
 from server.access.sasl_broker import PASSWORD, SIMPLE_USER, sasl_broker
-from server.raw_client import RawClient, batch, produce, produced
+from server.raw_client import TIMEOUT_S, RawClient, batch, produce, produced
 
 INTRUDERS = 1000
 COUNT_MAX = struct.pack(">i", 2**31 - 1)
@@ -153,3 +156,76 @@ def test_many_that_never_log_in_keep_nobody_out_and_are_closed(
     for offset, honest in enumerate((before, after)):
         assert produced(honest.ask(produce(batch(b"honest")), 9)) == (0, 2 + offset)
         honest.close()
+
+
+def await_true(is_so: Callable[[], bool]) -> None:
+    """What happens on the broker's loop is not told to who causes it."""
+    deadline, pause = time.monotonic() + TIMEOUT_S, threading.Event()
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to that"
+        pause.wait(0.001)
+
+
+def begun(server: Server, size: int, sent: int) -> RawClient:
+    """A client that has not logged in, and has sent the beginning of a frame."""
+    client = RawClient(server.addresses[0])
+    client.socket.sendall(struct.pack(">i", size) + bytes(sent))
+    return client
+
+
+def test_strangers_hold_memory_of_their_own_and_none_of_those_who_logged_in() -> None:
+    """Common memory for two frames: as many as fit into it several times over have begun, and nobody notices."""
+    with sasl_broker({"queued.max.request.bytes": 1 << 20, "socket.request.max.bytes": 600_000}) as (_, server):
+        honest = known(server)
+        intruders = [begun(server, 500_000, 300_000) for _ in range(20)]
+        await_true(lambda: server.strangers_used_bytes >= 20 * 300_000)
+        assert server.memory_used_bytes < 300_000
+        sent = honest.frame(produce(batch(bytes(400_000))), 9)
+        honest.socket.sendall(sent[:200_000])
+        await_true(lambda: server.memory_used_bytes >= 200_000)
+        honest.socket.sendall(sent[200_000:])
+        assert honest.receive_frame()
+        for client in (*intruders, honest):
+            client.close()
+        await_true(lambda: server.strangers_used_bytes == 0)
+
+
+def test_who_holds_most_of_the_strangers_memory_is_closed_and_small_ones_log_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory.StrangersBudget.__init__, "__defaults__", (1 << 20,))
+    with sasl_broker() as (_, server):
+        slow = RawClient(server.addresses[0])
+        sent = slow.frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        slow.socket.sendall(sent[:9])  # a login that comes in pieces, over a bad line
+        intruders = [begun(server, 500_000, 400_000) for _ in range(20)]
+        await_true(lambda: len(select.select([one.socket for one in intruders], (), (), 0)[0]) >= 18)
+        assert server.strangers_used_bytes <= 1 << 20
+        slow.socket.sendall(sent[9:])
+        assert slow.receive_frame()
+        assert "held most of the memory" in caplog.text
+        known(server).close()
+        for client in (*intruders, slow):
+            client.close()
+
+
+def test_a_frame_before_the_login_is_small(served: tuple[Broker, Server], caplog: pytest.LogCaptureFixture) -> None:
+    _, server = served
+    intruder = begun(server, 524_289, 0)
+    assert intruder.is_closed_by_peer()
+    assert "a request of 524289 bytes; it has 8 to sasl.server.max.receive.size=524288" in caplog.text
+    intruder.close()
+    honest = known(server)
+    honest.socket.sendall(struct.pack(">i", 524_289) + bytes(100))
+    await_true(lambda: server.memory_used_bytes > 0)
+    honest.close()
+
+
+def test_what_was_held_before_the_login_is_counted_with_everybodys_after_it(served: tuple[Broker, Server]) -> None:
+    _, server = served
+    client = known(server)
+    client.socket.sendall(struct.pack(">i", 300_000) + bytes(100_000))
+    await_true(lambda: server.memory_used_bytes >= 100_000)
+    assert server.strangers_used_bytes == 0
+    client.close()
+    await_true(lambda: server.memory_used_bytes == 0)

@@ -61,6 +61,13 @@ def test_another_name_of_a_setting_is_replaced_too(toml: Path) -> None:
     assert settings.node_id == 6
 
 
+def test_no_value_is_in_the_repr_of_a_configuration() -> None:
+    secret = "correct horse battery"
+    found = gather({"ssl.key.password": Given(secret, "-X")}, {"FOLDLOG_CONSOLE_TOKEN": secret.replace(" ", "-")}, None)
+    assert "horse" not in repr(found) + str(found) + repr(found.given)
+    assert "horse" not in repr(found.settings())
+
+
 def test_a_larger_unit_in_a_higher_place_goes_before_a_smaller_one_below_it(toml: Path) -> None:
     toml.write_text("log.retention.ms = 5\nlog.roll.ms = 5\n")
     settings = settings_of({"log.retention.hours": 1}, {}, toml)

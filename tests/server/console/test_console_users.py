@@ -110,8 +110,43 @@ def test_a_user_may_write_what_it_may_write_and_it_is_written_down(
     assert done.status == 200
     lines = [record.getMessage() for record in caplog.records if record.name == "foldlog.audit"]
     assert lines == [
-        "User:bob from 127.0.0.1: console POST '/api/topics/orders/records': refused",
-        "User:admin from 127.0.0.1: console POST '/api/topics/orders/records': done",
+        f'principal="User:{name}" address="127.0.0.1" {rest}'
+        for name, result in (("bob", "refused"), ("admin", "done"))
+        for rest in (
+            'action="login" names=["the console"] result="done"',
+            f'action="console POST" names=["/api/topics/orders/records"] result="{result}"',
+        )
+    ]
+
+
+def test_logging_out_is_written_down_and_a_header_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    basic = {"Authorization": "Basic " + base64.b64encode(f"{SIMPLE_USER}:{PASSWORD}".encode()).decode()}
+    with caplog.at_level(logging.INFO, "foldlog.audit"), sasl_broker(SETTINGS) as (broker, server):
+        site = ConsoleSite(broker, server)
+        cookie = session(site)
+        for _ in range(2):
+            site.ask("POST", "/logout", headers=cookie)
+        for _ in range(3):
+            assert site.ask("GET", "/api/overview", headers=basic).status == 200
+    told = [record.getMessage().partition("action=")[2] for record in caplog.records if record.name == "foldlog.audit"]
+    assert told == [
+        '"login" names=["the console"] result="done"',
+        '"logout" names=["the console"] result="done"',
+        '"login" names=["the console", "Basic"] result="done"',
+    ]
+
+
+def test_paths_and_warnings_are_for_who_may_describe_the_cluster(
+    site: ConsoleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broker, "warnings", lambda _: ["secret-0 is damaged"])
+    seen = [
+        site.ask("GET", "/api/overview", headers=session(site, *who)).json
+        for who in ((SIMPLE_USER, PASSWORD), ("admin", "admin's"))
+    ]
+    assert [(one["directory"], one["warnings"]) for one in seen] == [
+        (None, []),
+        (MEMORY_PATH, ["secret-0 is damaged"]),
     ]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import foldlog
 from faults.served import ServedDirectory
-from foldlog.server.net.memory import MemoryBudget
+from foldlog.server.net.memory import HeldMemory, MemoryBudget
 from server.conftest import Serve
 from server.raw_client import RawClient, batch, produce, produced
 
@@ -58,9 +58,9 @@ def test_frames_that_come_together_stay_within_the_budget_and_one_request(
     most = 0
     change = MemoryBudget.change
 
-    def watched(budget: MemoryBudget, by_bytes: int) -> None:
+    def watched(budget: MemoryBudget, by_bytes: int, holder: HeldMemory | None = None) -> None:
         nonlocal most
-        change(budget, by_bytes)
+        change(budget, by_bytes, holder)
         most = max(most, budget.used_bytes)
 
     monkeypatch.setattr(MemoryBudget, "change", watched)

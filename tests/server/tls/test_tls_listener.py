@@ -231,3 +231,18 @@ def test_an_authority_that_is_taken_out_lets_nobody_in_any_more(site: Site) -> N
     site.truststore.write_text(Authority("another").pem)
     server.reload_certificates()
     assert is_refused(site, context)
+
+
+def test_a_handshake_holds_memory_of_strangers_and_its_connection_that_of_everybody(site: Site) -> None:
+    server = site.serve()
+    begun = [site.plain() for _ in range(20)]
+    for client in begun:
+        client.socket.sendall(b"\x16\x03\x01\x40\x00" + bytes(10_000))
+    eventually(lambda: server.strangers_used_bytes >= 20 * 10_000)
+    assert server.memory_used_bytes == 0
+    honest = site.connect()
+    honest.socket.sendall((300_000).to_bytes(4, "big") + bytes(100_000))
+    eventually(lambda: server.memory_used_bytes >= 100_000)
+    for client in (*begun, honest):
+        client.close()
+    eventually(lambda: server.strangers_used_bytes == server.memory_used_bytes == 0)

@@ -9,6 +9,7 @@ other, LOGIN_CHECKS_PER_S, right or wrong, so that guessing is slow however many
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,6 +33,7 @@ from foldlog.server.access.mechanisms import (
     SaslOutcome,
     ScramExchange,
 )
+from foldlog.server.access.signing_keys import UnknownKey
 from foldlog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class FailedLogins:
 
     def turn_s(self, host: str) -> float | None:
         """How long the next check of this address has to wait; None if so many wait already that it is refused."""
+        host = network_of(host)
         known, now_s = self._failed.get(host), self._now_s()
         if known is None or not self._first_ms or now_s - known.last_s > FAILED_LOGIN_REMEMBERED_S:
             return 0.0
@@ -96,6 +99,7 @@ class FailedLogins:
 
     def failed(self, host: str) -> float:
         """Count a failure; the seconds that its answer waits."""
+        host = network_of(host)
         now_s = self._now_s()
         count, last_s, free_s = self._failed.pop(host, _Failures(0, now_s, now_s))
         if now_s - last_s > FAILED_LOGIN_REMEMBERED_S:
@@ -104,6 +108,23 @@ class FailedLogins:
         if len(self._failed) > FAILED_LOGIN_HOSTS_MAX:
             self._failed.popitem(last=False)
         return min(self._first_ms << min(count, 16), FAILED_LOGIN_DELAY_MAX_MS) / 1000
+
+
+def network_of(host: str) -> str:
+    """What counts as one address: with IPv6 its first half, since everybody there has 2**64 of the other.
+
+    >>> network_of("2001:db8:1:2:3::4"), network_of("10.0.0.7"), network_of("::ffff:10.0.0.7")
+    ('2001:db8:1:2::', '10.0.0.7', '10.0.0.7')
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
 class Logins:
@@ -139,7 +160,7 @@ class Logins:
         if mechanism == PLAIN:
             return PlainExchange(self.knows)
         if mechanism == OAUTHBEARER:
-            return None if self._tokens is None else BearerExchange(self._check_token)
+            return None if self._tokens is None else BearerExchange(self.check_token)
         return ScramExchange(mechanism, self._access.current.users)
 
     async def knows(self, name: str, password: str) -> bool:
@@ -147,12 +168,29 @@ class Logins:
         async with self._hashing:
             return bool(await self._run(self._access.current.users.knows, name, password))
 
-    async def _check_token(self, token: str) -> tuple[str, int]:
-        if self._tokens is None:
+    async def check_token(self, token: str) -> tuple[str, int]:
+        """Whose token it is, and until when it holds. LoginRefused if it is nobody's."""
+        tokens = self._tokens
+        if tokens is None:
             raise LoginRefused("no tokens are taken")
+        try:
+            return await self._checked(tokens, token)
+        except UnknownKey:
+            reading = tokens.keys.refresh()
+            if reading is None:
+                raise
+        await asyncio.wait([asyncio.wrap_future(reading)], timeout=LOGIN_S / 2)
+        return await self._checked(tokens, token)
+
+    async def _checked(self, tokens: TokenChecker, token: str) -> tuple[str, int]:
         async with self._checking:
-            name, until_ms = await self._run(self._tokens.check, token)
+            name, until_ms = await self._run(tokens.check, token)
         return name, until_ms
+
+    def sweep(self) -> None:
+        """About once a second: what is due by itself."""
+        if self._tokens is not None:
+            self._tokens.keys.refresh_if_due()
 
     async def turn(self, host: str) -> None:
         """Wait until something that this address shows may be looked at. LoginRefused if too many wait."""
@@ -171,11 +209,12 @@ class Logins:
 class Login:
     """The login of one connection. Event loop only.
 
-    `on_known` is called with the principal, each time the client has logged in. `takes_raw`: the next frame is a token
+    `on_known` is called each time the client has logged in: with its principal, the mechanism, and whether it had
+    before. `takes_raw`: the next frame is a token
     without a request around it.
     """
 
-    def __init__(self, logins: Logins, host: str, on_known: Callable[[str], None]) -> None:
+    def __init__(self, logins: Logins, host: str, on_known: Callable[[str, str, bool], None]) -> None:
         self._logins = logins
         self._host = host
         self._on_known = on_known
@@ -248,8 +287,8 @@ class Login:
         self._exchange, self.takes_raw = None, False
         lifetime_ms = self._lifetime_ms(outcome.until_ms)
         self._until = _NEVER if lifetime_ms is None else self._logins.loop.time() + lifetime_ms / 1000
-        self.principal = principal
-        self._on_known(principal)
+        is_again, self.principal = self.principal is not None, principal
+        self._on_known(principal, self._mechanism or "", is_again)
         return lifetime_ms or 0
 
     def _lifetime_ms(self, until_ms: int | None) -> int | None:

@@ -304,6 +304,7 @@ _SERVER_SETTINGS: Final = {
     "foldlog.metrics": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."
     ),
+    "foldlog.metrics.open": _boolean(False, "Let everybody see /metrics, also where clients of the broker log in."),
     "foldlog.console": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
     ),

@@ -38,6 +38,9 @@ class Given(NamedTuple):
     value: object
     origin: str
 
+    def __repr__(self) -> str:
+        return f"Given(..., {self.origin!r})"  # the value may be a secret
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:

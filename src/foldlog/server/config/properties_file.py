@@ -12,6 +12,17 @@ _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HEX_DIGITS: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
+_SECRET: Final = re.compile(r"(password|secret|jaas\.config|keystore\.key|key\.pem|token)$")
+
+
+def has_secret_name(name: str) -> bool:
+    """Whether a property, of a client or of a broker, holds something that only its owner may read.
+
+    >>> [has_secret_name(name) for name in ("sasl.password", "sasl.jaas.config", "ssl.key.location")]
+    [True, True, False]
+    """
+    return _SECRET.search(name) is not None
+
 
 def parse_properties(text: str) -> dict[str, str]:
     """Names and values; if a name occurs twice the last one counts, as in Java.

@@ -11,8 +11,11 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.signing_keys import SETTING as JWKS
+from foldlog.server.access.signing_keys import check_location
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
+from foldlog.server.config.properties_file import has_secret_name
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
     SASL_SSL,
@@ -28,7 +31,6 @@ from foldlog.server.tls.settings import TlsSettings
 Value = TypeVar("Value")
 
 _NEAREST_CUTOFF: Final = 0.6
-_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 LISTENER_PREFIX: Final = "listener.name."
 """Before a setting that counts for one listener only."""
 
@@ -113,10 +115,12 @@ class PropertyReader:
             texts = values["foldlog.create.topics"]
             values["foldlog.create.topics"] = self._located("foldlog.create.topics", lambda: _topics(texts))
         self._check_order(values)
-        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(_JWKS):
+        if OAUTHBEARER in values.get("sasl.enabled.mechanisms", ()) and not values.get(JWKS):
             raise self._error(
-                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {_JWKS}: the public keys that tokens are signed with"
+                "sasl.enabled.mechanisms", f"OAUTHBEARER needs {JWKS}: the public keys that tokens are signed with"
             )
+        if values.get(JWKS):
+            self._located(JWKS, lambda: check_location(values[JWKS]))
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -169,15 +173,24 @@ class PropertyReader:
             text = values.get(name)
             if text is not None:
                 values[name] = self._http_listener(name, text, values)
-        console = values.get("foldlog.console")
-        has_logins = any(listener.protocol.startswith("SASL") for listener in listeners)
-        if console is not None and has_logins and not (is_insecure or console.is_loopback or console.has_tls):
-            raise self._error(
-                "foldlog.console",
-                f"users log in at the console on {console.address}, and without TLS their passwords can be read on the"
-                f" way; say https://{console.address}, or add --insecure if the network is trusted",
-            )
-        if values.get("foldlog.metrics") is not None and not is_insecure:
+        if not is_insecure:
+            self._check_http(values, has_logins=any(listener.protocol.startswith("SASL") for listener in listeners))
+
+    def _check_http(self, values: Mapping[str, Any], *, has_logins: bool) -> None:
+        """Refuse listeners of HTTP that other machines reach, and that show them something, or have them show it."""
+        metrics_ask = has_logins and not values.get("foldlog.metrics.open", False)
+        for name, what, has_users in (
+            ("foldlog.console", "the console", has_logins),
+            ("foldlog.metrics", "/metrics", metrics_ask),
+        ):
+            listener: Listener | None = values.get(name)
+            if listener is not None and has_users and not (listener.is_loopback or listener.has_tls):
+                raise self._error(
+                    name,
+                    f"users log in at {what} on {listener.address}, and without TLS their passwords can be read on the"
+                    f" way; say https://{listener.address}, or add --insecure if the network is trusted",
+                )
+        if values.get("foldlog.metrics") is not None and not metrics_ask:
             # The console needs a token where others can reach it, so it does not need foldlog.insecure.
             self._check_exposed("foldlog.metrics", values["foldlog.metrics"], "foldlog.metrics", METRICS_EXPOSE)
 
@@ -255,7 +268,7 @@ def listener_setting(given_name: object) -> tuple[str, str]:
 def is_secret(given_name: str) -> bool:
     """Whether a property's value is never shown."""
     row = BROKER_SETTINGS.get(setting_name(given_name) or listener_setting(given_name)[1])
-    return row is not None and row.is_sensitive
+    return has_secret_name(given_name) if row is None else row.is_sensitive
 
 
 def checked_value(name: str, given_name: str, given_value: object) -> Any:

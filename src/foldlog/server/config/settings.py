@@ -70,6 +70,7 @@ class ServerSettings:
     controller_quota_window_num: int = _default("controller.quota.window.num")
     controller_quota_window_size_seconds: int = _default("controller.quota.window.size.seconds")
     metrics: Listener | None = None
+    metrics_open: bool = _default("foldlog.metrics.open")
     console: Listener | None = None
     console_token: str | None = field(default=None, repr=False)
     console_read_only: bool = _default("foldlog.console.read.only")
@@ -207,6 +208,11 @@ class ServerSettings:
     def knows_clients(self) -> bool:
         """Whether clients say who they are, on some listener at least."""
         return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
+
+    @property
+    def metrics_ask(self) -> bool:
+        """Whether /metrics asks who it is."""
+        return (self.has_logins or bool(self.authorizer_class_name)) and not self.metrics_open
 
     def verdicts(self) -> Verdicts | None:
         """What the authorizer decides without ACLs; None if there is no authorizer."""

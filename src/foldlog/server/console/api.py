@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog import __version__
-from foldlog.broker.access.acls import USER_PREFIX, ResourceType
+from foldlog.broker.access.acls import CLUSTER_NAME, USER_PREFIX, ResourceType
 from foldlog.errors import StorageError
 from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_SYNC_WAIT_MS
 from foldlog.log.partition import Partition
@@ -83,6 +83,8 @@ class Api:
 
     def _overview(self, request: HttpRequest) -> dict[str, Any]:
         broker, sight = self._broker, self._sight(request)
+        # Paths, and warnings with the names of any topic, are for who runs the broker.
+        is_operator = sight.allows(Right(DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(broker)
         self._rates.sample(broker, self._clock.monotonic_ms())
         topics = overview_topics(broker, self._rates, self._clock)
@@ -94,12 +96,12 @@ class Api:
             groups, warnings = [], [*warnings, f"groups cannot be shown: {error}"]
         return {
             "version": __version__,
-            "directory": broker.path,
+            "directory": broker.path if is_operator else None,
             "cluster_id": self._node.cluster_id,
             "bootstrap": self._bootstrap,
             "read_only": self._read_only,
             "now_ms": self._clock.now_ms(),
-            "warnings": warnings,
+            "warnings": warnings if is_operator else [],
             "user": request.principal.removeprefix(USER_PREFIX) if request.principal.startswith(USER_PREFIX) else None,
             "topics": [one for one in topics if sight.sees_topic(one["name"])],
             "groups": [sight.of_group(one) for one in groups if sight.sees_group(one["group"])],

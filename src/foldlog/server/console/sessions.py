@@ -1,4 +1,5 @@
-"""Users of the console, where clients of the broker log in: the same users, by a form, or by HTTP's Basic for scripts.
+"""Users of the console, where clients of the broker log in: the same users, by a form, or for scripts
+by a header (`http/logins.py`).
 
 A session is a random cookie, kept in memory: it ends with its time, with the broker, when the user logs out, and when
 the user's password is changed or the user is deleted.
@@ -6,8 +7,6 @@ the user's password is changed or the user is deleted.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import html
 import secrets
 from collections import OrderedDict
@@ -17,16 +16,12 @@ from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from foldlog.broker.access.acls import USER_PREFIX
-from foldlog.broker.access.scram import LoginRefused
-from foldlog.errors import brief_repr
-from foldlog.limits import (
-    CONSOLE_SESSION_MS,
-    CONSOLE_SESSIONS_MAX,
-    PASSWORD_CHARACTERS_MAX,
-    USER_NAME_CHARACTERS_MAX,
-)
+from foldlog.broker.access.acls import USER_PREFIX, Identity
+from foldlog.limits import CONSOLE_SESSION_MS, CONSOLE_SESSIONS_MAX, USER_NAME_CHARACTERS_MAX
+from foldlog.server.access.audit import note
 from foldlog.server.console.access import HTML, PAGE_POLICY, PAGE_STYLE
+from foldlog.server.groups import address_in_acls
+from foldlog.server.http.logins import HttpLogins, has_basic
 from foldlog.server.http.routes import HttpRequest, HttpResponse
 
 if TYPE_CHECKING:
@@ -35,9 +30,9 @@ if TYPE_CHECKING:
     from foldlog.clock import Clock
     from foldlog.server.access.logins import Logins
 
+CONSOLE: Final = "the console"
 LOGIN_PATH: Final = "/login"
 LOGOUT_PATH: Final = "/logout"
-_BASIC: Final = "basic "
 _SESSION_BYTES: Final = 32
 
 
@@ -54,7 +49,7 @@ class ConsoleUsers:
     """Who uses a console. Event loop only."""
 
     def __init__(self, logins: Logins, access: AccessStore, clock: Clock, *, cookie_name: str, has_tls: bool) -> None:
-        self._logins = logins
+        self._headers = HttpLogins(logins, clock, CONSOLE)
         self._access = access
         self._clock = clock
         self._cookie_name = cookie_name
@@ -64,16 +59,14 @@ class ConsoleUsers:
 
     async def principal(self, request: HttpRequest) -> str | None:
         """Who asks; None if nobody has logged in."""
-        authorization = request.headers.get("authorization", "")
-        if authorization.lower().startswith(_BASIC):
-            name, password = _basic(authorization[len(_BASIC) :])
-            return USER_PREFIX + name if await self._is_known(name, password, request.peer) else None
+        if has_basic(request):
+            return await self._headers.principal(request)
         session = self._find(self._cookie(request))
         return None if session is None else USER_PREFIX + session.name
 
     def holds(self, request: HttpRequest) -> bool:
         """Whether who asked still may: for answers that go on and on."""
-        if request.headers.get("authorization", "").lower().startswith(_BASIC):
+        if has_basic(request):
             return request.principal.removeprefix(USER_PREFIX) in self._access.current.users
         return self._find(self._cookie(request)) is not None
 
@@ -81,33 +74,25 @@ class ConsoleUsers:
         """The answer to the form: back to the page with a session, or the form again."""
         fields = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
         name = fields.get("user", "")
-        if not await self._is_known(name, fields.get("password", ""), request.peer):
+        if not await self._headers.is_known(name, fields.get("password", ""), request.peer):
             return login_page("That user is unknown, or the password is wrong.", name)
         token = secrets.token_urlsafe(_SESSION_BYTES)
         until_ms = self._clock.monotonic_ms() + CONSOLE_SESSION_MS
         self._sessions[token] = _Session(name, self._access.current.users.of(name), until_ms)
         if len(self._sessions) > CONSOLE_SESSIONS_MAX:
             self._sessions.popitem(last=False)
+        note(Identity(USER_PREFIX + name, address_in_acls(request.peer)), "login", [CONSOLE])
         cookie = f"{self._cookie_name}={token}; {self._attributes}"
         return HttpResponse(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), ("set-cookie", cookie)))
 
     def log_out(self, request: HttpRequest) -> HttpResponse:
         """End the session; the page asks again."""
-        self._sessions.pop(self._cookie(request), None)
+        ended = self._find(self._cookie(request))
+        if ended is not None:
+            del self._sessions[self._cookie(request)]
+            note(Identity(USER_PREFIX + ended.name, address_in_acls(request.peer)), "logout", [CONSOLE])
         cookie = f"{self._cookie_name}=; {self._attributes}; Max-Age=0"
         return HttpResponse(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), ("set-cookie", cookie)))
-
-    async def _is_known(self, name: str, password: str, host: str) -> bool:
-        is_sane = 0 < len(name) <= USER_NAME_CHARACTERS_MAX and 0 < len(password) <= PASSWORD_CHARACTERS_MAX
-        try:
-            await self._logins.turn(host)
-            if is_sane and await self._logins.knows(name, password):
-                return True
-            refusal = LoginRefused(f"wrong password for {brief_repr(name)} at the console, or no such user")
-        except LoginRefused as failed:
-            refusal = failed
-        await self._logins.refused(host, refusal)
-        return False
 
     def _cookie(self, request: HttpRequest) -> str:
         try:
@@ -125,14 +110,6 @@ class ConsoleUsers:
             del self._sessions[token]
             return None
         return session
-
-
-def _basic(encoded: str) -> tuple[str, str]:
-    try:
-        name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return "", ""
-    return name, password
 
 
 _PAGE: Final = """<!doctype html>

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.access.acls import DIRECTORY_OWNER
 from foldlog.errors import FoldlogError
-from foldlog.server.access.audit import note
+from foldlog.server.access.audit import DONE, REFUSED, note
 from foldlog.server.console.access import (
     READS,
     ConsoleAccess,
@@ -135,13 +135,13 @@ class ConsoleRoutes:
         request = replace(request, holds=partial(users.holds, request))
         if request.method in READS:
             return await self._respond(request)
-        is_done = False
+        result = REFUSED
         try:
             response = await self._respond(request)
-            is_done = response.status < HTTPStatus.BAD_REQUEST
+            result = DONE if response.status < HTTPStatus.BAD_REQUEST else REFUSED
             return response
         finally:
-            note(identity_of(request), f"console {request.method} {request.path!r}", is_done=is_done)
+            note(identity_of(request), f"console {request.method}", [request.path], result=result)
 
     def _refusal(self, request: HttpRequest, error: ApiError) -> HttpResponse:
         """One sentence of JSON; if a person opens the page without being known, the page that asks."""

@@ -18,6 +18,7 @@ from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, TopicExists
 from foldlog.limits import AUTO_CREATED_TOPICS_MAX
+from foldlog.server.access.audit import note
 from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
@@ -130,7 +131,10 @@ class _Creating:
         self._left -= 1
         try:
             self._mutations.take(call.node.settings.num_partitions)
-            return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
+            made = await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
+            if call.node.is_audited:
+                note(call.caller.who, "CreateTopics", [name], reason="asked about by Metadata")
+            return made
         except TopicExists:
             # Another request created it at the same time; or it is deleted again already.
             return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -80,14 +80,15 @@ async def start_http(
     """Serve the status pages and `routes` on `host`; port 0 picks one. Raises InvalidConfig for an address that other
     machines can reach, unless foldlog.insecure is set; AddressUnavailable if it is taken."""
     listener = Listener("HTTP", host, port, PLAINTEXT if secured is None else SSL)
-    if not node.settings.insecure:
-        tls = node.settings.tls.get("METRICS")
+    tls = node.settings.tls.get("METRICS")
+    asks = node.settings.has_logins and node.settings.metrics_ask and secured is not None
+    if not node.settings.insecure and not asks:
         refuse_exposed(listener, "the HTTP listener", needs_certificate=tls is not None and tls.authenticates)
     pages = StatusPages(node)
     advertised = (listener.host for listener in node.settings.advertised_listeners)
     guarded = _Guarded(HttpRoutes([*pages.routes(), *routes]), OwnNames([host, *advertised]))
     server = HttpServer(guarded, node.clock, limits or HttpLimits())
-    await server.listen(listener, secured)
+    await server.listen(listener, secured, has_principals=tls is not None and tls.client_auth != "none")
     return server
 
 
@@ -128,15 +129,15 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: set[TlsTransport] = set()
 
-    async def listen(self, listener: Listener, secured: Secured | None = None) -> None:
-        """See `start_http`. `secured`: with TLS."""
+    async def listen(self, listener: Listener, secured: Secured | None = None, *, has_principals: bool = False) -> None:
+        """See `start_http`. `secured`: with TLS. `has_principals`: a client's certificate says who it is."""
         bound = bind(listener)
         self.host, self.port = listener.local_host, bound.getsockname()[1]
         make: Callable[[], asyncio.BaseProtocol] = self._new_stream
         if secured is not None:
             from foldlog.server.tls.transport import TlsTransport
 
-            make = partial(TlsTransport, secured(self), self._new_stream)
+            make = partial(TlsTransport, secured(self, has_principals=has_principals), self._new_stream)
         self._server = await asyncio.get_running_loop().create_server(make, sock=bound)
 
     def _new_stream(self) -> asyncio.BaseProtocol:
@@ -224,6 +225,7 @@ class _Exchanges:
         self._protocol = self._new_protocol()
         peer = writer.get_extra_info("peername") or ("?", 0)
         self._host: str = peer[0]
+        self._principal: str = writer.get_extra_info("principal") or ""
         self.peer = address_text(self._host, peer[1])
         # Nothing stays in the transport's buffer: a write is done when the system has taken all of it.
         writer.transport.set_write_buffer_limits(high=0)
@@ -281,7 +283,7 @@ class _Exchanges:
                     raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"its body is over {len(body) - 1} bytes")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         request = HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
-        return replace(request, peer=self._host)
+        return replace(request, peer=self._host, principal=self._principal)
 
     async def _receive_head(self) -> bool:
         """Pass the checked line and headers of the next request to h11; False if the client is done."""

@@ -1,14 +1,22 @@
-"""`/metrics`, `/healthz` and their index page; and a check of whether the broker can do its work."""
+"""`/metrics`, `/healthz` and their index page; and a check of whether the broker can do its work.
+
+Where clients log in, `/metrics` is for who may describe the cluster: it has the names of all topics and groups. A user
+by Basic, a token by Bearer, or a certificate. `/healthz` is for everybody, and then says no more than whether.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from foldlog import __version__
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.errors import LogClosed
 from foldlog.log.partition import Partition
+from foldlog.server.groups import address_in_acls
+from foldlog.server.http.logins import HttpLogins
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 from foldlog.server.metrics.collectors import build_family, log_families, process_families
 from foldlog.server.metrics.exposition import CONTENT_TYPE, Family, Sample, render
@@ -45,6 +53,10 @@ _INDEX: Final = f"""foldlog {__version__}
 /metrics   numbers for Prometheus; /metrics?per_partition=false leaves out those of single partitions
 /healthz   200 while the broker serves, 503 and one sentence when a restart is needed"""
 
+_WHO: Final = (
+    "/metrics is for who may describe the cluster: send a user by Basic, a token by Bearer, or a certificate; or set"
+    " foldlog.metrics.open=true to show it to everybody"
+)
 _FALSE: Final = frozenset({"false", "0", "no"})
 
 
@@ -56,6 +68,8 @@ class StatusPages:
         self._began_ms = node.clock.monotonic_ms()
         # One scrape at a time: handlers need the worker threads, too.
         self._scraping = asyncio.Lock()
+        self._asks = node.settings.metrics_ask
+        self._logins = HttpLogins(node.logins, node.clock, "/metrics", takes_tokens=True)
 
     def routes(self) -> list[HttpRoute]:
         return [
@@ -69,14 +83,31 @@ class StatusPages:
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(self._node.broker)
         if problem is None:
             return HttpResponse.text("ok")
+        if self._asks and not self._node.is_leaving:
+            problem = "the broker has to be restarted; its log says why"
         return HttpResponse.text(problem, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def metrics(self, request: HttpRequest) -> HttpResponse:
+        refusal = await self._refusal(request) if self._asks else None
+        if refusal is not None:
+            return refusal
         per_partition = request.query.get("per_partition", "").lower() not in _FALSE
         counted = [*self._node.metrics.families(), *self._own_families()]
         async with self._scraping:
             page = await self._node.run(_page, counted, self._node, per_partition)
         return HttpResponse(body=page, content_type=CONTENT_TYPE)
+
+    async def _refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """Why the request is not answered; None if it is."""
+        principal = await self._logins.principal(request) or request.principal
+        if not principal:
+            refusal = HttpResponse.text(_WHO, HTTPStatus.UNAUTHORIZED)
+            return replace(refusal, headers=(("www-authenticate", 'Basic realm="foldlog", charset="UTF-8"'),))
+        who = Identity(principal, address_in_acls(request.peer))
+        if not self._node.authorizer.allows(who, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            sentence = f"{principal} may not describe the cluster; an operator can allow it: foldlog acl create"
+            return HttpResponse.text(f"{sentence} {principal} describe cluster", HTTPStatus.FORBIDDEN)
+        return None
 
     def _own_families(self) -> list[Family]:
         memory, telemetry = self._node.memory, self._node.telemetry
@@ -95,6 +126,12 @@ class StatusPages:
                 "gauge",
                 "Above this, connections wait: queued.max.request.bytes.",
                 [Sample(memory.limit_bytes)],
+            ),
+            Family(
+                "foldlog_stranger_memory_bytes",
+                "gauge",
+                "Memory held by connections that have not logged in.",
+                [Sample(self._node.strangers.used_bytes)],
             ),
             *([] if telemetry is None else telemetry.families()),
         ]

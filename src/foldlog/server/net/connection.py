@@ -17,11 +17,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from foldlog.broker.access.acls import Identity
+from foldlog.broker.access.acls import ANONYMOUS, Identity
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
-from foldlog.server.access.audit import AUDITED, described, note
+from foldlog.server.access.audit import AUDITED, AuditedChange, change_in, note, note_change
 from foldlog.server.access.logins import AUTHENTICATE_KEY, Login
 from foldlog.server.call import (
     Call,
@@ -95,7 +95,7 @@ class Exchange:
         self.chunks: list[Chunk] | None = None
         self.has_error = False
         self.later: Later | None = None
-        self.audited: str | None = None  # what it would change, if that is written down
+        self.audited: AuditedChange | None = None  # what it would change, if that is written down
 
 
 class CoalescedCall:
@@ -144,6 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         # One write for answers that are known together: the client's next requests then come together and share a sync.
         self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
+        self._encrypted: HeldMemory | None = None  # what TLS holds for it
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
         self._quotas = node.quotas
         self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
@@ -161,14 +162,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         host = peer[0] if peer else ""
         appends = self._node.appenders.queue(self._frame)
         software = ClientSoftware(peer[1] if peer else 0)
+        self._encrypted = transport.get_extra_info("held_memory")
         if self._endpoint.protocol.startswith("SASL"):
             self._login = Login(self._node.logins, host, self._known)
             self._throttle.is_exempt = True
+            self._memory.move_to(self._node.strangers)
+        elif self._encrypted is not None:
+            self._encrypted.move_to(self._node.memory)
         principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
         who = Identity(principal, address_in_acls(host) if host else "this machine")
         buffers = ReadBuffers(self._is_sent)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        if self._node.is_audited and self._login is None and principal != ANONYMOUS and host:
+            note(who, "login", ["certificate"])
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -239,14 +246,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _checked_length(self, view: memoryview, position: int) -> int | None:
         size: int = _LENGTH.unpack_from(view, position)[0]
-        limit = self._node.settings.socket_request_max_bytes
+        limit, setting = self._node.settings.socket_request_max_bytes, "socket.request.max.bytes"
         if self._login is not None:
-            limit = self._login.max_receive_bytes or limit
+            of_strangers = self._login.max_receive_bytes
+            if of_strangers is not None:
+                limit, setting = of_strangers, "sasl.server.max.receive.size"
             if self._login.takes_raw and 0 <= size <= limit:
                 return size
         if HEADER_BYTES_MIN <= size <= limit:
             return size
-        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
+        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit, setting))
         return None
 
     def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
@@ -316,6 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         charge = None
+        audited = None
         if self._login is not None and not self._admits(self._login, view[start:end], began):
             return
         try:
@@ -337,6 +347,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._answer_unserved(header, view[position:end], began)
                 return
             request = served.decode(view, position, end)
+            if self._node.is_audited and header.api_key in AUDITED:
+                audited = change_in(header.api_key, request, self._node.topic_ids.name_of)
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
             reply = served.handle(call, request)
         except MalformedBytes as error:
@@ -349,8 +361,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(describe(*header[:2]), error)
             return
         exchange = Exchange(header, began, charge)
-        if self._node.is_audited and header.api_key in AUDITED:
-            exchange.audited = described(header.api_key, request)
+        exchange.audited = audited
         self._begin(exchange, reply)
 
     # --- logins -----------------------------------------------------------------------------------------------------
@@ -376,9 +387,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise Disconnect("its login is refused") from None
         return SaslAuthenticateResponse(auth_bytes=answer)
 
-    def _known(self, principal: str) -> None:
+    def _known(self, principal: str, mechanism: str, is_again: bool) -> None:
         self._throttle.is_exempt = False
+        for held in (self._memory, self._encrypted):
+            if held is not None:
+                held.move_to(self._node.memory)
         self._caller = self._caller._replace(who=self._caller.who._replace(principal=principal))
+        note(self._caller.who, "login again" if is_again else "login", [mechanism])
 
     # --- requests and answers, continued ----------------------------------------------------------------------------
 
@@ -430,14 +445,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse("disconnect", str(error))
             return
         except Exception as error:  # noqa: BLE001  as above
-            self._note(exchange, is_done=False)
+            self._note(exchange, None)
             self._fail(describe(*exchange.header[:2]), error)
             return
         finally:
             self._working = None
         if self._is_closing:
             if isinstance(reply, Message):
-                self._note(exchange, is_done=not has_error(reply))
+                self._note(exchange, reply)
             return
         if isinstance(reply, asyncio.Future):
             self._await(exchange, reply)
@@ -483,7 +498,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._logged_in(exchange, message)
                 return
             exchange.has_error = has_error(message)
-            self._note(exchange, is_done=not exchange.has_error)
+            self._note(exchange, message)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.has_error and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
@@ -493,11 +508,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
 
-    def _note(self, exchange: Exchange, *, is_done: bool) -> None:
+    def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""
-        what, exchange.audited = exchange.audited, None
-        if what is not None:
-            note(self._caller.who, what, is_done=is_done)
+        change, exchange.audited = exchange.audited, None
+        if change is not None:
+            note_change(self._caller.who, change, answer)
 
     def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
         header = exchange.header
@@ -586,6 +601,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
     def _give_up_memory(self) -> None:
+        if self.waits_for_login_since is not None:
+            self.refuse("memory", "of all that have not logged in, it held most of the memory that they have together")
+            return
         self.refuse(
             "memory", f"{self._memory.held_bytes} bytes held of a request that comes slowly while memory is short"
         )
@@ -671,7 +689,7 @@ def _api_key(view: memoryview, body: int) -> int:
     return int(_INT16.unpack_from(view, body)[0]) if len(view) >= body + _INT16.size else -1
 
 
-def size_refusal(start: bytes, limit_bytes: int) -> str:
+def size_refusal(start: bytes, limit_bytes: int, setting: str = "socket.request.max.bytes") -> str:
     """The sentence for a refused size; `start` is the four bytes of the size.
 
     >>> size_refusal(b"GET ", 1000)
@@ -683,7 +701,7 @@ def size_refusal(start: bytes, limit_bytes: int) -> str:
     hint = " (it looks like HTTP)" if start in _HTTP_STARTS else ""
     if start[:2] == _TLS_HANDSHAKE:
         hint = " (it looks like TLS, which this listener does not speak)"
-    return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to socket.request.max.bytes={limit_bytes}"
+    return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to {setting}={limit_bytes}"
 
 
 class HasFileno(Protocol):

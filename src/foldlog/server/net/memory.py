@@ -1,8 +1,9 @@
 """Memory of connections: a budget for all of them together, and the buffers that each reuses.
 
-`MemoryBudget` and `HeldMemory` count; requests are received in a `FrameBuffer`, and records to be sent are read into
-`ReadBuffers`. Every byte that a peer can make the broker hold is in one of these buffers, in a queue of
-`append_queues`, or in an answer that was not read yet, and a connection reports all of them to the budget.
+`MemoryBudget` and `HeldMemory` count; what is held before a login is in `StrangersBudget` instead. Requests are
+received in a `FrameBuffer`, and records to be sent are read into `ReadBuffers`. Every byte that a peer can make the
+broker hold is in one of these buffers, in a queue of `append_queues`, or in an answer that was not read yet, and a
+connection reports all of them to the budget.
 """
 
 from __future__ import annotations
@@ -10,15 +11,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from mmap import mmap
-from typing import Final
+from typing import Final, Protocol
 
-from foldlog.limits import CONNECTION_STALL_MS, FRAME_FIRST_BYTES, MEMORY_TURN_STALL_MS, MEMORY_TURN_SWEEPS
+from foldlog.limits import (
+    CONNECTION_STALL_MS,
+    FRAME_FIRST_BYTES,
+    MEMORY_TURN_STALL_MS,
+    MEMORY_TURN_SWEEPS,
+    STRANGERS_BYTES,
+)
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 """The most bytes of records in one Fetch answer while there is enough memory; the client fetches the rest next."""
 
 ANSWER_BYTES_MIN: Final = 64 << 10
 """The limit of records in one Fetch answer when memory is short: below this, a fetch costs the call, not its bytes."""
+
+
+class Budget(Protocol):
+    """What a connection's memory is counted in."""
+
+    @property
+    def is_waited_for(self) -> bool: ...
+
+    @property
+    def in_turn(self) -> HeldMemory | None: ...
+
+    def change(self, by_bytes: int, holder: HeldMemory | None = None) -> None: ...
+
+    def must_wait(self, holder: HeldMemory) -> bool: ...
+
+    def received(self, holder: HeldMemory) -> None: ...
+
+    def given_back(self, holder: HeldMemory) -> None: ...
+
+    def forget(self, holder: HeldMemory) -> None: ...
 
 
 class MemoryBudget:
@@ -56,7 +83,7 @@ class MemoryBudget:
         """The connection that may exceed the limit now."""
         return self._in_turn
 
-    def change(self, by_bytes: int) -> None:
+    def change(self, by_bytes: int, holder: HeldMemory | None = None) -> None:
         """Count that a connection holds `by_bytes` more, or less."""
         # Received bytes are counted afterwards: they are there already. Only growing a frame is asked for before
         # (`must_wait`). So the bound is the limit, plus one receive for each connection.
@@ -144,11 +171,58 @@ class MemoryBudget:
         return min(ANSWER_BYTES_MAX, max(ANSWER_BYTES_MIN, (self.limit_bytes - self.used_bytes) // 4))
 
 
+class StrangersBudget:
+    """Bytes that connections hold whose clients nobody knows yet: before their login, and before their TLS handshake is
+    done. Event loop only.
+
+    Nobody waits here: a frame that dawdles would hold up the logins of others. Where there is no room, the connection
+    that holds most is closed. What honest clients send before their login is small and comes in one piece, so it is
+    somebody else, however many there are.
+    """
+
+    is_waited_for = False
+    in_turn = None
+
+    def __init__(self, limit_bytes: int = STRANGERS_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._holders: dict[HeldMemory, None] = {}  # in the order in which they began to hold something
+
+    def change(self, by_bytes: int, holder: HeldMemory | None = None) -> None:
+        """Count that a connection holds `by_bytes` more, or less."""
+        self.used_bytes += by_bytes
+        if holder is None:
+            return
+        if not holder.held_bytes:
+            self._holders.pop(holder, None)
+            return
+        self._holders[holder] = None
+        while self.used_bytes > self.limit_bytes and self._holders:
+            most = max(self._holders, key=lambda one: one.held_bytes)
+            # Counted out at once: its connection may be closed a moment later.
+            del self._holders[most]
+            self.used_bytes -= most.held_bytes
+            most.held_bytes = 0
+            most.give_up()
+
+    def must_wait(self, holder: HeldMemory) -> bool:
+        return False
+
+    def received(self, holder: HeldMemory) -> None:
+        """Nothing waits for it."""
+
+    def given_back(self, holder: HeldMemory) -> None:
+        """Nothing waits for it."""
+
+    def forget(self, holder: HeldMemory) -> None:
+        self._holders.pop(holder, None)
+
+
 class HeldMemory:
-    """What one connection holds of the budget. Event loop only. `go_on` is called when its frame may grow, `give_up`
+    """What one connection holds of a budget. Event loop only. `go_on` is called when its frame may grow, `give_up`
     when it has to be dropped with its connection."""
 
-    def __init__(self, budget: MemoryBudget, go_on: Callable[[], None], give_up: Callable[[], None]) -> None:
+    def __init__(self, budget: Budget, go_on: Callable[[], None], give_up: Callable[[], None]) -> None:
         self._budget = budget
         self._go_on = go_on
         self.give_up = give_up
@@ -161,9 +235,18 @@ class HeldMemory:
         # The total, not a difference: a release that was not reported is corrected by the next report.
         if held_bytes != self.held_bytes:
             change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
-            self._budget.change(change)
+            self._budget.change(change, self)
         if is_idle:
             self._budget.given_back(self)
+
+    def move_to(self, budget: Budget) -> None:
+        """Count what it holds in another budget from now on."""
+        if budget is self._budget:
+            return
+        held_bytes = self.held_bytes
+        self.leave(0)
+        self._budget = budget
+        self.account(held_bytes, is_idle=False)
 
     def must_wait(self, more_bytes: int = 0) -> bool:
         """Whether its frame may not grow by `more_bytes` now; see `MemoryBudget.must_wait`."""

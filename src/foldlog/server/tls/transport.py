@@ -61,11 +61,18 @@ class CountsHandshakes(Protocol):
         """It is done, or has failed."""
 
 
+class HoldsMemory(Protocol):
+    """Counts what a connection holds."""
+
+    def account(self, held_bytes: int, *, is_idle: bool) -> None:
+        """Report how much that is now."""
+
+
 class TlsListener:
     """What the connections of a TLS listener share. Event loop only.
 
-    `hold` is told by how many bytes more, or less, a connection holds that may not read; `warn` gets the host, a word
-    and a sentence about a connection that was refused.
+    `hold` makes what counts the bytes that a connection holds, and calls back if there are too many; `warn` gets the
+    host, a word and a sentence about a connection that was refused.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class TlsListener:
         turns: HandshakeTurns,
         counts: CountsHandshakes,
         *,
-        hold: Callable[[int], None],
+        hold: Callable[[Callable[[], None]], HoldsMemory],
         warn: Callable[[str, str, str], None],
         has_principals: bool,
     ) -> None:
@@ -135,6 +142,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._get_buffer: Callable[[int], memoryview]
         self._updated: Callable[[int], None]
         self._principal: str | None = None
+        self._memory = listener.hold(self._gave_up)
         self._kept = b""  # received, and not decrypted: a part of a record, or what has to wait
         self._has_plain = False  # decrypted, and too much for the buffer it was read into
         self._is_paused = False
@@ -276,6 +284,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._end_handshake()  # at once, not when the socket is closed: another may wait for its place
         self.abort()
 
+    def _gave_up(self) -> None:
+        self.refuse("memory", "of all that have not logged in, it held most of the memory that they have together")
+
     def _refused(self, why: str) -> None:
         """As `refuse`, but the client gets the alert with the reason: closing at once, with bytes of it unread, would
         make the system discard what it has not sent."""
@@ -338,7 +349,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _keep(self, rest: bytes | memoryview) -> None:
         kept = bytes(rest)
         if len(kept) != len(self._kept):
-            self._listener.hold(len(kept) - len(self._kept))
+            self._memory.account(len(kept), is_idle=False)
         self._kept = kept
 
     def _pace(self) -> None:
@@ -441,9 +452,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._raw.get_write_buffer_limits()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Besides those of a socket: `principal` of the client's certificate, and `ssl_object`."""
+        """Besides those of a socket: `principal` of the client's certificate, `held_memory` and `ssl_object`."""
         if name == "principal":
             return self._principal if self._principal is not None else default
+        if name == "held_memory":
+            return self._memory
         if name == "ssl_object":
             return self._ssl
         return self._raw.get_extra_info(name, default)
