@@ -32,6 +32,7 @@ from foldlog.wire.messages.describe_acls import DescribeAclsRequest
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest
+from foldlog.wire.schema import Request
 from server.access.sasl_broker import set_password
 from server.api_access import (
     ANY_ACL,
@@ -45,7 +46,6 @@ from server.api_access import (
     TOPIC_FAILED,
     Names,
     Row,
-    built,
     codes,
 )
 from server.raw_client import RawClient
@@ -238,18 +238,22 @@ def prepare(side: Side, cells: Sequence[Cell]) -> dict[Cell, Names]:
     found = {cell: cell.names() for cell in cells}
     for cell in inside:
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=cell.names().topic)])
-        _wait(lambda wanted=wanted: not codes(owner.ask(wanted, 12)))
+        _until_right(owner, wanted, 12)
         found[cell] = cell.names(owner.ask(wanted, 12).topics[0].topic_id)
         for api in ("find_coordinator", "offset_commit", "init_producer_id"):
             for row in (row for row in ROWS if row.api == api):
-                request = row.request(found[cell])
-                _wait(lambda row=row, request=request: not codes(owner.ask(request, row.version)))
+                _until_right(owner, row.request(found[cell]), row.version)
     owner.close()
     return found
 
 
+def _until_right(owner: RawClient, request: Request, version: int) -> None:
+    """Ask until there is no error in the answer: Kafka tells its parts of a change one after the other."""
+    _wait(lambda: not codes(owner.ask(request, version)))
+
+
 def _acl_count(owner: RawClient) -> int:
-    answer = owner.ask(built(DescribeAclsRequest, ANY_ACL), VERSION)
+    answer = owner.ask(DescribeAclsRequest(**ANY_ACL), VERSION)
     return sum(len(resource.acls) for resource in answer.resources)
 
 

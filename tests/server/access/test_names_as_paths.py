@@ -52,7 +52,13 @@ def transactional_id(name: str) -> tuple[Request, int]:
 
 
 def principal(name: str) -> tuple[Request, int]:
-    fields = {"resource_type": 2, "resource_name": name, "host": name, "operation": 3, "permission_type": 3}
+    fields: dict[str, Any] = {
+        "resource_type": 2,
+        "resource_name": name,
+        "host": name,
+        "operation": 3,
+        "permission_type": 3,
+    }
     return CreateAclsRequest(creations=[AclCreation(**fields, principal=f"User:{name}")]), 3
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 import foldlog
-from foldlog.broker.access import scram
 from foldlog.broker.access.scram import LoginRefused
 from foldlog.broker.access.users import Users
 from foldlog.client.wire.logins.scram import ScramClient
@@ -54,7 +53,7 @@ def work() -> Iterator[list[Any]]:
         return line
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scram.hashlib, "pbkdf2_hmac", noted)
+        patch.setattr(hashlib, "pbkdf2_hmac", noted)
         sys.settrace(line)
         try:
             yield done
