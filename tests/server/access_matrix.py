@@ -253,7 +253,8 @@ def _until_right(owner: RawClient, request: Request, version: int) -> None:
 
 
 def _acl_count(owner: RawClient) -> int:
-    answer = owner.ask(DescribeAclsRequest(**ANY_ACL), VERSION)
+    everything: Any = ANY_ACL
+    answer = owner.ask(DescribeAclsRequest(**everything), VERSION)
     return sum(len(resource.acls) for resource in answer.resources)
 
 
