@@ -121,18 +121,20 @@ class ApacheKafka:
         properties: Mapping[str, object] | None = None,
         sasl_ssl: SaslSsl | None = None,
         users: Mapping[str, str] | None = None,
+        listeners: Sequence[str] = (),
         heap: str = SMALL_HEAP,
         plugins: Sequence[Path] = (),
     ) -> ApacheKafka:
         """Format and start them. `properties` go into each server.properties, which may name classes of `plugins`, Java
         files that are compiled first; `users`, with their passwords, log in by PLAIN on a listener SASL_PLAINTEXT.
-        JarsUnavailable without Maven."""
-        secured = {"SASL_SSL": sasl_ssl, "SASL_PLAINTEXT": users}
-        listeners = ["PLAINTEXT", "CONTROLLER", *(name for name, wanted in secured.items() if wanted)]
-        ports = iter(free_ports(brokers * len(listeners)))
+        Further `listeners` are named by their protocol, and have what they need in `properties`. JarsUnavailable
+        without Maven."""
+        secured = {"SASL_SSL": sasl_ssl, "SASL_PLAINTEXT": users, **dict.fromkeys(listeners, True)}
+        names = ["PLAINTEXT", "CONTROLLER", *(name for name, wanted in secured.items() if wanted)]
+        ports = iter(free_ports(brokers * len(names)))
         classes = _compiled(plugins, directory / "plugins") if plugins else ""
         nodes = [
-            KafkaNode(number, directory / f"broker-{number}", {name: next(ports) for name in listeners}, heap, classes)
+            KafkaNode(number, directory / f"broker-{number}", {name: next(ports) for name in names}, heap, classes)
             for number in range(1, brokers + 1)
         ]
         cluster = cls(nodes)
@@ -209,7 +211,7 @@ def _settings(node: KafkaNode, nodes: list[KafkaNode]) -> dict[str, object]:
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
         ),
         "log.dirs": node.data,
         "default.replication.factor": replicas,

@@ -32,6 +32,7 @@ from bench.kafka import (
     page,
     produce,
     results,
+    security,
     spark,
     start,
     watching,
@@ -362,9 +363,15 @@ def made_up(ours: float) -> dict[str, SectionRun]:
         for one in measured({"protocol": protocol, "members": 100}, both, "rebalance_s", "rebalances_per_s", *used)
     ]
     taken = measured({"a_fetch": 500, "acknowledged": TOGETHER}, both, "records_per_s", *used)
+    secured = [
+        one
+        for way in (security.PLAIN, security.TLS, security.TLS_AND_ACLS)
+        for one in measured({"what": "raw, fetch", "way": way}, both, "value_bytes_per_s", *used)
+    ]
     found = {
         "produce": produced, "consume": consumed, "latency": late, "start": started, "restart": again, "spark": read,
         "fan-out": delivered, "transactions": transacted, "rebalances": rebalanced, "share-groups": taken,
+        "security": secured,
     }  # fmt: skip
     return {name: section(name, measurements) for name, measurements in found.items()}
 
@@ -389,7 +396,16 @@ def test_where_foldlog_loses_every_section_says_so() -> None:
     assert "**Ahead**" not in text
     assert "**ahead**" not in text
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    for title in ("Produce", "Consume", "Spark", "Fan-out", "Transactions", "Rebalances", "Share groups"):
+    for title in (
+        "Produce",
+        "Consume",
+        "Spark",
+        "Fan-out",
+        "Transactions",
+        "Rebalances",
+        "Share groups",
+        "TLS and ACLs",
+    ):
         assert "**Behind** in" in parts[title], title
     assert "**behind**" in parts["End-to-end latency"]
     assert "foldlog has acknowledged its first record 0.5x as fast as Kafka" in parts["Start and memory"]

@@ -26,6 +26,7 @@ from bench.kafka import (
     produce,
     restart,
     results,
+    security,
     spark,
     start,
     topics,
@@ -55,6 +56,7 @@ SECTIONS: dict[str, Callable[[Recorder, Path], None]] = {
     "transactions": transactions.run,
     "rebalances": groups.run_rebalances,
     "share-groups": groups.run_shares,
+    "security": security.run,
 }
 
 

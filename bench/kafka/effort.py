@@ -40,6 +40,8 @@ class Effort:
     group_members: int = 100
     taken_records: int = 100_000
     taken_single_records: int = 500
+    secure_bytes: int = 80_000_000
+    acls: int = 1000
 
 
 FULL = Effort(
@@ -92,4 +94,6 @@ QUICK = Effort(
     group_members=5,
     taken_records=2_000,
     taken_single_records=5,
+    secure_bytes=1_000_000,
+    acls=20,
 )

@@ -64,16 +64,17 @@ def produce(spec: Answer) -> Answer:
     left = producer.flush(_PATIENCE_S)
     ended = time.monotonic()
     # A callback for each record would cost more than the record: what the log has says whether one failed.
-    written = _written(spec["settings"]["bootstrap.servers"], topic) if spec.get("check", True) else records + 1
+    written = _written(spec["settings"], topic) if spec.get("check", True) else records + 1
     if left or written != records + 1:
         raise RuntimeError(f"{records + 1} records were sent, {left} are under way, and the log has {written}")
     return {"began_s": began, "ended_s": ended, "records": records}
 
 
-def _written(bootstrap: str, topic: str) -> int:
+def _written(settings: Answer, topic: str) -> int:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    way_in = {name: value for name, value in settings.items() if name.startswith(("bootstrap.", "security.", "ssl."))}
+    consumer = Consumer({**way_in, "group.id": "bench"})
     try:
         partitions = consumer.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, one), _PATIENCE_S) for one in partitions]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.kafka.effort import FULL, Effort
 from bench.kafka.machine import CONNECTOR, SPARK
-from bench.kafka.page_groups import rebalances_page, shares_page, transactions_page
+from bench.kafka.page_groups import rebalances_page, security_page, shares_page, transactions_page
 from bench.kafka.page_parts import Aim, SectionPage, seconds, table
 from bench.kafka.page_spark import spark_page
 from bench.kafka.page_throughput import consume_page, fan_out_page, produce_page
@@ -34,6 +34,7 @@ PAGES: dict[str, Callable[[Rounds], SectionPage]] = {
     "transactions": transactions_page,
     "rebalances": rebalances_page,
     "share-groups": shares_page,
+    "security": security_page,
 }
 
 TINY = """\

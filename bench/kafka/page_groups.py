@@ -1,4 +1,4 @@
-"""The page's sections of transactions, rebalances and queues."""
+"""The page's sections of transactions, rebalances, queues, and of TLS and ACLs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bench.kafka.page_parts import Comparison, Name, SectionPage, Write, cell, p
 from bench.kafka.page_throughput import SYNCS
 from bench.kafka.results import Case, Rounds
 from bench.kafka.sides import FOLDLOG, KAFKA, LABELS
-from bench.table import factor
+from bench.table import bytes_per_second, factor
 
 _SIDES = (KAFKA, FOLDLOG)
 
@@ -71,6 +71,34 @@ def shares_page(rounds: Rounds) -> SectionPage:
     tables = [_beside(rounds, cases, figure, per_second, "what", name)]
     findings = [Comparison(rounds, cases, figure).sentence("Taken and acknowledged, synced beside not synced", name)]
     return SectionPage("Share groups", tables, [], findings)
+
+
+def security_page(rounds: Rounds) -> SectionPage:
+    def name(case: Case) -> str:
+        return f"{case['what']}, {case['way']}"
+
+    cases, figure = rounds.cases(), "value_bytes_per_s"
+    tables = [_beside(rounds, cases, figure, bytes_per_second, "what", name), _slowed(rounds, figure)]
+    findings = [
+        Comparison(rounds, rounds.cases(way=way), figure).sentence(f"With {way}", name)
+        for way in dict.fromkeys(str(case["way"]) for case in cases)
+    ]
+    return SectionPage("TLS and ACLs", tables, [], findings)
+
+
+def _slowed(rounds: Rounds, figure: str) -> str:
+    """What each side keeps of its own speed without."""
+    lines = []
+    for case in rounds.cases():
+        bare = rounds.cases(what=case["what"])[0]
+        if case != bare:
+            kept = [_median(rounds, case, side, figure) / _median(rounds, bare, side, figure) for side in _SIDES]
+            lines.append([f"{case['what']}, {case['way']}", *map(factor, kept)])
+    return table(["beside the same without TLS and ACLs", *(LABELS[side] for side in _SIDES)], lines)
+
+
+def _median(rounds: Rounds, case: Case, side: str, figure: str) -> float:
+    return rounds.spread(case, side, figure).median
 
 
 def _beside(rounds: Rounds, cases: list[Case], figure: str, write: Write, what: str, name: Name) -> str:

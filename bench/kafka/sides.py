@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -77,6 +77,11 @@ class Side(ABC):
 
     @property
     @abstractmethod
+    def tls_address(self) -> tuple[str, int]:
+        """Where it was started with one."""
+
+    @property
+    @abstractmethod
     def data(self) -> Path:
         """Where the directories of partitions are."""
 
@@ -107,15 +112,22 @@ class KafkaSide(Side):
 
     name = KAFKA
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, properties: Mapping[str, object] | None = None, listeners: Sequence[str] = ()
+    ) -> None:
         """Formatted and started, as it is not counted at a start."""
-        cluster = ApacheKafka.launch(directory, properties=SHIPPED_SETTINGS, heap=SHIPPED_HEAP)
+        settings = {**SHIPPED_SETTINGS, **(properties or {})}
+        cluster = ApacheKafka.launch(directory, properties=settings, listeners=listeners, heap=SHIPPED_HEAP)
         self._node = cluster.brokers[0]
         self._process = self._node.process
 
     @property
     def address(self) -> tuple[str, int]:
         return HOST, self._node.ports["PLAINTEXT"]
+
+    @property
+    def tls_address(self) -> tuple[str, int]:
+        return HOST, self._node.ports["SSL"]
 
     @property
     def data(self) -> Path:
@@ -127,12 +139,16 @@ class FoldlogSide(Side):
 
     name = FOLDLOG
 
-    def __init__(self, directory: Path) -> None:
-        (self._port,) = free_ports(1)
+    def __init__(self, directory: Path, properties: Mapping[str, object] | None = None) -> None:
+        """With properties, it has a listener with TLS, too."""
+        self._port, self._tls_port = free_ports(2)
         self._directory = directory
         directory.mkdir(parents=True)
         script = Path(sys.executable).with_name("foldlog")
         command = [str(script), "serve", str(self.data), "--listen", f"{HOST}:{self._port}"]
+        if properties:
+            command += ["--listen", f"SSL://{HOST}:{self._tls_port}"]
+            command += [word for name, value in properties.items() for word in ("-X", f"{name}={value}")]
         # As installed: pip compiles to bytecode once, and nobody waits for that at a start.
         environment = {"PYTHONDONTWRITEBYTECODE": ""}
         self._process = ClusterProcess("foldlog serve", command, directory / "broker.log", environment)
@@ -141,6 +157,10 @@ class FoldlogSide(Side):
     @property
     def address(self) -> tuple[str, int]:
         return HOST, self._port
+
+    @property
+    def tls_address(self) -> tuple[str, int]:
+        return HOST, self._tls_port
 
     @property
     def data(self) -> Path:

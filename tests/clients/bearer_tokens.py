@@ -12,8 +12,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
-def token() -> str:
-    return str(jwt.encode({"sub": "service", "exp": time.time() + 600}, KEY, "RS256", headers={"kid": "one"}))
+def token(until_s: float | None = None) -> str:
+    """For ten minutes, or until then."""
+    return str(
+        jwt.encode({"sub": "service", "exp": until_s or time.time() + 600}, KEY, "RS256", headers={"kid": "one"})
+    )
 
 
 def token_settings(mechanisms: str, jwks: Path) -> dict[str, str]:

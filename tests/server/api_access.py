@@ -336,7 +336,7 @@ ROWS: Final[Sequence[Row]] = (
     Row(
         "offset_for_leader_epoch",
         4,
-        ((Op.DESCRIBE, Kind.TOPIC),),
+        ((Op.CLUSTER_ACTION, Kind.CLUSTER), (Op.DESCRIBE, Kind.TOPIC)),
         TOPIC_FAILED,
         lambda n: {"replica_id": -1, "topics": [{"topic": n.topic, "partitions": [{"partition": 0}]}]},
     ),

@@ -28,11 +28,15 @@ class RawClient:
         receive_buffer_bytes: int | None = None,
         tls: ssl.SSLContext | None = None,
         client_id: str = "raw",
+        source: str | None = None,
     ) -> None:
+        """`source` is the address that it comes from."""
         self._client_id = client_id
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if source is not None:
+            self.socket.bind((source, 0))
         self.socket.settimeout(TIMEOUT_S)
         self.socket.connect(address)
         if tls is not None:

@@ -5,22 +5,18 @@ Each request is handled twice: by a broker that allows everything, and by one th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.wire.codec import encode
-from foldlog.wire.messages import APIS, NAMES
+from foldlog.wire.messages import APIS
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest
 from foldlog.wire.schema import Response
 from server.api_access import ASKS_NOTHING, BEFORE, HIDDEN, ROWS, Denied, Names, Row, codes
 from server.small_node import Denies, SmallNode
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 
 
 @contextmanager
@@ -65,12 +61,3 @@ def test_it_is_refused_where_exactly_that_is_denied(row: Row) -> None:
     for other in row.asks if len(row.asks) > 1 else ():
         remaining = answered(row, tuple(one for one in row.asks if one != other))
         assert row.code not in codes(remaining) or row.code is HIDDEN  # either is enough
-
-
-def test_the_documentation_has_the_same_table() -> None:
-    names = {api.module: NAMES[key] for key, api in APIS.items()}
-    wanted = [(names[row.api], row.asked_for, "what it shows" if row.code is HIDDEN else row.code.name) for row in ROWS]
-    page = PAGE.read_text(encoding="utf-8")
-    asks = r"`[A-Z_]+` on [a-z ]+?(?: or `[A-Z_]+` on [a-z ]+?)*"
-    found = re.findall(rf"^\| (\w+) \| ({asks}) \| `?([\w ]+?)`? \|$", page, re.MULTILINE)
-    assert sorted(found) == sorted(dict.fromkeys(wanted))

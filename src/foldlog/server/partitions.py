@@ -146,15 +146,16 @@ def described_topic(call: Call, name: str) -> CatalogTopic | ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def partition_refusal(call: Call, operation: AclOperation, topic: str, number: int) -> ErrorCode:
-    """Why this caller may not do that to a partition; NONE if it may and the partition exists."""
-    if not call.allows(operation, ResourceType.TOPIC, topic):
+def partition_refusal(call: Call, operation: AclOperation | None, topic: str, number: int) -> ErrorCode:
+    """Why this caller may not do that to a partition; NONE if it may and the partition exists. Without an operation it
+    may do it to all."""
+    if operation is not None and not call.allows(operation, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if call.node.has_partition(topic, number) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def open_allowed(
-    call: Call, operation: AclOperation, keys: Iterable[TopicPartition]
+    call: Call, operation: AclOperation | None, keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """Open the partitions for which this caller may do that. Returns for each the error code, or NONE."""
     errors = {key: partition_refusal(call, operation, *key) for key in keys}

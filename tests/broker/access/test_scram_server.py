@@ -106,6 +106,28 @@ def test_a_last_message_that_was_changed_is_refused(users: Users, change: Callab
         server.verify(final)
 
 
+def test_an_exchange_that_is_cut_off_anywhere_is_refused(users: Users) -> None:
+    client, server = ScramClient(MECHANISM, "a,l=ice", PASSWORD, "c"), ScramServer(MECHANISM, "servernonce")
+    first = client.first()
+    server.named(first)
+    final = client.final(server.challenge(users.credential(MECHANISM, "a,l=ice")))
+    for size in range(len(final)):
+        server = ScramServer(MECHANISM, "servernonce")
+        server.named(first)
+        server.challenge(users.credential(MECHANISM, "a,l=ice"))
+        with pytest.raises(LoginRefused):
+            server.verify(final[:size])
+    for size in range(len(b"n,,n=")):
+        with pytest.raises(LoginRefused):
+            ScramServer(MECHANISM, "servernonce").named(first[:size])
+
+
+def test_a_last_message_without_a_first_one_is_refused() -> None:
+    server = ScramServer(MECHANISM, "servernonce")
+    with pytest.raises(LoginRefused):
+        server.verify(b"c=biws,r=servernonce,p=" + base64.b64encode(bytes(32)))
+
+
 def test_a_server_that_does_not_know_the_user_is_noticed(users: Users) -> None:
     client, server = ScramClient(MECHANISM, "a,l=ice", PASSWORD, "c"), ScramServer(MECHANISM, "s")
     server.named(client.first())

@@ -5,6 +5,7 @@ kcat's librdkafka (before 2.6.1) answers with the client's nonce doubled; it is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,4 +113,10 @@ def test_kafkajs_is_not_let_in_with_a_token_that_nobody_signed(server: Server) -
     """It does not read the refusal in the answer to its token, as RFC 7628 has it, and finds the connection closed."""
     unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImV4cCI6OTk5OTk5OTk5OX0."
     with kafkajs_as(server, mechanism="oauthbearer", token=unsigned) as kafkajs, pytest.raises(KafkaJsError):
+        round_trip(kafkajs, "kafkajs-OAUTHBEARER")
+
+
+def test_kafkajs_is_not_let_in_with_a_token_that_has_ended(server: Server) -> None:
+    ended = token(time.time() - 600)
+    with kafkajs_as(server, mechanism="oauthbearer", token=ended) as kafkajs, pytest.raises(KafkaJsError):
         round_trip(kafkajs, "kafkajs-OAUTHBEARER")

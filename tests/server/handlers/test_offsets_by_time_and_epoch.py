@@ -127,7 +127,8 @@ def test_partitions_that_are_not_there_and_those_asked_for_twice_are_told(small:
 
 
 def test_who_may_not_describe_a_topic_hears_neither_offsets_nor_epochs() -> None:
-    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC)))
+    is_broker = (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC), is_broker))
     small.broker.create_topic("events", 1)
     assert list_offset(small, LATEST)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert epoch_end(small, 0) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -36,6 +36,18 @@ class Users:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     credentials: Mapping[str, Credentials] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    _kinds: Mapping[str, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Users that Kafka's tools made have other iterations and salts than ours: made-up credentials are of all these
+        # kinds. Looked for once: to look at each login would take the longer the more users there are.
+        kinds: dict[str, set[tuple[int, int]]] = {mechanism: set() for mechanism in MECHANISMS}
+        for kept in self.credentials.values():
+            for mechanism, one in kept.items():
+                kinds[mechanism].add((one.iterations, len(one.salt)))
+        usual = [(ITERATIONS_MAX, SALT_BYTES)]
+        object.__setattr__(self, "_kinds", {mechanism: sorted(kinds[mechanism]) or usual for mechanism in kinds})
+
     @property
     def names(self) -> list[str]:
         return sorted(self.credentials)
@@ -49,21 +61,15 @@ class Users:
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
         """The user's credential, or one that no password fits, and that looks as some user's does."""
-        known = self.of(name).get(mechanism)
-        if known is not None:
-            return known
-        # Users that Kafka's tools made have other iterations and salts than ours: made-up ones are of both kinds.
-        kinds = sorted(
-            {(kept[mechanism].iterations, len(kept[mechanism].salt)) for kept in self._all() if mechanism in kept}
-        )
-        if not kinds:
-            return unknown_credential(mechanism, name, self.secret)
+        # Made for everybody, used or not: so it takes as long for names that are known as for those that are not.
+        made_up = self._made_up(mechanism, name)
+        return self.of(name).get(mechanism, made_up)
+
+    def _made_up(self, mechanism: str, name: str) -> ScramCredential:
+        kinds = self._kinds[mechanism]
         number = int.from_bytes(hmac.digest(self.secret, f"kind {name}".encode(), "sha256")[:8], "big")
         iterations, salt_bytes = kinds[number % len(kinds)]
         return unknown_credential(mechanism, name, self.secret, iterations=iterations, salt_bytes=salt_bytes)
-
-    def _all(self) -> Iterable[Credentials]:
-        return self.credentials.values()
 
     def knows(self, name: str, password: str) -> bool:
         """Whether that is the user's password. Takes the same time whatever the answer: some milliseconds."""

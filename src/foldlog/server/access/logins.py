@@ -247,7 +247,8 @@ class Login:
 
     def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """The client has chosen a mechanism."""
-        if self._exchange is not None or self.is_refused:
+        # Whose login never ends has no reason to begin another one; Kafka refuses it, too.
+        if self._exchange is not None or self.is_refused or self._until == _NEVER:
             return ErrorCode.ILLEGAL_SASL_STATE
         if self._mechanism not in (None, mechanism):
             return ErrorCode.ILLEGAL_SASL_STATE  # who logs in again does it as before
@@ -257,6 +258,11 @@ class Login:
         self._mechanism = mechanism
         self.takes_raw = version == _UNFRAMED
         return ErrorCode.NONE
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a mechanism was chosen, and tokens are to come."""
+        return self._exchange is not None
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

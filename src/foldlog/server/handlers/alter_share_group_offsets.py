@@ -35,10 +35,13 @@ async def handle(call: Call, request: AlterShareGroupOffsetsRequest) -> AlterSha
             outcomes[key] = ShareOutcome(error, why_refused(error, topic.topic_name))
             if error is ErrorCode.NONE:
                 wanted[key] = one.start_offset
-    try:
-        refused = await call.node.run(_alter, call.node.broker, group, wanted, outcomes)
-    except FoldlogError as failed:
-        refused = ShareOutcome(group_error_code(group, failed))
+    refused = None
+    # As in Kafka: who may read none of the topics is not told whether there is such a group.
+    if not outcomes or any(one.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED for one in outcomes.values()):
+        try:
+            refused = await call.node.run(_alter, call.node.broker, group, wanted, outcomes)
+        except FoldlogError as failed:
+            refused = ShareOutcome(group_error_code(group, failed))
     if refused is not None:
         return AlterShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
     found = {topic.topic_name: call.node.broker.find_topic(topic.topic_name) for topic in request.topics}

@@ -32,6 +32,8 @@ async def _describe(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) ->
     group = asked.group_id
     error, message = refusal(call, AclOperation.DESCRIBE, group), None
     if error is ErrorCode.NONE:
+        if asked.topics and not any(_may_describe(call, topic.topic_name) for topic in asked.topics):
+            return _described(call, asked, [])  # as in Kafka: whether there is such a group is not told
         try:
             found = await call.node.run(_offsets, call.node.broker, group)
             if found is not None:
@@ -42,6 +44,10 @@ async def _describe(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) ->
     if message is None and error is ErrorCode.INVALID_GROUP_ID:
         message = "the name of a group is not empty"
     return DescribeShareGroupOffsetsResponseGroup(group_id=group, error_code=error, error_message=message)
+
+
+def _may_describe(call: Call, topic: str) -> bool:
+    return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _offsets(broker: Broker, group: str) -> list[ShareOffset] | None:
@@ -58,7 +64,7 @@ def _described(
     wanted: dict[str, list[int]] = {}
     if asked.topics is None:
         for name, number in known:
-            if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            if _may_describe(call, name):
                 wanted.setdefault(name, []).append(number)
     else:
         wanted = {topic.topic_name: list(dict.fromkeys(topic.partitions)) for topic in asked.topics}
@@ -72,7 +78,7 @@ def _topic(
 ) -> DescribeShareGroupOffsetsResponseTopic:
     error = ErrorCode.NONE
     topic = call.node.broker.find_topic(name)
-    if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+    if not _may_describe(call, name):
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foldlog.broker.access.acls import AclOperation
+from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
@@ -20,7 +20,8 @@ from foldlog.wire.messages.offset_for_leader_epoch import (
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     keys = [(topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions]
-    errors = await open_allowed(call, AclOperation.DESCRIBE, keys)
+    is_broker = call.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    errors = await open_allowed(call, None if is_broker else AclOperation.DESCRIBE, keys)
     errors |= await catch_up(call, [key for key, error in errors.items() if error is ErrorCode.NONE])
     return _answer(call, request, errors)
 
