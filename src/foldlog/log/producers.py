@@ -47,7 +47,8 @@ from foldlog.log.transactions import (
 from foldlog.records.loops import BatchHeader
 
 if TYPE_CHECKING:
-    from foldlog.log.partition import Admitted, PartitionCore, Writable
+    from foldlog.log.partition import Admitted, PartitionCore
+    from foldlog.log.produced import Writable
 
 logger = logging.getLogger("foldlog.log")
 
@@ -620,6 +621,19 @@ class Producers:
                 done = state.note(header, now_ms, marker_in(data, header) if header.is_control else None)
                 if done is not None:
                     ended.append(done)
+        self._noted(state, before, ended)
+
+    def note_headers(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """As `note`, of batches of clients, among which are no markers."""
+        state = self._state
+        if state is None:
+            return
+        before = len(state)
+        for header in headers:
+            state.note(header, now_ms)
+        self._noted(state, before, ())
+
+    def _noted(self, state: ProducerState, before: int, ended: Sequence[EndedTransaction]) -> None:
         for one in ended:
             if one.is_aborted:
                 self.aborted.append(one.entry)

@@ -42,6 +42,7 @@ include "compiled/format.pxi"
 include "compiled/memory.pxi"
 include "compiled/headers.pxi"
 include "compiled/reading.pxi"
+include "compiled/produced.pxi"
 include "compiled/writing.pxi"
 include "compiled/compaction.pxi"
 include "compiled/compaction_check.pxi"
@@ -54,6 +55,7 @@ __all__ = [
     "CompactStats",
     "DroppedSample",
     "KeyMap",
+    "ProducedBatches",
     "Record",
     "Walk",
     "assign_offsets",
