@@ -20,7 +20,7 @@ from foldlog.files.base import Buffer
 from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX, QUICK_DECOMPRESSED_BYTES_MIN, QUICK_DECOMPRESSED_RATIO
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.durability import Durability, Tail
-from foldlog.log.producers import Producers
+from foldlog.log.producers import REMEMBERED_BATCHES, Producers
 from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAX_INT64, RECORDS_AT, codec_of
 from foldlog.records.compression import declared_bytes
 from foldlog.records.loops import BatchHeader, walk
@@ -65,7 +65,10 @@ class ProducedAppends:
         self._producers = producers
         self._steps = steps
         self._now_ms = 0
+        # Of the batches between `begin` and `append`: their headers if some have a producer id, or the id of the one
+        # producer whose next batches they are.
         self._headers: list[BatchHeader] | None = None
+        self._producer_id: int | None = None
 
     def allow(self, batches: ProducedBatches, target: int, now_ms: int) -> bool:
         """Say what the settings allow; False if batches have to be opened one by one, or rewritten."""
@@ -95,16 +98,27 @@ class ProducedAppends:
         return False
 
     def _is_ready(self, batches: ProducedBatches, target: int) -> bool:
-        self._core.refuse_if_closed()
-        self._durability.refuse_if_poisoned()
+        if self._core.is_closed or self._durability.poison is not None:
+            return False
         _, size_bytes, offsets = batches.size_of(target)
         self._now_ms = now_ms = self._clock.now_ms()  # under the lock: append times ascend, as offsets do
         if self._steps.has_to_prepare(offsets, size_bytes, now_ms):
             return False
-        self._headers = headers = batches.producers_of(target)
-        if headers is None:
-            return True
+        self._headers = self._producer_id = None
+        sequence = batches.sequence_of(target)
+        return sequence is False or self._takes(batches, target, sequence, now_ms)
+
+    def _takes(
+        self, batches: ProducedBatches, target: int, sequence: tuple[int, int, int, bool] | bool | None, now_ms: int
+    ) -> bool:
+        """Whether the numbers of producers are right. The usual case first: the next batches of one producer."""
         producers = self._producers
+        if isinstance(sequence, tuple):
+            producer_id, epoch, first_sequence, in_transaction = sequence
+            if producers.takes_next(producer_id, epoch, first_sequence, in_transaction=in_transaction):
+                self._producer_id = producer_id
+                return True
+        self._headers = headers = batches.producers_of(target) or []
         if producers.must_wait(headers):
             return False
         if producers.duplicate_of(headers, self._durability.tail.end_offset) is not None:
@@ -128,7 +142,9 @@ class ProducedAppends:
             self._steps.write(tail, views)
         except StorageError as error:
             return error
-        if self._headers is not None:
+        if self._producer_id is not None:
+            self._producers.note_next(self._producer_id, batches.newest_of(target, REMEMBERED_BATCHES), now_ms)
+        elif self._headers is not None:
             headers = self._headers[:count]  # another partition may have ended the run earlier
             batches.take_numbers(target, headers)
             self._producers.note_headers(headers, now_ms)
@@ -142,9 +158,9 @@ class ProducedAppends:
         self._headers = None
         self._append_lock.release()
 
-    @property
-    def is_closed(self) -> bool:
-        return self._core.is_closed
+    def is_lost(self) -> bool:
+        """Whether the directory's lock is lost, so that another process may write there."""
+        return self._core.slot.lost() is not None
 
 
 def check_run(
@@ -183,6 +199,9 @@ def append_run(appends: Sequence[ProducedAppends], batches: ProducedBatches) -> 
         for target, one in enumerate(appends):
             if _begin(one, batches, target):
                 locked.append(one)
+        # Once for all of them: they are of one directory, and a look costs as much as the rest of a small append.
+        if appends[0].is_lost():
+            batches.cut(0)
         return [one.append(batches, target) for target, one in enumerate(appends)]
     finally:
         for one in locked:

@@ -55,7 +55,6 @@ __all__ = [
     "CompactStats",
     "DroppedSample",
     "KeyMap",
-    "ProducedBatches",
     "Record",
     "Walk",
     "assign_offsets",

@@ -135,6 +135,16 @@ cdef inline int32_t read_length(Reader *reader, bint is_flexible, bint is_long) 
     return length
 
 
+cdef inline bint skip_ascii(Reader *reader, int32_t length) noexcept nogil:
+    """Skip a text; False if it is not plain ASCII. Whether others are text at all is for the codec to say."""
+    cdef int32_t index
+    for index in range(length):
+        if reader.at[index] > 0x7F:
+            return False
+    reader.at += max(0, length)
+    return True
+
+
 cdef inline void read_no_tags(Reader *reader) noexcept nogil:
     if reader.at >= reader.end or reader.at[0] != 0:
         reader.failed = True
@@ -224,12 +234,14 @@ cdef class ProduceFrames:
         reader.end = data + end
         reader.failed = False
         length = read_length(&reader, False, False)  # the client's id, whose length is never a compact one
-        reader.at += max(0, length)
+        if not skip_ascii(&reader, length):
+            return False
         if is_flexible:
             read_no_tags(&reader)
         length = read_length(&reader, is_flexible, False)
         id_at = reader.at
-        reader.at += max(0, length)
+        if not skip_ascii(&reader, length):
+            return False
         acks = read16(&reader)
         timeout_ms = read32(&reader)
         count = read_length(&reader, is_flexible, True)

@@ -200,6 +200,46 @@ cdef class ProducedBatches:
             index = self.batches[index].following
         return self.batches[index].frame
 
+    def sequence_of(self, int32_t target):
+        """If its batches are of one producer, each numbered where the one before it ended: (producer id, epoch, first
+        sequence, whether they are of a transaction). None if they are not; False if none has a producer."""
+        cdef int32_t index = self.targets[target].first
+        cdef Header *first = &self.batches[index].header
+        cdef Header *header = first
+        cdef int64_t expected = first.base_sequence
+        cdef bint has_any = False
+        cdef bint is_one = True
+        while index >= 0:
+            header = &self.batches[index].header
+            has_any = has_any or header.producer_id >= 0
+            is_one = (is_one and header.producer_id == first.producer_id
+                      and header.producer_epoch == first.producer_epoch and header.base_sequence == expected
+                      and not (header.attributes ^ first.attributes) & TRANSACTIONAL)
+            expected = header.base_sequence + <int64_t>header.last_offset_delta + 1
+            if expected > INT32_MAX:
+                is_one = False  # they begin again at 0: seldom, and not looked at here
+            index = self.batches[index].following
+        if not has_any:
+            return False
+        if not is_one:
+            return None
+        return first.producer_id, first.producer_epoch, first.base_sequence, (first.attributes & TRANSACTIONAL) != 0
+
+    def newest_of(self, int32_t target, int32_t most):
+        """Its last batches, at most so many, as (first and last sequence, first and last offset, largest time)."""
+        cdef int32_t index = self.targets[target].first
+        cdef int32_t left = self.targets[target].count
+        cdef Header *header
+        cdef list found = []
+        while index >= 0:
+            if left <= most:
+                header = &self.batches[index].header
+                found.append((header.base_sequence, header.base_sequence + header.last_offset_delta, header.base_offset,
+                              header.base_offset + header.last_offset_delta, header.max_timestamp))
+            left -= 1
+            index = self.batches[index].following
+        return found
+
     def producers_of(self, int32_t target):
         """The headers of its batches if any of them has a producer id, else None; positions are in the buffer."""
         cdef int32_t index = self.targets[target].first
