@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import cast
@@ -193,13 +193,16 @@ BATCHES = st.one_of(SOUND, SOUND, NUMBERED, NUMBERED, WRONG, DAMAGED)
 # --- requests
 
 
+Topics = Sequence[tuple[str, Sequence[tuple[int, bytearray | None]]]]
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request, with its topics by their kinds."""
 
     version: int
     acks: int
-    topics: list[tuple[str, list[tuple[int, bytearray | None]]]]
+    topics: Topics
     transactional_id: str | None
     client_id: str | None
 
@@ -237,8 +240,8 @@ def asked(batches: st.SearchStrategy[bytearray], ids: st.SearchStrategy[str | No
 
 def odd(one: Asked, which: int) -> Asked:
     """A request of a shape that is not the usual one."""
-    nowhere = [("plain", [(9, plain(b"v"))]), *one.topics]
-    shapes = [[(ABSENT, one.topics[0][1])], nowhere, [("plain", [(0, None)])], [], one.topics]
+    nowhere: Topics = [("plain", [(9, plain(b"v"))]), *one.topics]
+    shapes: list[Topics] = [[(ABSENT, one.topics[0][1])], nowhere, [("plain", [(0, None)])], [], one.topics]
     return replace(one, topics=shapes[which], acks=one.acks if which < 4 else 2)
 
 
