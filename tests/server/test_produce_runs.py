@@ -8,6 +8,7 @@ times equal.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -22,16 +23,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
 from foldlog.server import produce_fast_path
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.produce_fast_path import ProducedRun, ProduceFastPath
 from foldlog.server.server import Server
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
+from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import encode_request
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest
-from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from server.raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without compiled modules there is no fast path")
@@ -350,3 +354,30 @@ def test_a_broken_frame_is_answered_or_refused_as_by_the_handler(
     assert outcomes[0] == outcomes[1]
     for kind in TOPICS:
         assert both.fast.written(names[kind]) == both.slow.written(names[kind])
+
+
+@pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
+def test_a_disk_that_fails_one_partition_fails_it_in_every_request_of_the_run_and_no_other(kind: Kind) -> None:
+    files = FaultyFiles(MemoryFiles())
+    with Broker.open("log", files=files) as broker:
+        broker.create_topic("orders", 2)
+        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
+            client = RawClient(server.addresses[0])
+            data = [PartitionProduceData(index=number, records=bytes(plain(b"v"))) for number in range(2)]
+            request = ProduceRequest(
+                acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=data)]
+            )
+            client.ask(request, 9)
+            files.fault = Fault(lambda doing: errno.EIO if doing.kind is kind and "orders-1/" in doing.path else 0)
+            only_first = ProduceRequest(
+                acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=data[:1])]
+            )
+            client.socket.sendall(client.frame(request, 9) + client.frame(only_first, 9) + client.frame(request, 9))
+            answers = [client.receive(ProduceResponse, 9)[1] for _ in range(3)]
+            files.fault = NO_FAULT
+            client.close()
+    found = [
+        [(one.error_code, one.base_offset) for one in answer.responses[0].partition_responses] for answer in answers
+    ]
+    failed = (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert found == [[(0, 1), failed], [(0, 2)], [(0, 3), failed]]

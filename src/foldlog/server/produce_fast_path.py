@@ -29,6 +29,7 @@ from foldlog.log.produced import (
     quick_limit_of,
 )
 from foldlog.records.batch import Compression, codec_of
+from foldlog.server.call import has_error
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.frames import decode_response, encode_response
 from foldlog.wire.messages.produce import ProduceResponse
@@ -82,7 +83,7 @@ Found = ExpandsFurther | InvalidBatch | RecordTooLarge
 class ProducedRun:
     """Requests whose batches are written: the frames that answer them, and what has to be durable first."""
 
-    __slots__ = ("_targets", "acks", "answers", "end", "has_error", "requests", "timeout_ms", "version", "written")
+    __slots__ = ("_targets", "acks", "answers", "end", "errors", "requests", "timeout_ms", "version", "written")
 
     def __init__(self, frames: ProduceFrames, written: list[tuple[int, Partition, int]]) -> None:
         """`written`: of each partition its place in the run, and the offset after its batches."""
@@ -94,7 +95,7 @@ class ProducedRun:
         # Built now, and sent after the syncs: only whether they are sent can still change.
         self.answers = frames.answers()
         self.written = written
-        self.has_error = False
+        self.errors = 0  # requests that are refused, for one of their partitions or more
         self._targets = frames.batches.targets_of_batches() if frames.batches.target_count > 1 else None
 
     @property
@@ -104,6 +105,7 @@ class ProducedRun:
     def refuse(self, refusals: Refusals) -> None:
         """Answer with these errors for these partitions. The answers are read and written again by the codec."""
         answers, out, position, batch = self.answers, [], 0, 0
+        self.errors = 0
         while position < len(answers):
             end = position + _LENGTH.size + _LENGTH.unpack_from(answers, position)[0]
             frame = answers[position + _LENGTH.size : end]
@@ -116,9 +118,9 @@ class ProducedRun:
                         answer.error_code, answer.error_message = refusal
                         answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
             out += encode_response(message, self.version, correlation_id)
+            self.errors += has_error(message)
             position = end
         self.answers = b"".join(out)
-        self.has_error = True
 
     def _target(self, batch: int) -> int:
         if self._targets is None:

@@ -87,7 +87,7 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("audited", "began", "charge", "chunks", "has_error", "header", "later", "requests")
+    __slots__ = ("audited", "began", "charge", "chunks", "errors", "header", "later", "requests")
 
     def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None, requests: int = 1) -> None:
         self.header = header
@@ -95,7 +95,7 @@ class Exchange:
         self.charge = charge  # what it uses of quotas, if any is for its client
         self.began = began
         self.chunks: list[Chunk] | None = None
-        self.has_error = False
+        self.errors = 0  # how many of its requests are answered with an error code
         self.later: Later | None = None
         self.audited: str | None = None  # what it would change, if that is written down
 
@@ -402,11 +402,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         for _, partition, next_offset in run.written:
             self._node.syncs.written(partition, next_offset)
-        exchange.has_error = run.has_error
+        exchange.errors = run.errors
         self._know(exchange, [run.answers])
 
     def _acknowledged(self, exchange: Exchange, run: ProducedRun) -> None:
-        exchange.has_error = run.has_error
+        exchange.errors = run.errors
         self._know(exchange, [run.answers])
         self._send_soon()
 
@@ -498,10 +498,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             if isinstance(message, SaslAuthenticateResponse):
                 self._logged_in(exchange, message)
                 return
-            exchange.has_error = has_error(message)
-            self._note(exchange, is_done=not exchange.has_error)
+            exchange.errors = int(has_error(message))
+            self._note(exchange, is_done=not exchange.errors)
             if isinstance(message, ProduceResponse):
-                self._throttled.is_needed = exchange.has_error and is_at_fault(message)
+                self._throttled.is_needed = exchange.errors > 0 and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
                 chunks = encode_response(message, header.api_version, header.correlation_id)
@@ -517,12 +517,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
         header = exchange.header
-        exchange.has_error = bool(message.error_code)
+        exchange.errors = int(bool(message.error_code))
         if header.api_version == _BARE:
             self._know(exchange, [_LENGTH.pack(len(message.auth_bytes)), message.auth_bytes])
             return
         self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
-        if exchange.has_error:
+        if exchange.errors:
             # Closed once it has been sent: whoever is refused begins again with a new connection.
             self._is_at_end = True
             self._stop_reading()
@@ -546,7 +546,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             api_key = exchange.header.api_key
             if api_key in _FETCH_KEYS:
                 self._fetching = False
-            metrics.request_done(api_key, now - exchange.began, exchange.has_error, exchange.requests)
+            metrics.request_done(api_key, now - exchange.began, exchange.errors, exchange.requests)
         sent_bytes = sum(map(len, out))
         self._answered_bytes -= sent_bytes
         if out and not self._transport.is_closing():
