@@ -17,6 +17,7 @@ def extensions() -> list[Extension]:
     for path in sorted(SOURCE.glob("foldlog/**/*.pyx")):
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         included = [str(piece) for piece in sorted(path.parent.glob("compiled/*.pxi"))]
+        included += [str(piece) for piece in sorted(SOURCE.glob("foldlog/**/*.pxd"))]
         found.append(
             Extension(
                 name,
@@ -28,7 +29,7 @@ def extensions() -> list[Extension]:
     return found
 
 
-modules = cythonize(extensions(), language_level=3)
+modules = cythonize(extensions(), language_level=3, include_path=[str(SOURCE)])
 for module in modules:
     module.optional = True  # cythonize makes new objects and does not carry it over
 

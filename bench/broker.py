@@ -80,11 +80,16 @@ class Layout:
         return f"{self.size}, {connections}, {partitions}"
 
 
-@cache
 def batch_of(size: str, codec: str) -> tuple[bytes, int]:
+    """See `batch_of_bytes`."""
+    return batch_of_bytes(SIZES[size], codec)
+
+
+@cache
+def batch_of_bytes(size_bytes: int, codec: str) -> tuple[bytes, int]:
     """A batch of that size on the wire and on disk, compressed about 2:1 or not, and how many records it has."""
     now_ms = SystemClock().now_ms()
-    wanted = SIZES[size] - _BATCH_SLACK_BYTES
+    wanted = size_bytes - _BATCH_SLACK_BYTES
     records = wanted // (_VALUE_BYTES + 9)
     while True:
         values = [os.urandom(_VALUE_BYTES // 4).hex().ljust(_VALUE_BYTES, ".").encode() for _ in range(records)]

@@ -37,6 +37,8 @@ _PATIENCE_S = 20.0
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
+_PARTITION_ANSWER_BYTES = 33
+"""Of a partition in the answer to a Produce, without record errors and message."""
 _ERROR_MARK = 0x5A5A
 _OFFSET_MARK = 0x1A2B3C4D5E6F7A8B
 
@@ -57,6 +59,8 @@ class Answers:
     offset_at: int
     example: bytes
     """A good answer, with offset 0: what the sink sends."""
+    more_errors_at: tuple[int, ...] = ()
+    """Error codes of the other partitions in the answer, if it has several."""
 
     @classmethod
     def like(cls, response: Response, version: int) -> Answers:
@@ -96,21 +100,27 @@ class Load:
         return replace(self, offsets=[0] * len(self.frames), step=0)
 
 
-def produce_load(topic: str, partitions: int, batch: bytes, records: int, acks: int, window: int) -> Load:
-    """One batch to each partition in turn."""
+def produce_load(
+    topic: str, partitions: int, batch: bytes, records: int, acks: int, window: int, together: int = 1
+) -> Load:
+    """One batch to each partition in turn; `together` partitions a request, of which `partitions` is a multiple."""
     frames = []
-    for number in range(partitions):
-        data = produce.TopicProduceData(
-            name=topic, partition_data=[produce.PartitionProduceData(index=number, records=batch)]
-        )
+    for first in range(0, partitions, together):
+        of_partitions = [
+            produce.PartitionProduceData(index=number, records=batch) for number in range(first, first + together)
+        ]
+        data = produce.TopicProduceData(name=topic, partition_data=of_partitions)
         request = produce.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data])
         frames.append(_pieces(request, PRODUCE_VERSION))
-    answer = produce.PartitionProduceResponse(
+    marked = produce.PartitionProduceResponse(
         error_code=_ERROR_MARK, base_offset=_OFFSET_MARK, log_append_time_ms=-1, log_start_offset=0
     )
-    topic_answer = produce.TopicProduceResponse(name=topic, partition_responses=[answer])
+    others = [produce.PartitionProduceResponse(log_append_time_ms=-1, log_start_offset=0) for _ in range(together - 1)]
+    topic_answer = produce.TopicProduceResponse(name=topic, partition_responses=[marked, *others])
     answers = Answers.like(produce.ProduceResponse(responses=[topic_answer]), PRODUCE_VERSION)
-    return Load(frames, answers, [0] * partitions, records, len(batch), window)
+    apart = (_PARTITION_ANSWER_BYTES * number for number in range(1, together))
+    answers = replace(answers, more_errors_at=tuple(answers.error_at + one for one in apart))
+    return Load(frames, answers, [0] * len(frames), records, together * len(batch), window)
 
 
 def fetch_load(
@@ -310,6 +320,7 @@ class LoadConnection:
         size, step, is_shared = self._answers.frame_bytes, load.step, load.is_shared
         error_at, offset_at = self._answers.error_at, self._answers.offset_at
         int16, int64 = _INT16.unpack_from, _INT64.unpack_from
+        more_errors_at = self._answers.more_errors_at
         buffer, begin, turn = self._buffer, self._checked_bytes, self.finished
         for start in range(begin, begin + complete * size, size):
             self._check_length(start)
@@ -319,6 +330,8 @@ class LoadConnection:
             wrong = offset < offsets[index] if is_shared else offset != offsets[index]
             if int16(buffer, start + error_at)[0] or wrong:
                 raise LoadFailed(self._describe(start, offsets[index]))
+            if more_errors_at and any(int16(buffer, start + at)[0] for at in more_errors_at):
+                raise LoadFailed(f"answer {turn - 1}: an error for one of its partitions")
             offsets[index] = offset + step
         self._checked_bytes += complete * size
         self.finished = turn

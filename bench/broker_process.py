@@ -52,8 +52,17 @@ class BrokerProcess:
         with connect(self.address) as opened:
             return ask(opened, request, version, response)
 
-    def create_topic(self, name: str, partitions: int) -> None:
-        wanted = create_topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    def create_topic(self, name: str, partitions: int, **configs: str) -> None:
+        """`configs` by their names, with `_` for dots."""
+        wanted = create_topics.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[
+                create_topics.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in configs.items()
+            ],
+        )
         answer = self.ask(
             create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=10_000), 5, create_topics.RESPONSE
         )

@@ -18,7 +18,6 @@ may run under the second and third. Readers take no lock: they see immutable val
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +41,6 @@ from foldlog.files.base import Buffer, Files, Into, storage_error, would_block
 from foldlog.limits import (
     POSITION_MAX,
     QUICK_DECOMPRESSED_BYTES_MAX,
-    QUICK_DECOMPRESSED_BYTES_MIN,
-    QUICK_DECOMPRESSED_RATIO,
     QUICK_RECORDS_MAX,
     READ_CHUNK_BYTES,
     RECORD_ERRORS_MAX,
@@ -63,6 +60,15 @@ from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
 from foldlog.log.epochs import Epochs
+from foldlog.log.produced import (
+    ExpandsFurther,
+    ProducedAppends,
+    Writable,
+    expands_further,
+    quick_limit_of,
+    refuse_foreign,
+    refuse_several,
+)
 from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducersNeed, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
@@ -78,19 +84,12 @@ from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
 from foldlog.records.batch import (
     FAULT_CUT_OFF,
-    LENGTH_AT,
-    LENGTH_PREFIX_BYTES,
     MAX_INT64,
-    RECORDS_AT,
     Compression,
-    codec_of,
 )
-from foldlog.records.compression import declared_bytes
 from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, decode, recompress, validate, walk
 
 logger = logging.getLogger("foldlog.log")
-
-Writable = bytearray | memoryview
 
 _VIEW_TRIES = 16  # each try follows a change of the segment list, which takes a retention or a compaction
 
@@ -108,15 +107,6 @@ class Appended(NamedTuple):
 
 OnAppended = Callable[[Appended | None, FoldlogError | None], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
-
-
-class ExpandsFurther(BlockingIOError):
-    """A caller that must not wait has checked a batch as far as there is time. `is_steep`: it expands to so many times
-    its size that its sender has hardly paid for the check."""
-
-    def __init__(self, is_steep: bool) -> None:
-        super().__init__(errno.EAGAIN, "a batch expands further than can be looked at in a moment")
-        self.is_steep = is_steep
 
 
 class Admitted(NamedTuple):
@@ -273,6 +263,14 @@ class Partition:
         self._producers = Producers(core, self._append_lock, producers)
         self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with, self._producers)
         self._told_outlived = False
+        self.produced = ProducedAppends(
+            core,
+            clock,
+            self._append_lock,
+            self._durability,
+            self._producers,
+            ProducedAppends.Steps(self._has_to_prepare, self._write, self._publish, self._look_at_newest),
+        )
         self.on_outlived: Callable[[], None] | None = None
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
 
@@ -469,7 +467,7 @@ class Partition:
             core.refuse_if_closed()
             self._durability.refuse_if_poisoned()
             now_ms = self._clock.now_ms()  # under the lock: append times ascend, as offsets do
-            must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
+            must_prepare = self._has_to_prepare(_offsets(headers), size_bytes, now_ms)
             if nowait and (must_prepare or (producers is not None and producers.must_wait(headers))):
                 raise would_block(self.path)
             if producers is not None:
@@ -483,12 +481,11 @@ class Partition:
                 else:
                     producers.check_transactions(headers, begins_transaction)
                     producers.make_room(headers, now_ms)
-            tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
+            tail = self._ready_tail(_offsets(headers), size_bytes, now_ms) if must_prepare else self._durability.tail
             appended = self._assign_and_write(tail, admitted, headers, size_bytes, now_ms, producers)
         finally:
             self._append_lock.release()
-        if core.config.retention_ms >= 0 and not self._told_outlived:
-            self._tell_outlived(headers, now_ms)
+        self._look_at_newest(max([header.max_timestamp for header in headers], default=-1), now_ms)
         return appended
 
     def _assign_and_write(
@@ -508,14 +505,19 @@ class Partition:
             next_offset = assign_offsets(data, found, next_offset, leader_epoch, append_time_ms)
         if producers is not None:
             producers.expect(headers)
-        self._write(tail, [data for data, _ in admitted])
+        buffers = [data for data, _ in admitted]
+        self._write(tail, buffers)
         # The batches are in the file; the rest publishes them. The tail comes last: a sync takes it for the end, and
         # the index has to know a batch before a reader may ask for it.
         if producers is not None:
             producers.note(admitted, now_ms)
         tail.segment.wrote(headers, tail.position, size_bytes)
-        self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
+        self._publish(tail, buffers, next_offset, now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def _publish(self, tail: Tail, buffers: Sequence[Buffer], next_offset: int, now_ms: int) -> None:
+        """The log ends with what was written behind `tail`, and the indexes know of it."""
+        self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool, transaction_version: int
@@ -532,45 +534,46 @@ class Partition:
             headers = walk(data, check_crc=False).headers
             state = self._producers.load(self._durability.tail.end_offset)
             state.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-            if self._has_to_prepare(headers, len(data), now_ms):
-                self._ready_tail(headers, len(data), now_ms)
+            if self._has_to_prepare(_offsets(headers), len(data), now_ms):
+                self._ready_tail(_offsets(headers), len(data), now_ms)
             admitted, tail = [Admitted(data, headers)], self._durability.tail
             appended = self._assign_and_write(tail, admitted, headers, len(data), now_ms, self._producers)
             if not commit:
                 self._producers.note_aborted(appended.next_offset)
             return appended
 
-    def _tell_outlived(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        newest_ms = max((header.max_timestamp for header in headers), default=-1)
-        if self.on_outlived is not None and outlived_on_arrival(newest_ms, self.config, now_ms):
+    def _look_at_newest(self, newest_ms: int, now_ms: int) -> None:
+        if self._core.config.retention_ms < 0 or self._told_outlived or self.on_outlived is None:
+            return
+        if outlived_on_arrival(newest_ms, self.config, now_ms):
             self._told_outlived = True
             self.on_outlived()
 
     def append_may_wait(self, size_bytes: int) -> bool:
         """Whether an append of that size, without a producer id, would wait now. For callers without `nowait`."""
-        return self._append_lock.locked() or self._has_to_prepare((), size_bytes, self._clock.now_ms())
+        return self._append_lock.locked() or self._has_to_prepare(0, size_bytes, self._clock.now_ms())
 
     def _refuse_unless_writable(self) -> None:
         self._core.refuse_if_closed()
         self._durability.refuse_if_poisoned()
 
-    def _has_to_prepare(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
+    def _has_to_prepare(self, offsets: int, size: int, now_ms: int) -> bool:
         """Whether `_ready_tail` would have to access the disk."""
         core = self._core
         state = core.state
         return (
             self._durability.tail.segment.held is None
             or self._active_since_ms is None
-            or self._must_roll(headers, size, now_ms)
+            or self._must_roll(offsets, size, now_ms)
             or core.epochs.latest != state.leader_epoch
             or (state.clean and core.config.acks_when_written)
         )
 
-    def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
+    def _ready_tail(self, offsets: int, size: int, now_ms: int) -> Tail:
         """The tail with room for these batches, open for appending; rolls if needed."""
         core = self._core
         try:
-            if self._must_roll(headers, size, now_ms):
+            if self._must_roll(offsets, size, now_ms):
                 self._roll()
             tail = self._durability.tail
             if tail.segment.held is None:
@@ -589,12 +592,12 @@ class Partition:
         except OSError as error:
             raise storage_error(f"{self.path} is not ready to be written; nothing was kept", error) from error
 
-    def _must_roll(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
+    def _must_roll(self, offsets: int, size: int, now_ms: int) -> bool:
         segment, end_offset, position = self._durability.tail
         if position == 0:
             return False
         config = self._core.config
-        relative_end = end_offset + sum([header.last_offset_delta + 1 for header in headers]) - segment.base_offset
+        relative_end = end_offset + offsets - segment.base_offset
         return (
             position + size > min(config.segment_bytes, POSITION_MAX)
             or relative_end > POSITION_MAX
@@ -840,8 +843,7 @@ class Partition:
 
 
 # Checks before the partition is locked: batches are validated, and brought into the form the topic asks for. Pure
-# functions of the bytes and the settings; offsets come later. Kafka's own rules for clients are in `_refuse_foreign`,
-# so that a client gets the same refusals from both.
+# functions of the bytes and the settings; offsets come later. Kafka's own rules for clients are in produced.py.
 
 
 _KEYLESS: Final = "a record without a key cannot go to a compacted topic"
@@ -869,23 +871,23 @@ def admit(
     if stored:
         return Admitted(data, _headers_of_another_log(data))
     if foreign:
-        _refuse_several(data)
+        refuse_several(data)
     limit = config.decompressed_limit
     if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
         headers = _headers_of_our_own(data, config, limit)
         _refuse_records(data, headers, config, now_ms, quickly)
         return Admitted(data, headers)
-    quick_limit = min(limit, _quick_limit(len(data))) if quickly else limit
+    quick_limit = min(limit, quick_limit_of(len(data))) if quickly else limit
     try:
         headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=quick_limit)
     except DecompressedTooLarge:
         if quick_limit == limit:
             raise
         if foreign:  # which is one batch
-            declared_bytes(codec_of(data), memoryview(data)[RECORDS_AT:], limit)
+            raise expands_further(data, quick_limit, limit) from None
         raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
     if foreign:
-        _refuse_foreign(headers)
+        refuse_foreign(headers)
     _refuse_records(data, headers, config, now_ms, quickly)
     if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
         data = recompress(data, config.compression, decompressed_limit=limit)
@@ -914,10 +916,9 @@ def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: i
     return headers
 
 
-def _quick_limit(size_bytes: int) -> int:
-    """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
-    least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
-    return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
+def _offsets(headers: Sequence[BatchHeader]) -> int:
+    """How many offsets the batches take."""
+    return sum([header.last_offset_delta + 1 for header in headers])
 
 
 def _writable(buffer: Buffer) -> Writable:
@@ -927,14 +928,6 @@ def _writable(buffer: Buffer) -> Writable:
     if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
         return buffer if buffer.format == "B" and buffer.ndim == 1 else buffer.cast("B")
     return bytearray(buffer)
-
-
-def _refuse_several(data: Writable) -> None:
-    """Refuse several batches before any is opened: `admit` checks the declared size of the first one only."""
-    declared = LENGTH_PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:LENGTH_PREFIX_BYTES], "big")
-    headers = walk(data, check_crc=False).headers if declared < len(data) else []
-    if len(headers) > 1:
-        raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
 
 
 def _refuse_records(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
@@ -974,22 +967,3 @@ def _may_be_untimely(headers: list[BatchHeader], config: LogConfig, now_ms: int)
         return False
     latest_ms = now_ms + config.timestamp_after_max_ms
     return config.timestamp_before_max_ms != MAX_INT64 or any(header.max_timestamp > latest_ms for header in headers)
-
-
-def _refuse_foreign(headers: list[BatchHeader]) -> None:
-    """Refuse what Kafka refuses from a client: marks that only a log sets, and producer ids without a sequence."""
-    header = headers[0]
-    if header.is_control:
-        raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
-    if header.is_transactional and header.producer_id < 0:
-        raise RefusedBatch("it belongs to a transaction, and has no producer id", 0)
-    if header.has_delete_horizon:
-        raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
-    if header.is_log_append_time:
-        raise InvalidTimestamp("its timestamp type is LogAppendTime, which only a log itself sets", 0)
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise RefusedBatch(
-            f"producer {header.producer_id} sent it with epoch {header.producer_epoch} and sequence"
-            f" {header.base_sequence}, which start at 0",
-            0,
-        )

@@ -47,7 +47,8 @@ from foldlog.log.transactions import (
 from foldlog.records.loops import BatchHeader
 
 if TYPE_CHECKING:
-    from foldlog.log.partition import Admitted, PartitionCore, Writable
+    from foldlog.log.partition import Admitted, PartitionCore
+    from foldlog.log.produced import Writable
 
 logger = logging.getLogger("foldlog.log")
 
@@ -186,6 +187,25 @@ class ProducerState:
             return last._replace(first_sequence=first.first_sequence, base_offset=first.base_offset)
         self._check_order(headers)
         return None
+
+    def takes_next(self, producer_id: int, epoch: int, first_sequence: int, *, in_transaction: bool) -> bool:
+        """Whether batches that are numbered from there on are just the next of a producer that is remembered in this
+        epoch, in the transaction that is open or outside of any: then nothing else has to be checked."""
+        known = self._producers.get(producer_id)
+        if known is None or known.epoch != epoch or not known.batches:
+            return False
+        return (
+            first_sequence == known.batches[-1].last_sequence + 1
+            and (self.transactions.start_of(producer_id) is not None) == in_transaction
+        )
+
+    def note_next(self, producer_id: int, sent: Sequence[SentBatch], now_ms: int) -> None:
+        """Remember the last batches of those that `takes_next` was asked about."""
+        known = self._producers.pop(producer_id)
+        self._producers[producer_id] = known  # the dict's order is that of last writes
+        known.seen_ms = now_ms
+        known.last_timestamp_ms = sent[-1].timestamp_ms
+        known.batches = [*known.batches, *sent][-REMEMBERED_BATCHES:]
 
     def _repeated(self, header: BatchHeader) -> SentBatch | None:
         known = self._producers.get(header.producer_id)
@@ -620,6 +640,34 @@ class Producers:
                 done = state.note(header, now_ms, marker_in(data, header) if header.is_control else None)
                 if done is not None:
                     ended.append(done)
+        self._noted(state, before, ended)
+
+    def takes_next(self, producer_id: int, epoch: int, first_sequence: int, *, in_transaction: bool) -> bool:
+        """See ProducerState; false if that is not loaded, or something has to be stored first."""
+        state = self._core.state
+        return (
+            self._state is not None
+            and state.has_producers
+            and (state.has_transactions or not in_transaction)
+            and self._state.takes_next(producer_id, epoch, first_sequence, in_transaction=in_transaction)
+        )
+
+    def note_next(self, producer_id: int, sent: Sequence[tuple[int, int, int, int, int]], now_ms: int) -> None:
+        """See ProducerState. What is undecided stays so: the transaction was open before."""
+        if self._state is not None:
+            self._state.note_next(producer_id, [SentBatch(*one) for one in sent], now_ms)
+
+    def note_headers(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """As `note`, of batches of clients, among which are no markers."""
+        state = self._state
+        if state is None:
+            return
+        before = len(state)
+        for header in headers:
+            state.note(header, now_ms)
+        self._noted(state, before, ())
+
+    def _noted(self, state: ProducerState, before: int, ended: Sequence[EndedTransaction]) -> None:
         for one in ended:
             if one.is_aborted:
                 self.aborted.append(one.entry)

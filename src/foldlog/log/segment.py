@@ -16,13 +16,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import lt
-from typing import ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.base import NO_DESCRIPTORS, File, Files, Into, in_forked_children, read_file, read_view, would_block
 from foldlog.limits import OPEN_FILES_MAX, READ_CHUNK_BYTES
 from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAGIC
 from foldlog.records.loops import BatchHeader, walk
+
+if TYPE_CHECKING:
+    from foldlog.records.kernels import ProducedBatches
 
 logger = logging.getLogger("foldlog.log")
 
@@ -423,6 +426,31 @@ class Segment:
             self._bytes_since_entry += header.size
             position += header.size
         self._seen_end = headers[-1].next_offset
+
+    def wrote_produced(self, batches: ProducedBatches, target: int, position: int, length: int) -> None:
+        """As `wrote`, for the batches of one partition in a run of Produce requests."""
+        with self._index_lock:
+            offset_index, time_index = self.offset_index, self.time_index
+            largest_ms, largest_at = (NO_TIMESTAMP, -1) if self._largest is None else self._largest
+            offsets, times, self._bytes_since_entry, largest_ms, largest_at, recent = batches.index_entries(
+                target,
+                position,
+                self.base_offset,
+                self.index_interval_bytes,
+                self._bytes_since_entry,
+                largest_ms,
+                largest_at,
+                _RECENT_MORE + 1,
+            )
+            for relative, at in offsets:
+                offset_index.append(relative, at)
+            for latest_ms, relative in times:
+                time_index.append(latest_ms, relative)
+            self.unwritten_entries += len(offsets)
+            self._largest = largest_ms, largest_at
+            self._seen_end = recent[0][2] + 1
+            self._recent = (*recent, *self._recent)[: _RECENT_MORE + 1]
+            self.size = position + length
 
     def grow(self, size: int) -> None:
         """In a reading process: the writer has appended. The indexes stay right as far as they go."""

@@ -120,7 +120,7 @@ def test_refused_connections_are_counted_by_reason() -> None:
 def test_requests_are_timed_by_api_and_errors_counted() -> None:
     metrics = Metrics()
     metrics.request_done(0, 0.003)
-    metrics.request_done(0, 0.2, error=True)
+    metrics.request_done(0, 0.2, errors=1)
     metrics.request_done(1, 0.00005)
     page = parse(render(metrics.families()))
     seconds = page["foldlog_request_seconds"].samples

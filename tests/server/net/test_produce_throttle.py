@@ -16,6 +16,7 @@ import pytest
 from crc32c import crc32c
 
 from foldlog.log.partition import Appended, Partition
+from foldlog.log.produced import check_run
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.produce_throttle import ProduceThrottle, ThrottledProducer
 from foldlog.wire.error_codes import ErrorCode
@@ -51,6 +52,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     seen = Work()
     append, submit = Partition.append, AppendQueue.submit
 
+    def seen_check(*run: Any, **how: Any) -> Any:
+        seen.looks.append(True)
+        return check_run(*run, **how)
+
     def seen_append(partition: Partition, *buffers: Any, **how: Any) -> Appended:
         seen.looks.append(how.get("nowait", False))
         return append(partition, *buffers, **how)
@@ -60,6 +65,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         submit(queue, *job)
 
     monkeypatch.setattr(Partition, "append", seen_append)
+    monkeypatch.setattr("foldlog.server.produce_fast_path.check_run", seen_check)
     monkeypatch.setattr(AppendQueue, "submit", seen_submit)
     return seen
 

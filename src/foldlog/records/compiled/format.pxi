@@ -339,22 +339,6 @@ cdef inline int read_record(const uint8_t *p, const uint8_t *body_end, Fields *r
 
 # --- one batch ---
 
-cdef struct Header:
-    int64_t position
-    int64_t size
-    int64_t base_offset
-    int64_t base_timestamp
-    int64_t max_timestamp
-    int64_t producer_id
-    int32_t leader_epoch
-    int32_t attributes
-    int32_t last_offset_delta
-    int32_t producer_epoch
-    int32_t base_sequence
-    int32_t record_count
-    int32_t magic
-    uint32_t crc
-
 cdef struct Cursor:
     const uint8_t *at
     const uint8_t *end

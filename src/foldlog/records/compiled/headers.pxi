@@ -285,6 +285,20 @@ def check_epochs(list headers, starts):
     return None
 
 
+cdef bint write_numbers(uint8_t *p, int64_t size, int64_t offset, int32_t leader_epoch, int32_t attributes,
+                        int64_t max_timestamp) except? -1:
+    """Write what a log decides into a batch. Attributes and timestamp only if they changed: whether the CRC is new."""
+    cdef bint is_new = (<int16_t>fl_big16(p + ATTRIBUTES_AT) != attributes
+                        or <int64_t>fl_big64(p + MAX_TIMESTAMP_AT) != max_timestamp)
+    if is_new:
+        fl_put16(p + ATTRIBUTES_AT, <uint16_t>attributes)
+        fl_put64(p + MAX_TIMESTAMP_AT, <uint64_t>max_timestamp)
+        fl_put32(p + CRC_AT, crc_of(p + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
+    fl_put64(p, <uint64_t>offset)
+    fl_put32(p + LEADER_EPOCH_AT, <uint32_t>leader_epoch)
+    return is_new
+
+
 def assign_offsets(buffer, list headers, int64_t first_offset, int32_t leader_epoch, int64_t append_time_ms=-1):
     """Write base offsets and epoch into the batches, and into `headers`; returns the next offset.
 
@@ -309,13 +323,7 @@ def assign_offsets(buffer, list headers, int64_t first_offset, int32_t leader_ep
         if append_time_ms >= 0:
             header.attributes |= LOG_APPEND_TIME
             header.max_timestamp = append_time_ms
-        if (<int16_t>fl_big16(p + ATTRIBUTES_AT) != header.attributes
-                or <int64_t>fl_big64(p + MAX_TIMESTAMP_AT) != header.max_timestamp):
-            fl_put16(p + ATTRIBUTES_AT, <uint16_t>header.attributes)
-            fl_put64(p + MAX_TIMESTAMP_AT, <uint64_t>header.max_timestamp)
-            header.crc = crc_of(p + ATTRIBUTES_AT, header.size - ATTRIBUTES_AT)
-            fl_put32(p + CRC_AT, header.crc)
-        fl_put64(p, <uint64_t>offset)
-        fl_put32(p + LEADER_EPOCH_AT, <uint32_t>leader_epoch)
+        if write_numbers(p, header.size, offset, leader_epoch, header.attributes, header.max_timestamp):
+            header.crc = fl_big32(p + CRC_AT)
         offset += header.last_offset_delta + 1
     return offset

@@ -4,11 +4,6 @@
 cdef class Bytes:
     """A buffer held open while a loop reads it."""
 
-    cdef Py_buffer buffer
-    cdef bint held
-    cdef const uint8_t *data
-    cdef Py_ssize_t size
-
     def __cinit__(self):
         self.held = False
 

@@ -165,6 +165,38 @@ cdef int check_records(const Cursor *records, int64_t *max_timestamp, int32_t *k
     return end_of_records(&cursor)
 
 
+cdef int check_produced(const uint8_t *data, int64_t position, int64_t end, int64_t max_batch_bytes,
+                        int64_t decompressed_limit, Body body, Header *header, int32_t *keyless_count) except -1:
+    """The header of the batch at `position`, if everything about it is right; its `max_timestamp` is the largest found.
+
+    Raises InvalidBatch or RecordTooLarge.
+    """
+    cdef Cursor cursor
+    cdef int64_t max_timestamp = 0
+    cdef int fault = read_header(data, position, end, False, header)
+    if fault:
+        broken(fault, position)
+    if header.size > max_batch_bytes:
+        raise RecordTooLarge(header.size, max_batch_bytes)
+    if header.record_count == 0:
+        broken(FAULT_NO_RECORDS, position)
+    if header.last_offset_delta != header.record_count - 1:
+        broken(FAULT_COUNT, position)
+    if crc_of(data + position + ATTRIBUTES_AT, header.size - ATTRIBUTES_AT) != header.crc:
+        broken(FAULT_CRC, position)
+    body.open(data, header, decompressed_limit, &cursor, True)
+    if cursor.end - cursor.at >= UNLOCKED_BYTES:
+        with nogil:
+            fault = check_records(&cursor, &max_timestamp, keyless_count)
+    else:
+        fault = check_records(&cursor, &max_timestamp, keyless_count)
+    if fault:
+        broken(fault, position)
+    if not header.attributes & LOG_APPEND_TIME:
+        header.max_timestamp = max_timestamp
+    return 0
+
+
 def validate(buffer, *, int64_t max_batch_bytes, int64_t decompressed_limit):
     """The headers of one or more batches as a producer sent them, if everything about them is right.
 
@@ -177,37 +209,15 @@ def validate(buffer, *, int64_t max_batch_bytes, int64_t decompressed_limit):
     cdef list headers = []
     cdef BatchHeader made
     cdef Header header
-    cdef Cursor cursor
     cdef int64_t position = 0
-    cdef int64_t max_timestamp = 0
     cdef int32_t keyless_count = 0
-    cdef int fault
     if view.size == 0:
         broken(FAULT_NO_RECORDS, 0)
     while position < view.size:
-        fault = read_header(view.data, position, view.size, False, &header)
-        if fault:
-            broken(fault, position)
-        if header.size > max_batch_bytes:
-            raise RecordTooLarge(header.size, max_batch_bytes)
-        if header.record_count == 0:
-            broken(FAULT_NO_RECORDS, position)
-        if header.last_offset_delta != header.record_count - 1:
-            broken(FAULT_COUNT, position)
-        if crc_of(view.data + position + ATTRIBUTES_AT, header.size - ATTRIBUTES_AT) != header.crc:
-            broken(FAULT_CRC, position)
-        body.open(view.data, &header, decompressed_limit, &cursor, True)
-        if cursor.end - cursor.at >= UNLOCKED_BYTES:
-            with nogil:
-                fault = check_records(&cursor, &max_timestamp, &keyless_count)
-        else:
-            fault = check_records(&cursor, &max_timestamp, &keyless_count)
-        if fault:
-            broken(fault, position)
+        check_produced(view.data, position, view.size, max_batch_bytes, decompressed_limit, body, &header,
+                       &keyless_count)
         made = header_object(&header)
         made.keyless_count = keyless_count
-        if not header.attributes & LOG_APPEND_TIME:
-            made.max_timestamp = max_timestamp
         headers.append(made)
         position += header.size
     return headers

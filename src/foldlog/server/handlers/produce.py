@@ -20,7 +20,8 @@ from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, RefusedBatch, TransactionNotOpen, brief_repr
 from foldlog.log.config import AS_PRODUCED
-from foldlog.log.partition import ExpandsFurther, Partition
+from foldlog.log.partition import Partition
+from foldlog.log.produced import ExpandsFurther
 from foldlog.records.batch import RECORDS_AT, Compression, codec_of, is_transactional, producer_of
 from foldlog.server.call import Call, Disconnect, Later, Reply
 from foldlog.server.produce_fast_path import INLINE_WEIGHT, TIMED_OUT, ZSTD_FROM, Found, weight

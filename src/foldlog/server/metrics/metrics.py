@@ -40,9 +40,9 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
     def samples(self, labels: Labels = ()) -> list[Sample]:
         """Its lines: every bucket includes the lower ones, as the format requires."""
@@ -110,14 +110,14 @@ class Metrics:
         self._throttled[quota] += 1
         self._throttle_seconds[quota] = self._throttle_seconds.get(quota, 0.0) + seconds
 
-    def request_done(self, api_key: int, seconds: float, error: bool = False) -> None:
-        """A request was answered, or needs no answer. `error`: the answer, or a part of it, has an error code."""
+    def request_done(self, api_key: int, seconds: float, errors: int = 0, requests: int = 1) -> None:
+        """A request was answered, or needs no answer, or several together. `errors`: of how many the answer, or a part
+        of it, has an error code."""
         api = self._apis.get(api_key)
         if api is None:
             api = self._apis[api_key] = ApiMetrics()
-        api.seconds.observe(seconds)
-        if error:
-            api.errors += 1
+        api.seconds.observe(seconds, requests)
+        api.errors += errors
 
     def produced(self, records: int, size_bytes: int) -> None:
         """Batches were appended; duplicates are not counted again."""

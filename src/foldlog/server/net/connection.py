@@ -41,7 +41,7 @@ from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
 from foldlog.server.net.quotas import Charge, ConnectionThrottle
-from foldlog.server.produce_fast_path import FastAcknowledgement, FastAppend
+from foldlog.server.produce_fast_path import Found, ProducedRun, RunAcknowledgement
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
 from foldlog.wire.messages.produce import ProduceResponse
@@ -71,6 +71,7 @@ _WRITE_HIGH_BYTES: Final = 256 << 10
 """Bytes of answers that the client has not read, or that wait for earlier ones; above, no request is begun."""
 
 _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
+_RUN_HEADER: Final = RequestHeader(_PRODUCE_KEY, -1, -1, None)
 
 HEADER_BYTES_MIN: Final = 8
 
@@ -86,14 +87,15 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("audited", "began", "charge", "chunks", "has_error", "header", "later")
+    __slots__ = ("audited", "began", "charge", "chunks", "errors", "header", "later", "requests")
 
-    def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None) -> None:
+    def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None, requests: int = 1) -> None:
         self.header = header
+        self.requests = requests  # of a run on the fast path, answered together
         self.charge = charge  # what it uses of quotas, if any is for its client
         self.began = began
         self.chunks: list[Chunk] | None = None
-        self.has_error = False
+        self.errors = 0  # how many of its requests are answered with an error code
         self.later: Later | None = None
         self.audited: AuditedChange | None = None  # what it would change, if that is written down
 
@@ -133,6 +135,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._endpoint = endpoint
         self._frame = FrameBuffer()
         self._exchanges: deque[Exchange] = deque()
+        self._requests = 0  # under way, those of each exchange
         self._unread: memoryview | None = None  # received, and not processed while `_holds`
         self._working: asyncio.Task[Any] | None = None
         self._fetching = False
@@ -223,6 +226,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._working is not None and not self._is_changing:
             self._working.cancel()
         self._exchanges.clear()
+        self._requests = 0
         self._throttle.close()
         self._unread = None
         self._frame.finish()
@@ -274,8 +278,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._stop_reading()
                 position = end
                 break
-            self._dispatch(view, body, body + size)
-            position = body + size
+            position = self._dispatch(view, body, body + size)
         self._is_taking = False
         if position < end and not self._is_closing:
             known = end - position >= _LENGTH_BYTES
@@ -292,7 +295,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._is_write_paused
             or self._answered_bytes >= _WRITE_HIGH_BYTES
             or self._caller.append_queue.is_full
-            or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
+            or self._requests >= REQUESTS_IN_FLIGHT_MAX
             # The records of a Fetch are read into buffers of the connection, which are free once it is answered.
             or (self._fetching and _api_key(view, body) in _FETCH_KEYS)
             or (self._throttled.is_needed and _api_key(view, body) == _PRODUCE_KEY and self._throttled.must_wait())
@@ -320,32 +323,31 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --- requests and answers ---------------------------------------------------------------------------------------
 
-    def _dispatch(self, view: memoryview, start: int, end: int) -> None:
+    def _dispatch(self, view: memoryview, start: int, end: int) -> int:
+        """Begin the request there; of Produce requests, as many behind it as go with it. Returns where they end."""
         began = self._node.loop.time()
         header = _NO_HEADER
         found = None
         charge = None
         audited = None
         if self._login is not None and not self._admits(self._login, view[start:end], began):
-            return
+            return end
         try:
             # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
             if self._quotas.is_on:
                 charge = self._throttle.begin(self._caller.who, view, start, end)
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
+                fast = self._append_fast(view, start, end) if charge is None else None
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
-                fast = None
-                if charge is None:
-                    fast = self._node.produce_fast_path.append(self._caller, view, start, end)
-                if isinstance(fast, FastAppend):
-                    self._begin_fast(fast, began)
-                    return
+                if isinstance(fast, ProducedRun):
+                    self._begin_run(fast, began)
+                    return fast.end
                 found = fast
             header, position = parse_request_header(view, start, end)
             served = served_api(header.api_key, header.api_version)
             if served is None:
                 self._answer_unserved(header, view[position:end], began)
-                return
+                return end
             request = served.decode(view, position, end)
             if self._node.is_audited and header.api_key in AUDITED:
                 audited = change_in(header.api_key, request, self._node.topic_ids.name_of)
@@ -353,16 +355,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             reply = served.handle(call, request)
         except MalformedBytes as error:
             self.refuse("unreadable", f"a request that cannot be read: {error}")
-            return
+            return end
         except Disconnect as error:
             self.refuse("disconnect", str(error))
-            return
+            return end
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
-            return
+            return end
         exchange = Exchange(header, began, charge)
         exchange.audited = audited
         self._begin(exchange, reply)
+        return end
 
     # --- logins -----------------------------------------------------------------------------------------------------
 
@@ -397,21 +400,34 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --- requests and answers, continued ----------------------------------------------------------------------------
 
-    def _begin_fast(self, fast: FastAppend, began: float) -> None:
-        asked = fast.asked
-        self._throttled.is_needed = False
-        exchange = Exchange(RequestHeader(_PRODUCE_KEY, asked.version, asked.correlation_id, None), began)
-        self._exchanges.append(exchange)
-        if not fast.waits_for_sync:
-            self._node.syncs.written(fast.partition, fast.next_offset)
-            self._know(exchange, [fast.answer])
-            return
-        FastAcknowledgement(self._node, fast, partial(self._acknowledged, exchange))
+    def _append_fast(self, view: memoryview, start: int, end: int) -> ProducedRun | Found | None:
+        frames_max = REQUESTS_IN_FLIGHT_MAX - self._requests
+        # Who has quotas, or was refused before, is looked at before each request; so is a login that may end.
+        if self._quotas.is_on or self._throttled.is_needed or self._login is not None:
+            frames_max = 1
+        last = len(view) if frames_max > 1 else end
+        return self._node.produce_fast_path.append(self._caller, view, start - _LENGTH_BYTES, last, frames_max)
 
-    def _acknowledged(self, exchange: Exchange, chunks: list[Chunk], is_refusal: bool) -> None:
-        self._know(exchange, chunks)
-        exchange.has_error = is_refusal
+    def _begin_run(self, run: ProducedRun, began: float) -> None:
+        self._throttled.is_needed = False
+        exchange = Exchange(_RUN_HEADER, began, requests=run.requests)
+        self._add(exchange)
+        if run.waits_for_sync:
+            RunAcknowledgement(self._node, run, partial(self._acknowledged, exchange, run))
+            return
+        for _, partition, next_offset in run.written:
+            self._node.syncs.written(partition, next_offset)
+        exchange.errors = run.errors
+        self._know(exchange, [run.answers])
+
+    def _acknowledged(self, exchange: Exchange, run: ProducedRun) -> None:
+        exchange.errors = run.errors
+        self._know(exchange, [run.answers])
         self._send_soon()
+
+    def _add(self, exchange: Exchange) -> None:
+        self._exchanges.append(exchange)
+        self._requests += exchange.requests
 
     def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
         answer = unserved_answer(header, body)
@@ -420,10 +436,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         exchange = Exchange(header, began)
         self._know(exchange, answer)
-        self._exchanges.append(exchange)
+        self._add(exchange)
 
     def _begin(self, exchange: Exchange, reply: Reply) -> None:
-        self._exchanges.append(exchange)
+        self._add(exchange)
         if isinstance(reply, Message):
             self._fetching |= exchange.header.api_key in _FETCH_KEYS
             self._settle(exchange, reply)
@@ -497,10 +513,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             if isinstance(message, SaslAuthenticateResponse):
                 self._logged_in(exchange, message)
                 return
-            exchange.has_error = has_error(message)
+            exchange.errors = int(has_error(message))
             self._note(exchange, message)
             if isinstance(message, ProduceResponse):
-                self._throttled.is_needed = exchange.has_error and is_at_fault(message)
+                self._throttled.is_needed = exchange.errors > 0 and is_at_fault(message)
             chunks = encode_response(message, header.api_version, header.correlation_id)
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
                 chunks = encode_response(message, header.api_version, header.correlation_id)
@@ -516,12 +532,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _logged_in(self, exchange: Exchange, message: SaslAuthenticateResponse) -> None:
         header = exchange.header
-        exchange.has_error = bool(message.error_code)
+        exchange.errors = int(bool(message.error_code))
         if header.api_version == _BARE:
             self._know(exchange, [_LENGTH.pack(len(message.auth_bytes)), message.auth_bytes])
             return
         self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
-        if exchange.has_error:
+        if exchange.errors:
             # Closed once it has been sent: whoever is refused begins again with a new connection.
             self._is_at_end = True
             self._stop_reading()
@@ -535,15 +551,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send every known answer up to the first unknown one."""
         if self._is_taking or self._is_closing:
             return  # frames that came together are answered together; a closed connection not at all
-        exchanges = self._exchanges
+        exchanges, metrics = self._exchanges, self._node.metrics
         out: list[Chunk] = []
         now = self._node.loop.time()
         while exchanges and exchanges[0].chunks is not None:
             exchange = exchanges.popleft()
+            self._requests -= exchange.requests
             out += exchange.chunks or ()
-            if exchange.header.api_key in _FETCH_KEYS:
+            api_key = exchange.header.api_key
+            if api_key in _FETCH_KEYS:
                 self._fetching = False
-            self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
+            metrics.request_done(api_key, now - exchange.began, exchange.errors, exchange.requests)
         sent_bytes = sum(map(len, out))
         self._answered_bytes -= sent_bytes
         if out and not self._transport.is_closing():
