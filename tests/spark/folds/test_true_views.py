@@ -350,7 +350,7 @@ def test_a_column_that_is_wrongly_left_out_is_found_before_anything_is_stored(
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
     view = FileView(tmp_path / "view")
     positive = fl.fold(payments, into=view, name="positive")(lambda rows: rows.filter("amount_paise > 5"))
-    monkeypatch.setattr(deltas, "used_columns", lambda final: law.used_columns(final) - {"amount_paise"})  # type: ignore[operator]
+    monkeypatch.setattr(deltas, "used_columns", lambda *given: law.used_columns(*given) - {"amount_paise"})  # type: ignore[operator]
     with pytest.raises(FoldError, match=r"other rows than the plain one, without .*a mistake of foldlog"):
         fl.run([positive], directory, once=True, spark=spark)
     assert view.rows() == {}
@@ -367,7 +367,7 @@ def test_a_verification_does_not_repeat_a_mistake_of_the_short_way(
     append(directory, *((f"a{n}", payment(amount_paise=7)) for n in range(FOLD_TRIAL_YOUNG_OFFSETS)))
     fl.run([positive], directory, once=True, spark=spark)
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
-    monkeypatch.setattr(deltas, "used_columns", lambda final: law.used_columns(final) - {"amount_paise"})  # type: ignore[operator]
+    monkeypatch.setattr(deltas, "used_columns", lambda *given: law.used_columns(*given) - {"amount_paise"})  # type: ignore[operator]
     fl.run([positive], directory, once=True, spark=spark)
     assert all(key.startswith("a") for key in view.rows())
     verdict = fl.verify(positive, directory, spark=spark)

@@ -136,6 +136,10 @@ _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More expression ids than one plan uses. Ids count up, so those of a range are below its rows' first id plus this."""
+_TASKS: Final = re.compile(
+    rf"^([ :+'-]*MapInArrow {ROWS_FUNCTION}\(.*\n[ :+'-]*Range) \(0, \d+, step=1, splits=.*\)$", re.MULTILINE
+)
+"""The number of tasks that read the topic's rows: what a plan does with them does not depend on it."""
 _COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\b(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) )\d+\b")
 """Other numbers that Spark counts up through a session: variables of higher-order functions, and CTEs."""
 _COUNTED_NODES: Final = re.compile(r"^[ :+'-]*(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) \d+\b", re.MULTILINE)
@@ -174,11 +178,12 @@ def _check_source(fold: str, rows: DataFrame, text: str) -> None:
         raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
 
 
-def used_columns(result: DataFrame) -> frozenset[str] | None:
-    """The topic's columns that a fold uses or returns; the others need not be read. None if the plan has a node of
-    unknown kind: then any column may be used.
+def used_columns(final: DataFrame, result: DataFrame | None = None) -> frozenset[str] | None:
+    """The topic's columns that a frame uses or returns; the others need not be read. None if the plan has a node of
+    unknown kind: then any column may be used. `result` is a frame that the other one was made of, and that was asked
+    about already.
     """
-    root = _tree(result)
+    root = _tree(final, over=result)
     return _used(root, _ids(_output(root)), is_root=True)
 
 
@@ -227,9 +232,16 @@ def plan_text(frame: DataFrame) -> PlanText:
     return PlanText(text, compared)
 
 
+_texts: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
+"""The texts of frames' analysed plans, which never change."""
+
+
 def _analysed_text(frame: DataFrame) -> str:
-    with _all_fields(frame.sparkSession):
-        return _text(frame._jdf.queryExecution().analyzed())
+    text = _texts.get(frame)
+    if text is None:
+        with _all_fields(frame.sparkSession):
+            text = _texts[frame] = _text(frame._jdf.queryExecution().analyzed())
+    return text
 
 
 def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
@@ -239,8 +251,9 @@ def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
     # Spark numbers expressions through a session. Ids below those of these rows belong to expressions from before the
     # range, such as static frames, and stay as they are: another frame is another plan.
     first = min(map(int, _EXPRESSION_ID.findall(_analysed_text(rows))), default=0)
-    analysed = normal_text(text.analysed, first)
-    both = f"{len(analysed)} {analysed}{_recounted(_COUNTED_NODES, text.compared, {})}"
+    analysed = normal_text(_TASKS.sub(r"\1", text.analysed), first)
+    compared = _recounted(_COUNTED_NODES, _TASKS.sub(r"\1", text.compared), {})
+    both = f"{len(analysed)} {analysed}{compared}"
     return both, int(_settings_of(rows.sparkSession).hashCode())
 
 
@@ -379,20 +392,25 @@ _known: WeakKeyDictionary[DataFrame, _Node] = WeakKeyDictionary()
 """Cached: a frame's plan never changes, and each call into the JVM is slow."""
 
 
-def _tree(frame: DataFrame) -> _Node:
+def _tree(frame: DataFrame, over: DataFrame | None = None) -> _Node:
+    """The frame's tree. Where its plan goes on as that of `over` does, the tree of that is used."""
     tree = _known.get(frame)
     if tree is None:
-        tree = _known[frame] = _Trees().of(frame._jdf.queryExecution().analyzed())
+        known = None if over is None else _tree(over)
+        tree = _known[frame] = _Trees(known).of(frame._jdf.queryExecution().analyzed())
     return tree
 
 
 class _Trees:
     """Builds the tree of one plan. A common table expression is built once, however often it is referenced."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: _Node | None = None) -> None:
+        self._known = known
         self._definitions: dict[int, _Node] = {}
 
     def of(self, plan: Any, path: Path = ()) -> _Node:
+        if self._known is not None and plan == self._known.java:  # Java's equals, expression ids and all
+            return self._known
         node = _Node(plan, _kind(plan), path=path)
         if node.kind.startswith("MapInArrow") and f" {ROWS_FUNCTION}(" in str(plan.simpleString(1)):
             node.is_rows = node.is_fed = True

@@ -378,10 +378,20 @@ class TopicFrames:
 
     def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
         """The rows of `keys`, read by the driver itself; without `needs_key` also of records without a key."""
+        names = {*META, *([self._key] if self._key else [])}
+        return self._read_here(ranges, T.StructType([one for one in self.schema if one.name in names]), needs_key)
+
+    def sample(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
+        """All columns of these ranges, read by the driver itself."""
+        return self._read_here(ranges, self.schema, needs_key)
+
+    def local(self, rows: pa.Table) -> DataFrame:
+        """A frame of rows that the driver has, with all columns."""
+        return self._spark.createDataFrame(rows, schema=self.schema)
+
+    def _read_here(self, ranges: Sequence[OffsetRange], schema: T.StructType, needs_key: bool) -> pa.Table:
         import pyarrow as pa
 
-        names = {*META, *([self._key] if self._key else [])}
-        schema = T.StructType([one for one in self.schema if one.name in names])
         reader = self._reader(ranges, schema, "rows", needs_key, None)
         return pa.Table.from_batches(reader.read(range(len(reader.tasks))), schema=reader.schema)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from py4j.clientserver import ClientServer
 from pyspark.accumulators import Accumulator
@@ -23,7 +23,14 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
-from foldlog.spark.folds.deltas import PlannedFold, PreparedFold, in_offset_order, prepare, ranges_read
+from foldlog.spark.folds.deltas import (
+    PlannedFold,
+    PreparedFold,
+    counted_apart,
+    in_offset_order,
+    prepare,
+    ranges_read,
+)
 from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without_faults
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
@@ -109,6 +116,9 @@ class _Outcome:
     deltas: Sequence[Delta | Exception]
     dead: Sequence[pa.Table | None]
     seen: Seen
+    first: Delta | None = None
+    """The change by the beginning of the range, if that was computed apart; the only feed's delta is then by the rest.
+    """
 
 
 @dataclass(frozen=True)
@@ -135,15 +145,21 @@ class _Trial:
 
     prepared: PreparedFold
     ranges: Sequence[OffsetRange]
-    is_in_delta: bool
-    """The range's delta tells the short way's result for the sample."""
+    short: Literal["in delta", "apart", "alone"]
+    """What tells the short way's result for the sample: the range's delta, a delta of the range's job, its own job."""
     folded: Future[_Tried] = field(default_factory=Future)
 
     @classmethod
-    def of(cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange]) -> _Trial:
-        # Of aggregated rows nobody can tell which are the sample's.
-        is_part = prepared.fold.view.aggregation is None and not list(beyond(sample, ranges))
-        return cls(replace(prepared, frames=prepared.frames.aside), sample, is_part or sample == list(ranges))
+    def of(
+        cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange], *, is_shared: bool
+    ) -> _Trial:
+        short: Literal["in delta", "apart", "alone"] = "alone"
+        if sample == list(ranges):
+            short = "in delta"
+        elif not list(beyond(sample, ranges)):
+            # Of aggregated rows nobody can tell which are the sample's, so its groups are kept apart, and stored first.
+            short = "in delta" if prepared.fold.view.aggregation is None else "alone" if is_shared else "apart"
+        return cls(replace(prepared, frames=prepared.frames.aside), sample, short)
 
 
 def is_unread(bookmark: Bookmark) -> bool:
@@ -380,7 +396,7 @@ class Runner:
                 self._ahead.append(ahead)
         for standing, delta, dead in zip(standings, outcome.deltas, outcome.dead, strict=True):
             try:
-                self._apply(standing, batch, delta, dead, outcome.seen)
+                self._apply(standing, batch, delta, dead, outcome)
             except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
                 self._fail(standing.feed, error)
         return True
@@ -462,13 +478,14 @@ class Runner:
     ) -> _Outcome:
         """On the second thread: the change of each view; an error instead, if the fold's trial fails."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
+        is_shared = len(prepared) > 1
         trials = [
-            _Trial.of(one, ranges, standing.sample(ranges, bounds)) if standing.is_young else None
+            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared) if standing.is_young else None
             for standing, one in zip(standings, prepared, strict=True)
         ]
         outcome = self._compute_short(prepared, ranges, trials)
         deltas = [
-            self._tried(trial, delta) if trial is not None and isinstance(delta, Delta) else delta
+            self._tried(trial, delta, outcome.first) if trial is not None and isinstance(delta, Delta) else delta
             for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
@@ -491,7 +508,7 @@ class Runner:
     def _fold_sample(self, trial: _Trial) -> _Tried:
         one = trial.prepared
         sample = fold_sample(one.fold, one.frames, one.shape, trial.ranges)
-        return sample, None if trial.is_in_delta else self._short_sample(trial)
+        return sample, self._short_sample(trial) if trial.short == "alone" else None
 
     def _short_sample(self, trial: _Trial) -> Delta:
         """The short way's result for the sample alone."""
@@ -500,11 +517,13 @@ class Runner:
             raise short
         return short
 
-    def _tried(self, trial: _Trial, delta: Delta) -> Delta | Exception:
-        """The range's delta, if the trial succeeds; else the error."""
+    def _tried(self, trial: _Trial, delta: Delta, first: Delta | None) -> Delta | Exception:
+        """The range's delta, if the trial succeeds; else the error. `first` is as in `_Outcome`."""
         one = trial.prepared
         try:
             sample, short = trial.folded.result()
+            if short is None and trial.short == "apart":
+                short = first or self._short_sample(trial)  # not computed apart, as records were at fault
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
         try:
@@ -547,24 +566,30 @@ class Runner:
         """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        given = frames.rows(ranges, seen, needs_key=needs_key)
+        apart = next((one.ranges for one in trials if one is not None and one.short == "apart"), None)
+        pieces = [ranges] if apart is None else [apart, list(beyond(ranges, apart))]
+        given = [frames.rows(piece, seen, needs_key=needs_key) for piece in pieces]
         begun: list[Future[_Tried]] = []
+        first: Delta | None = None
         try:
-            planned = [_planned(one, given) for one in prepared]
+            planned = [_planned(one, rows) for rows in given for one in prepared]
             # A function is called by one thread at a time: for the range until here, then for the samples until `wait`.
             for trial, one in zip(trials, planned, strict=False):
                 if trial is not None and isinstance(one, PlannedFold):
                     begun.append(self._begin_trial(trial))
             deltas: Sequence[Delta | Exception]
-            if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
+            if apart is not None:
+                first, *deltas = self._folded_apart(frames, planned, pieces)
+            elif all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
                 seen = frames.count()  # without what the functions themselves have read
                 table = frames.table(ranges, seen, needs_key=needs_key)
                 deltas = [Delta(table, ranges_read(ranges))] * len(planned)
             else:
-                deltas = self._folded(frames, given, planned, ranges, seen)
+                deltas = self._folded(frames, given[0], planned, ranges, seen)
         finally:
             wait(begun)
-            frames.forget(given)
+            for rows in given:
+                frames.forget(rows)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
         met = met.with_more(seen.value)  # failed tasks may be missing in the first count
@@ -576,7 +601,22 @@ class Runner:
             [one.delta if isinstance(one, Folded) else one for one in found],
             [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
             met,
+            first,
         )
+
+    def _folded_apart(
+        self, frames: TopicFrames, planned: Sequence[PlannedFold | Exception], pieces: Sequence[Sequence[OffsetRange]]
+    ) -> tuple[Delta | None, Delta | Exception]:
+        """The changes of one fold's counters by the two pieces of a range; if they fail, the error instead of both."""
+        good = [one for one in planned if isinstance(one, PlannedFold)]
+        if len(good) < len(planned):
+            return None, next(one for one in planned if isinstance(one, Exception))
+        try:
+            with frames.narrowed(_all_of(one.used for one in good)):
+                first, rest = counted_apart(good, pieces)
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return None, error
+        return first, rest
 
     def _folded(
         self,
@@ -608,7 +648,7 @@ class Runner:
         return deltas
 
     def _apply(
-        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, seen: Seen
+        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, outcome: _Outcome
     ) -> None:
         feed = standing.feed
         if isinstance(delta, Exception):
@@ -620,8 +660,17 @@ class Runner:
             feed.dead += dead.num_rows
         # The view compares and sets the bookmark in one transaction with the rows: if two runners of a fold both
         # compute a range, the view takes one of them. Exactly once rests on this alone, not on Spark or the log.
+        stored = standing.stored
+        if outcome.first is not None:
+            beginning = [
+                OffsetRange(standing.base.topic, number, *span) for number, span in outcome.first.ranges.items()
+            ]
+            feed.bookmark = after(standing.base, beginning, batch.bounds)
+            feed.view.apply(outcome.first, stored, feed.bookmark)
+            feed.rows += outcome.first.rows.num_rows
+            stored = feed.bookmark
         new = batch.new(standing)
-        feed.view.apply(delta, standing.stored, new)
+        feed.view.apply(delta, stored, new)
         feed.bookmark = new
         feed.recovered()
         feed.state = State.RUNNING
@@ -630,7 +679,7 @@ class Runner:
         since_ms = feed.applied_ms if feed.applied_ms > batch.began_ms - 1000 else batch.began_ms
         feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
         feed.applied_ms = now_ms
-        feed.records += seen.records
+        feed.records += outcome.seen.records
         feed.rows += delta.rows.num_rows
         feed.last_ranges = batch.ranges
         feed.lag = max(0, feed.lag - offsets)
