@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +27,7 @@ from foldlog.spark.folds.plans import (
     check_source,
     checked_frame,
     is_cached,
+    keeps_tasks,
     kept_columns,
     plan_key,
     plan_text,
@@ -48,18 +48,21 @@ if TYPE_CHECKING:
 _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 """The META columns that a fold has to return; the topic is the same for all rows."""
 
-_PIECE: Final = "__piece"
+_APART: Final = "__apart"
+"""Whether a group is of the rows that the first task read."""
 
 
 @dataclass(frozen=True)
 class PlanFacts:
     """What one plan of a fold shows: the topic's columns it needs (None if unknown), whether every row certainly keeps
-    the key and the coordinates of its record, whether it certainly keeps `_deleted`, and what the plan does.
+    the key and the coordinates of its record, whether it certainly keeps `_deleted`, whether rows certainly stay in the
+    task that read them, and what the plan does.
     """
 
     used: frozenset[str] | None
     keeps_key: bool
     keeps_deleted: bool
+    keeps_tasks: bool
     doing: Doing
 
 
@@ -81,15 +84,17 @@ class PreparedFold:
         """Whether a record without a key is a dead letter."""
         return self.fold.view.is_keyed
 
-    def plan(self, given: DataFrame) -> PlannedFold:
+    def plan(self, given: DataFrame, *, apart: bool = False) -> PlannedFold:
         """Call the function on a range's rows and check its plan: PlanChanged if it differs from the prepared one.
-        Nothing is read yet, unless the function itself reads.
+        Nothing is read yet, unless the function itself reads. With `apart`, counters of what the first task reads are
+        kept apart, if they can be.
         """
         result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
         if result is given and self.is_plain:  # otherwise the view has other columns than the topic
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
-        final = _final(self.fold, result, self.shape)
-        facts = self._facts(given, result, final)
+        facts = self._facts(given, result)
+        apart = apart and facts.keeps_tasks
+        final = _final(self.fold, result, self.shape, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -99,16 +104,16 @@ class PreparedFold:
         if facts.doing.logic(result) != self.logic:
             raise PlanChanged(self.fold.name)
         used = None if is_cached(given, final) else facts.used
-        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted)
+        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted, is_apart=apart)
 
-    def _facts(self, given: DataFrame, result: DataFrame, final: DataFrame) -> PlanFacts:
-        text = plan_text(final)
+    def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
+        text = plan_text(result)
         check_source(self.fold.name, given, text)
         key = plan_key(given, text)
         facts = self._known.get(key)
         if facts is None:
             check_plan(self.fold.name, given, result)
-            facts = _plan_facts(self.fold, result, final, doing_of(result))
+            facts = _plan_facts(self.fold, result, self.shape, doing_of(result))
             if len(self._known) >= FOLD_PLANS_MAX:
                 self._known.clear()
             self._known[key] = facts
@@ -128,6 +133,8 @@ class PlannedFold:
     """The fold returns its rows unchanged, so Spark does not have to process them."""
     keeps_deleted: bool = True
     """Every row's _deleted is its record's. If False, the fold may compute _deleted itself."""
+    is_apart: bool = False
+    """Counters of what the first task reads are apart: see `deltas_apart`."""
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
@@ -145,6 +152,17 @@ class PlannedFold:
             table = self._with_deletions(table, ranges, seen.value)
         return Delta(table, ranges_read(ranges))
 
+    def deltas_apart(self, first: Sequence[OffsetRange], rest: Sequence[OffsetRange]) -> tuple[Delta, Delta]:
+        """The changes of counters by what the first task reads, and by the rest."""
+        import pyarrow.compute as pc
+
+        found = self.final.toArrow()
+        of_first, of_rest = (
+            as_view_rows(self.prepared.fold, self.prepared.shape, found.filter(pc.equal(found[_APART], is_first)))
+            for is_first in (True, False)
+        )
+        return Delta(of_first, ranges_read(first)), Delta(of_rest, ranges_read(rest))
+
     def _with_deletions(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
         """Add a deletion for each record that the fold returned no rows for, as for a tombstone.
 
@@ -156,22 +174,6 @@ class PlannedFold:
         if 0 < seen.records - seen.dead <= len(coordinates.unique()):
             return table
         return _with_missing(table, self.prepared.frames.keys(ranges), coordinates)
-
-
-def counted_apart(planned: Sequence[PlannedFold], pieces: Sequence[Sequence[OffsetRange]]) -> list[Delta]:
-    """The change of counters by each of the pieces. One job computes them: another one would cost 150 ms."""
-    import pyarrow.compute as pc
-
-    # Their plans stay apart below the union: no piece's groups are merged with another's.
-    told = [one.final.selectExpr(f"{number} AS {_PIECE}", "*") for number, one in enumerate(planned)]
-    found = reduce(DataFrame.union, told).toArrow()
-    return [
-        Delta(
-            as_view_rows(one.prepared.fold, one.prepared.shape, found.filter(pc.equal(found[_PIECE], number))),
-            ranges_read(piece),
-        )
-        for number, (one, piece) in enumerate(zip(planned, pieces, strict=True))
-    ]
 
 
 def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
@@ -290,11 +292,8 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         logic = doing.logic(result)
         if result is not given and _logic_again(fold, given, result, doing) != logic:
             raise unsteady(fold.name)
-        known: dict[tuple[str, int], PlanFacts] = {}
-        if not is_plain:
-            # Of a range, the plan is usually this one: asking it for its facts takes hundreds of calls into the JVM.
-            final = _final(fold, result, shape)
-            known[plan_key(rows, plan_text(final))] = _plan_facts(fold, result, final, doing)
+        # A range's plan is usually this one: asking it for its facts again would take hundreds of calls into the JVM.
+        known = {} if is_plain else {plan_key(rows, plan_text(result)): _plan_facts(fold, result, shape, doing)}
         return PreparedFold(fold, frames, shape, logic, is_plain, known)
     except AnalysisException as error:
         raise FoldError(f"fold {fold.name!r} cannot be planned: {brief_spark_error(error)}") from error
@@ -314,10 +313,22 @@ def _logic_again(fold: Fold, given: DataFrame, result: DataFrame, doing: Doing) 
     return doing.logic(again) if is_same else logic_of(again)
 
 
-def _plan_facts(fold: Fold, result: DataFrame, final: DataFrame, doing: Doing) -> PlanFacts:
+def _plan_facts(fold: Fold, result: DataFrame, shape: Shape, doing: Doing) -> PlanFacts:
     kept = kept_columns(result)
     keeps_key = fold.view.is_keyed and kept >= {fold.topic.key, PARTITION, OFFSET}
-    return PlanFacts(used_columns(final, result), keeps_key, DELETED in kept, doing)
+    return PlanFacts(
+        used_columns(result, _taken(fold, result, shape)), keeps_key, DELETED in kept, keeps_tasks(result), doing
+    )
+
+
+def _taken(fold: Fold, result: DataFrame, shape: Shape) -> set[str]:
+    """The columns of the function's result that `_final` takes."""
+    aggregation = fold.view.aggregation
+    if aggregation is None:
+        return {*(name for name in shape.columns.names if name != RECORD), *_CARRIED}
+    window = () if aggregation.window is None else (aggregation.window.column,)
+    measured = (column for _, _, column in aggregation.partials() if column is not None)
+    return {*aggregation.by, *window, *measured, *({DELETED} & set(result.columns))}
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -386,19 +397,21 @@ def _check_type(fold: Fold, column: str, given: DataType) -> None:
         _check_type(fold, column, given.valueType)
 
 
-def _final(fold: Fold, result: DataFrame, shape: Shape) -> DataFrame:
+def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool = False) -> DataFrame:
     """The whole plan: the function's result, then the columns or the aggregation that the view needs."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
         if DELETED in result.columns:
             # Tombstones are already filtered out, so these are the deletions that the fold asks for.
             result = result.filter(f"NOT coalesce(CAST({DELETED} AS BOOLEAN), false)")
-        return _aggregated(fold.view, result, aggregation, shape.columns)
+        return _aggregated(fold.view, result, aggregation, shape.columns, apart=apart)
     own = [name for name in shape.columns.names if name != RECORD]
     return result.selectExpr(*(quoted(name) for name in (*own, *_CARRIED)))
 
 
-def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema) -> DataFrame:
+def _aggregated(
+    view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema, *, apart: bool
+) -> DataFrame:
     # Written in SQL: an expression made of Column objects costs some five calls into the JVM for each of its parts,
     # which was 20 ms a range.
     groups = [quoted(name) for name in aggregation.by]
@@ -407,6 +420,9 @@ def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns
         at = f"unix_millis({quoted(aggregation.window.column)})"
         window_start = f"timestamp_millis({at} - pmod({at}, {aggregation.window.width_ms}L))"
         groups.append(f"{window_start} AS {quoted(WINDOW_START)}")
+    if apart:
+        # Evaluated before the shuffle, where the rows still are in the task that read them.
+        groups.append(f"spark_partition_id() = 0 AS {_APART}")
     partials = []
     for name, how, column in aggregation.partials():
         kind = from_arrow_type(columns.field(name).type).simpleString()

@@ -13,7 +13,7 @@ unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -124,6 +124,11 @@ _PASSING: Final = frozenset(
 )
 """Nodes with their child's output: they may drop or reorder rows, but change no value."""
 
+_IN_TASK: Final = frozenset(
+    {"Filter", "Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow", "ResolvedHint", "SubqueryAlias"}
+)
+"""Nodes that Spark computes where their rows are, without a shuffle."""
+
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 """The package of Spark's own expressions: they read nothing but their children."""
 _PLAN_EXPRESSION: Final = _EXPRESSIONS + "PlanExpression"
@@ -178,13 +183,24 @@ def _check_source(fold: str, rows: DataFrame, text: str) -> None:
         raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
 
 
-def used_columns(final: DataFrame, result: DataFrame | None = None) -> frozenset[str] | None:
-    """The topic's columns that a frame uses or returns; the others need not be read. None if the plan has a node of
-    unknown kind: then any column may be used. `result` is a frame that the other one was made of, and that was asked
-    about already.
+def used_columns(result: DataFrame, names: Collection[str] | None = None) -> frozenset[str] | None:
+    """The topic's columns that these columns of a fold's result, or all, depend on; the others need not be read. None
+    if the plan has a node of unknown kind: then any column may be used.
     """
-    root = _tree(final, over=result)
-    return _used(root, _ids(_output(root)), is_root=True)
+    root = _tree(result)
+    labels = {_label(one): one for one in _output(root)}
+    wanted = _output(root) if names is None or not labels.keys() >= set(names) else [labels[name] for name in names]
+    return _used(root, _ids(wanted))
+
+
+def keeps_tasks(result: DataFrame) -> bool:
+    """Whether the rows certainly stay in the tasks that read them."""
+    node = _tree(result)
+    while not node.is_rows:
+        if node.inner or node.kind not in _IN_TASK or len(node.children) != 1:
+            return False
+        (node,) = node.children
+    return True
 
 
 def kept_columns(result: DataFrame) -> frozenset[str]:
@@ -392,25 +408,20 @@ _known: WeakKeyDictionary[DataFrame, _Node] = WeakKeyDictionary()
 """Cached: a frame's plan never changes, and each call into the JVM is slow."""
 
 
-def _tree(frame: DataFrame, over: DataFrame | None = None) -> _Node:
-    """The frame's tree. Where its plan goes on as that of `over` does, the tree of that is used."""
+def _tree(frame: DataFrame) -> _Node:
     tree = _known.get(frame)
     if tree is None:
-        known = None if over is None else _tree(over)
-        tree = _known[frame] = _Trees(known).of(frame._jdf.queryExecution().analyzed())
+        tree = _known[frame] = _Trees().of(frame._jdf.queryExecution().analyzed())
     return tree
 
 
 class _Trees:
     """Builds the tree of one plan. A common table expression is built once, however often it is referenced."""
 
-    def __init__(self, known: _Node | None = None) -> None:
-        self._known = known
+    def __init__(self) -> None:
         self._definitions: dict[int, _Node] = {}
 
     def of(self, plan: Any, path: Path = ()) -> _Node:
-        if self._known is not None and plan == self._known.java:  # Java's equals, expression ids and all
-            return self._known
         node = _Node(plan, _kind(plan), path=path)
         if node.kind.startswith("MapInArrow") and f" {ROWS_FUNCTION}(" in str(plan.simpleString(1)):
             node.is_rows = node.is_fed = True
@@ -850,7 +861,7 @@ def _brief(expression: Any) -> str:
 # --- columns used, and columns kept ---------------------------------------------------------------------------------
 
 
-def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[str] | None:
+def _used(node: _Node, wanted: set[int]) -> frozenset[str] | None:
     """The topic's columns that the columns `wanted` of a node depend on; None if a node between is of unknown kind."""
     if node.is_rows:
         return frozenset(_label(one) for one in _output(node) if _id(one) in wanted)
@@ -861,9 +872,7 @@ def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[
         return None
     if node.kind == "Project":
         return _used(fed[0], _references(one for one in _many(node.java, "projectList") if _id(one) in wanted))
-    is_known = node.kind in _PASSING or node.kind in ("Join", "Generate")
-    # The only aggregation that was not refused is the view's own, on top of the fold's result.
-    if is_known or (node.kind == "Aggregate" and is_root):
+    if node.kind in _PASSING or node.kind in ("Join", "Generate"):
         return _used(fed[0], wanted | _ids(_items(node.java.references().toSeq())))
     return None
 

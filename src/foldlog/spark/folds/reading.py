@@ -337,9 +337,16 @@ class TopicFrames:
         other._seen = self._spark.sparkContext.accumulator(Seen(), _Sum())
         return other
 
-    def rows(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> DataFrame:
-        """The rows of these ranges, with all columns."""
-        return self._frame(ranges, self.schema, "rows", needs_key, seen)
+    def rows(
+        self,
+        ranges: Sequence[OffsetRange],
+        seen: Accumulator[Seen] | None,
+        *,
+        needs_key: bool,
+        first: Sequence[OffsetRange] = (),
+    ) -> DataFrame:
+        """The rows of these ranges, with all columns. A task reads `first`, which is a part of them, by itself."""
+        return self._frame(ranges, self.schema, "rows", needs_key, seen, first)
 
     @contextmanager
     def narrowed(self, used: frozenset[str] | None) -> Iterator[None]:
@@ -461,8 +468,9 @@ class TopicFrames:
         look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
+        first: Sequence[OffsetRange] = (),
     ) -> DataFrame:
-        reader = self._reader(ranges, schema, look, needs_key, seen)
+        reader = self._reader(ranges, schema, look, needs_key, seen, first)
         count = len(reader.tasks)
         return self._spark.range(0, count, 1, count).mapInArrow(_reading(reader), schema)
 
@@ -473,11 +481,14 @@ class TopicFrames:
         look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
+        first: Sequence[OffsetRange] = (),
     ) -> RangeDecoder:
+        rest = list(beyond(ranges, first)) if first else ranges
+        tasks = split_for_tasks(rest, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK)
         return RangeDecoder(
             spec=self._spec,
             topic_id=self._topic_id,
-            tasks=split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK),
+            tasks=[first, *tasks] if first else tasks,
             key=self._key,
             keys=self._keys,
             values=self._values,

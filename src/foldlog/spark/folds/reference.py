@@ -14,7 +14,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -56,22 +56,18 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
 
 
 def _long_deltas(
-    fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges], read: Sequence[pa.Table] | None = None
+    fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges], sample: Sample | None = None
 ) -> list[Delta]:
-    """The change by each of the pieces, for each of which the function is called. `read` are their rows, if the driver
-    has them.
-    """
+    """The change by each of the pieces, for each of which the function is called. They may be those of a sample."""
     records: list[pa.Table | None] = [None] * len(pieces)
-    if fold.view.aggregation is None:
-        keyed, names = fold.view.is_keyed, (*([fold.topic.key] if fold.topic.key else []), *META)
-        records = (
-            [frames.records(piece, needs_key=keyed) for piece in pieces]
-            if read is None
-            else [one.select(names) for one in read]
-        )
+    if fold.view.aggregation is None and sample is None:
+        records = [frames.records(piece, needs_key=fold.view.is_keyed) for piece in pieces]
+    elif fold.view.aggregation is None and sample is not None:
+        names = [*([fold.topic.key] if fold.topic.key else []), *META]
+        records = [one.select(names) for one in sample.parts]
     tombstones = [set() if one is None else _tombstones(one) for one in records]
     try:
-        whole = _given_rows(fold, frames, pieces, tombstones, read)
+        whole = _given_rows(fold, frames, pieces, tombstones, sample)
     except Exception as error:
         if not is_records_fault(error):
             raise
@@ -188,17 +184,17 @@ def _given_rows(
     frames: TopicFrames,
     pieces: Sequence[Ranges],
     tombstones: Sequence[Coordinates],
-    read: Sequence[pa.Table] | None = None,
+    sample: Sample | None = None,
 ) -> list[pa.Table]:
     """The function's result for each of the pieces. For counters, only the columns that they count."""
-    if read is None:
-        given = [frames.rows(piece, None, needs_key=fold.view.is_keyed) for piece in pieces]
+    if sample is None:
+        given: Sequence[DataFrame] = [frames.rows(piece, None, needs_key=fold.view.is_keyed) for piece in pieces]
     else:
-        given = [frames.local(one) for one in read]
+        given = sample.given
     try:
         results = [_result(fold, one) for one in given]
-        if read is not None and all(result is one for result, one in zip(results, given, strict=True)):
-            found = list(read)  # Spark would only hand them back
+        if sample is not None and all(result is one for result, one in zip(results, given, strict=True)):
+            found = list(sample.parts)  # Spark would only hand them back
         else:
             found = _computed(results)
     finally:
@@ -421,49 +417,65 @@ def sampled(ranges: Ranges) -> list[OffsetRange]:
 
 
 @dataclass(frozen=True)
-class TrialSample:
-    """Ranges that the driver has read itself, and the changes by their two pieces, folded the long way."""
+class Sample:
+    """Ranges that the driver has read itself, cut in two, with a frame of each piece."""
 
     ranges: Ranges
     cut_at: str
     read: pa.Table
+    pieces: Sequence[Ranges]
+    parts: Sequence[pa.Table]
+    given: Sequence[DataFrame]
+
+
+@dataclass(frozen=True)
+class TrialSample:
+    """A sample, and the changes by its pieces, folded the long way."""
+
+    sample: Sample
     deltas: Sequence[Delta]
 
 
-def fold_sample(
-    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, chance: random.Random | None = None
-) -> TrialSample:
-    """The first half of a trial, which needs nothing of the short way and may run beside it."""
+def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.Random | None = None) -> Sample:
+    """What a trial is made of. The function is not called yet, so this may run beside a call of it."""
     first, second = _cut(ranges, chance or random.Random())
+    pieces = [piece for piece in (first, second) if piece]
     # The driver reads the sample itself: Spark then has the rows in its plan, and evaluates filters and projections of
     # them while it plans, without a worker. As a job with workers, a trial took 200 ms of processor time.
     read = frames.sample(ranges, needs_key=fold.view.is_keyed)
-    pieces = [piece for piece in (first, second) if piece]
-    deltas = _long_deltas(fold, frames, shape, pieces, [_rows_within(read, piece) for piece in pieces])
-    return TrialSample(ranges, places_text({one.partition: one.start for one in second}), read, deltas)
+    parts = [_rows_within(read, piece) for piece in pieces]
+    cut_at = places_text({one.partition: one.start for one in second})
+    return Sample(ranges, cut_at, read, pieces, parts, [frames.local(one) for one in parts])
+
+
+def fold_sample(fold: Fold, frames: TopicFrames, shape: Shape, sample: Sample) -> TrialSample:
+    """The first half of a trial, which needs nothing of the short way and may run beside it."""
+    return TrialSample(sample, _long_deltas(fold, frames, shape, sample.pieces, sample))
 
 
 def check_trial(
-    fold: Fold, frames: TopicFrames, shape: Shape, sample: TrialSample, short: Delta, alone: Callable[[], Delta]
+    fold: Fold, frames: TopicFrames, shape: Shape, tried: TrialSample, short: Delta, alone: Callable[[], Delta]
 ) -> None:
     """Raises UnlawfulFold if another split gives other rows than the sample's; FoldError if the short way gives other
     rows than the long one. `short` is the short way's result for the sample, or, unless it is aggregated, for ranges
     that contain it; `alone` computes it for the sample alone.
     """
+    sample = tried.sample
     within = short if short.ranges == _spans(sample.ranges) else _within(short, sample.ranges)
-    if _are_alike(fold, sample.deltas, within):
+    if _are_alike(fold, tried.deltas, within):
         return
-    found, cut = _held(fold, shape, [within]), _held(fold, shape, sample.deltas)
+    found, cut = _held(fold, shape, [within]), _held(fold, shape, tried.deltas)
     if found == cut:
         return
-    whole = _held(fold, shape, _long_deltas(fold, frames, shape, [sample.ranges], [sample.read]))
-    tried = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
+    uncut = replace(sample, pieces=[sample.ranges], parts=[sample.read], given=[frames.local(sample.read)])
+    whole = _held(fold, shape, _long_deltas(fold, frames, shape, uncut.pieces, uncut))
+    what = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
     advice = "a fold may look at one row at a time, and must find the same in it"
     if whole != cut:
-        raise UnlawfulFold(fold.name, f"{tried} they were cut at {sample.cut_at}, {_difference(whole, cut)}", advice)
+        raise UnlawfulFold(fold.name, f"{what} they were cut at {sample.cut_at}, {_difference(whole, cut)}", advice)
     if short.ranges != _spans(sample.ranges) and _held(fold, shape, [alone()]) == whole:
         difference = _difference(found, whole)
-        raise UnlawfulFold(fold.name, f"{tried} more were folded with them, {difference}", advice)
+        raise UnlawfulFold(fold.name, f"{what} more were folded with them, {difference}", advice)
     raise FoldError(
         f"fold {fold.name!r} was tried on {_count(sample.ranges)} records, and the quick way to read them gave other"
         f" rows than the plain one, {_difference(found, whole)}; nothing was stored. The fold is lawful, and this is a"

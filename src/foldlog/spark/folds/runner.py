@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -26,7 +26,6 @@ from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import (
     PlannedFold,
     PreparedFold,
-    counted_apart,
     in_offset_order,
     prepare,
     ranges_read,
@@ -37,7 +36,15 @@ from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unstead
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
-from foldlog.spark.folds.reference import TrialSample, check_trial, fold_sample, long_delta, sampled
+from foldlog.spark.folds.reference import (
+    Sample,
+    TrialSample,
+    check_trial,
+    fold_sample,
+    long_delta,
+    read_sample,
+    sampled,
+)
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
@@ -147,6 +154,10 @@ class _Trial:
     ranges: Sequence[OffsetRange]
     short: Literal["in delta", "apart", "alone"]
     """What tells the short way's result for the sample: the range's delta, a delta of the range's job, its own job."""
+    may_fold: Future[bool] = field(default_factory=Future)
+    """Done when the function is not called for the range any more; False if the range failed until then."""
+    is_begun: bool = False
+    """On a thread of its own."""
     folded: Future[_Tried] = field(default_factory=Future)
 
     @classmethod
@@ -169,9 +180,9 @@ def is_unread(bookmark: Bookmark) -> bool:
     )
 
 
-def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exception:
+def _planned(prepared: PreparedFold, given: DataFrame, *, apart: bool) -> PlannedFold | Exception:
     try:
-        return prepared.plan(given)
+        return prepared.plan(given, apart=apart)
     except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
         return error
 
@@ -490,25 +501,27 @@ class Runner:
         ]
         return replace(outcome, deltas=deltas)
 
-    def _begin_trial(self, trial: _Trial) -> Future[_Tried]:
-        """Fold the sample, on the third thread, while the second one waits for the range. Most of a trial is waiting,
-        too: for plans, for a task's start, for the workers' answer.
+    def _begin_trial(self, trial: _Trial) -> None:
+        """Fold the sample, on the third thread, while the second one plans the range and waits for it. Most of a trial
+        is waiting, too: for plans, for a task's start.
         """
-        if isinstance(self._spark.sparkContext._gateway, ClientServer):
-            trial.folded = self._trial_pool.submit(self._fold_sample, trial)
-            return trial.folded
         # With PYSPARK_PIN_THREAD=false, threads share Spark's local properties, by which a job names its columns.
-        trial.folded = Future()
-        try:
-            trial.folded.set_result(self._fold_sample(trial))
-        except Exception as error:  # noqa: BLE001 as of a future
-            trial.folded.set_exception(error)
-        return trial.folded
+        if isinstance(self._spark.sparkContext._gateway, ClientServer):
+            trial.is_begun = True
+            trial.folded = self._trial_pool.submit(self._fold_sample, trial)
 
     def _fold_sample(self, trial: _Trial) -> _Tried:
         one = trial.prepared
-        sample = fold_sample(one.fold, one.frames, one.shape, trial.ranges)
-        return sample, self._short_sample(trial) if trial.short == "alone" else None
+        sample = read_sample(one.fold, one.frames, trial.ranges)
+        # A function is called by one thread at a time.
+        if not trial.may_fold.result():
+            raise CancelledError
+        return self._fold_read(trial, sample)
+
+    def _fold_read(self, trial: _Trial, sample: Sample) -> _Tried:
+        one = trial.prepared
+        tried = fold_sample(one.fold, one.frames, one.shape, sample)
+        return tried, self._short_sample(trial) if trial.short == "alone" else None
 
     def _short_sample(self, trial: _Trial) -> Delta:
         """The short way's result for the sample alone."""
@@ -521,9 +534,12 @@ class Runner:
         """The range's delta, if the trial succeeds; else the error. `first` is as in `_Outcome`."""
         one = trial.prepared
         try:
-            sample, short = trial.folded.result()
+            if trial.may_fold.result():
+                sample, short = trial.folded.result()
+            else:  # the function failed while it was planned, as it reads itself, and records were at fault
+                sample, short = self._fold_read(trial, read_sample(one.fold, one.frames, trial.ranges))
             if short is None and trial.short == "apart":
-                short = first or self._short_sample(trial)  # not computed apart, as records were at fault
+                short = first or self._short_sample(trial)  # it could not be kept apart, or records were at fault
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
         try:
@@ -566,30 +582,28 @@ class Runner:
         """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        apart = next((one.ranges for one in trials if one is not None and one.short == "apart"), None)
-        pieces = [ranges] if apart is None else [apart, list(beyond(ranges, apart))]
-        given = [frames.rows(piece, seen, needs_key=needs_key) for piece in pieces]
-        begun: list[Future[_Tried]] = []
+        first_ranges = next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
+        given = frames.rows(ranges, seen, needs_key=needs_key, first=first_ranges)
+        for trial in trials:
+            if trial is not None:
+                self._begin_trial(trial)
         first: Delta | None = None
         try:
-            planned = [_planned(one, rows) for rows in given for one in prepared]
-            # A function is called by one thread at a time: for the range until here, then for the samples until `wait`.
-            for trial, one in zip(trials, planned, strict=False):
-                if trial is not None and isinstance(one, PlannedFold):
-                    begun.append(self._begin_trial(trial))
+            planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
+            self._let_fold(trials, planned)
             deltas: Sequence[Delta | Exception]
-            if apart is not None:
-                first, *deltas = self._folded_apart(frames, planned, pieces)
-            elif all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
+            if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
                 seen = frames.count()  # without what the functions themselves have read
                 table = frames.table(ranges, seen, needs_key=needs_key)
                 deltas = [Delta(table, ranges_read(ranges))] * len(planned)
+            elif isinstance(planned[0], PlannedFold) and planned[0].is_apart:
+                first, *deltas = self._folded_apart(frames, planned[0], ranges, first_ranges)
             else:
-                deltas = self._folded(frames, given[0], planned, ranges, seen)
+                deltas = self._folded(frames, given, planned, ranges, seen)
         finally:
-            wait(begun)
-            for rows in given:
-                frames.forget(rows)
+            self._let_fold(trials, [None] * len(trials))
+            wait([one.folded for one in trials if one is not None])
+            frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
         met = met.with_more(seen.value)  # failed tasks may be missing in the first count
@@ -604,19 +618,27 @@ class Runner:
             first,
         )
 
+    def _let_fold(self, trials: Sequence[_Trial | None], planned: Sequence[PlannedFold | Exception | None]) -> None:
+        """The trials of folds that were planned may go on: the range calls their function no more."""
+        for trial, one in zip(trials, planned, strict=False):
+            if trial is None or trial.may_fold.done():
+                continue
+            trial.may_fold.set_result(isinstance(one, PlannedFold))
+            if not trial.is_begun:
+                try:
+                    trial.folded.set_result(self._fold_sample(trial))
+                except Exception as error:  # noqa: BLE001 as of a future
+                    trial.folded.set_exception(error)
+
     def _folded_apart(
-        self, frames: TopicFrames, planned: Sequence[PlannedFold | Exception], pieces: Sequence[Sequence[OffsetRange]]
+        self, frames: TopicFrames, planned: PlannedFold, ranges: Sequence[OffsetRange], first: Sequence[OffsetRange]
     ) -> tuple[Delta | None, Delta | Exception]:
-        """The changes of one fold's counters by the two pieces of a range; if they fail, the error instead of both."""
-        good = [one for one in planned if isinstance(one, PlannedFold)]
-        if len(good) < len(planned):
-            return None, next(one for one in planned if isinstance(one, Exception))
+        """The changes of one fold's counters by the two parts of a range; if they fail, the error instead of both."""
         try:
-            with frames.narrowed(_all_of(one.used for one in good)):
-                first, rest = counted_apart(good, pieces)
+            with frames.narrowed(planned.used):
+                return planned.deltas_apart(first, list(beyond(ranges, first)))
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return None, error
-        return first, rest
 
     def _folded(
         self,
