@@ -56,7 +56,7 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
 
 
 def _long_deltas(
-    fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges], sample: Sample | None = None
+    fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges], sample: ReadSample | None = None
 ) -> list[Delta]:
     """The change by each of the pieces, for each of which the function is called. They may be those of a sample."""
     records: list[pa.Table | None] = [None] * len(pieces)
@@ -184,7 +184,7 @@ def _given_rows(
     frames: TopicFrames,
     pieces: Sequence[Ranges],
     tombstones: Sequence[Coordinates],
-    sample: Sample | None = None,
+    sample: ReadSample | None = None,
 ) -> list[pa.Table]:
     """The function's result for each of the pieces. For counters, only the columns that they count."""
     if sample is None:
@@ -417,7 +417,7 @@ def sampled(ranges: Ranges) -> list[OffsetRange]:
 
 
 @dataclass(frozen=True)
-class Sample:
+class ReadSample:
     """Ranges that the driver has read itself, cut in two, with a frame of each piece."""
 
     ranges: Ranges
@@ -432,11 +432,11 @@ class Sample:
 class TrialSample:
     """A sample, and the changes by its pieces, folded the long way."""
 
-    sample: Sample
+    sample: ReadSample
     deltas: Sequence[Delta]
 
 
-def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.Random | None = None) -> Sample:
+def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.Random | None = None) -> ReadSample:
     """What a trial is made of. The function is not called yet, so this may run beside a call of it."""
     first, second = _cut(ranges, chance or random.Random())
     pieces = [piece for piece in (first, second) if piece]
@@ -445,10 +445,10 @@ def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.
     read = frames.sample(ranges, needs_key=fold.view.is_keyed)
     parts = [_rows_within(read, piece) for piece in pieces]
     cut_at = places_text({one.partition: one.start for one in second})
-    return Sample(ranges, cut_at, read, pieces, parts, [frames.local(one) for one in parts])
+    return ReadSample(ranges, cut_at, read, pieces, parts, [frames.local(one) for one in parts])
 
 
-def fold_sample(fold: Fold, frames: TopicFrames, shape: Shape, sample: Sample) -> TrialSample:
+def fold_sample(fold: Fold, frames: TopicFrames, shape: Shape, sample: ReadSample) -> TrialSample:
     """The first half of a trial, which needs nothing of the short way and may run beside it."""
     return TrialSample(sample, _long_deltas(fold, frames, shape, sample.pieces, sample))
 

@@ -37,7 +37,7 @@ from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.reference import (
-    Sample,
+    ReadSample,
     TrialSample,
     check_trial,
     fold_sample,
@@ -185,6 +185,11 @@ def _planned(prepared: PreparedFold, given: DataFrame, *, apart: bool) -> Planne
         return prepared.plan(given, apart=apart)
     except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
         return error
+
+
+def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
+    """The sample whose groups the range's job keeps apart, if there is one."""
+    return next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
 
 
 def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
@@ -518,7 +523,7 @@ class Runner:
             raise CancelledError
         return self._fold_read(trial, sample)
 
-    def _fold_read(self, trial: _Trial, sample: Sample) -> _Tried:
+    def _fold_read(self, trial: _Trial, sample: ReadSample) -> _Tried:
         one = trial.prepared
         tried = fold_sample(one.fold, one.frames, one.shape, sample)
         return tried, self._short_sample(trial) if trial.short == "alone" else None
@@ -582,11 +587,11 @@ class Runner:
         """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        first_ranges = next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
+        first_ranges = _kept_apart(trials)
         given = frames.rows(ranges, seen, needs_key=needs_key, first=first_ranges)
-        for trial in trials:
-            if trial is not None:
-                self._begin_trial(trial)
+        tried = [one for one in trials if one is not None]
+        for trial in tried:
+            self._begin_trial(trial)
         first: Delta | None = None
         try:
             planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
@@ -602,7 +607,7 @@ class Runner:
                 deltas = self._folded(frames, given, planned, ranges, seen)
         finally:
             self._let_fold(trials, [None] * len(trials))
-            wait([one.folded for one in trials if one is not None])
+            wait([one.folded for one in tried])
             frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
@@ -687,10 +692,10 @@ class Runner:
             beginning = [
                 OffsetRange(standing.base.topic, number, *span) for number, span in outcome.first.ranges.items()
             ]
-            feed.bookmark = after(standing.base, beginning, batch.bounds)
-            feed.view.apply(outcome.first, stored, feed.bookmark)
+            between = after(standing.base, beginning, batch.bounds)
+            feed.view.apply(outcome.first, stored, between)
             feed.rows += outcome.first.rows.num_rows
-            stored = feed.bookmark
+            feed.bookmark = stored = between
         new = batch.new(standing)
         feed.view.apply(delta, stored, new)
         feed.bookmark = new
