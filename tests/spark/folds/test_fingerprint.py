@@ -209,11 +209,11 @@ def rows(spark: SparkSession) -> DataFrame:
     return _rows(spark)
 
 
-def _rows(spark: SparkSession) -> DataFrame:
+def _rows(spark: SparkSession, tasks: int = 1) -> DataFrame:
     def foldlog_rows(batches: Iterator[Any]) -> Iterator[Any]:
         return batches
 
-    return spark.range(0, 1, 1, 1).mapInArrow(foldlog_rows, "id string, v bigint, s string, t timestamp")
+    return spark.range(0, tasks, 1, tasks).mapInArrow(foldlog_rows, "id string, v bigint, s string, t timestamp")
 
 
 def _forty(last: int) -> list[Column]:
@@ -247,14 +247,15 @@ def test_what_stands_behind_the_25th_field_is_part_of_what_a_plan_does(rows: Dat
 
 
 def test_the_key_of_a_plan_is_complete_and_the_same_for_each_range(spark: SparkSession) -> None:
-    def key(last: object) -> tuple[str, int]:
-        given = _rows(spark)
+    def key(last: object, tasks: int = 1) -> tuple[str, int]:
+        given = _rows(spark, tasks)
         made = given.withColumn("x", F.create_map(*_forty(7), F.lit(1), F.lit(last)))
         made = made.withColumn("y", F.transform(F.array("s"), lambda one: F.concat(one, one)))
         made = spark.sql("WITH r AS (SELECT * FROM {made}) SELECT * FROM r", made=made)
         return plan_key(given, plan_text(made))
 
     assert key(8) == key(8)
+    assert key(8) == key(8, tasks=3)
     assert key(8) != key(9)
     assert key("order#17") == key("order#17")
     assert key("order#17") != key("order#18")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from foldlog.errors import FoldError, UnlawfulFold
 from foldlog.spark.folds import plans
-from foldlog.spark.folds.plans import check_plan, is_cached, kept_columns, used_columns
+from foldlog.spark.folds.plans import check_plan, is_cached, keeps_tasks, kept_columns, used_columns
 
 Make = Callable[[DataFrame, DataFrame], Any]
 
@@ -304,6 +304,33 @@ def test_only_the_columns_that_a_fold_uses_are_read(rows: DataFrame, static: Dat
     assert used_columns(rows) == frozenset({"id", "a", "items", "_offset"})
     assert used_columns(rows.filter("id > 0").select("a")) == frozenset({"id", "a"})
     assert used_columns(rows.join(static, "id").select("s", "_offset")) == frozenset({"id", "_offset"})
+
+
+def test_only_what_the_view_takes_of_a_fold_s_columns_is_read(rows: DataFrame) -> None:
+    result = rows.filter("id > 0").withColumn("b", F.col("a"))
+    assert used_columns(result, {"_offset"}) == frozenset({"id", "_offset"})
+    assert used_columns(result, {"b"}) == frozenset({"id", "a"})
+    assert used_columns(result, {"B"}) == frozenset({"id", "a", "items", "_offset"}), (
+        "Spark finds it; here it is unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "keeps"),
+    [
+        (lambda rows, static: rows.filter("id > 0").selectExpr("explode(items) AS item"), True),
+        (lambda rows, static: rows.mapInArrow(lambda batches: batches, rows.schema), True),
+        (lambda rows, static: rows.repartition(2), False),
+        (lambda rows, static: rows.sort("id"), False),
+        (lambda rows, static: rows.join(static, "id"), False),
+        (lambda rows, static: rows.union(rows), False),
+    ],
+    ids=["filter and explode", "mapInArrow", "repartition", "sort", "join", "union"],
+)
+def test_rows_stay_in_the_task_that_read_them_unless_a_node_may_move_them(
+    rows: DataFrame, static: DataFrame, make: Make, keeps: bool
+) -> None:
+    assert keeps_tasks(make(rows, static)) is keeps
 
 
 @pytest.mark.parametrize(

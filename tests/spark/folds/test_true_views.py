@@ -16,6 +16,7 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -29,7 +30,9 @@ from foldlog.limits import FOLD_TRIAL_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds import deltas, runner
 from foldlog.spark.folds import plans as law
 from foldlog.spark.folds.declaration import DeclaredTopic
+from foldlog.spark.folds.reading import TopicFrames
 from foldlog.spark.folds.reference import TrialSample, fold_sample
+from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, View
 from folds_model import SCHEMA, append, mirror_of, payment
 
@@ -350,7 +353,7 @@ def test_a_column_that_is_wrongly_left_out_is_found_before_anything_is_stored(
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
     view = FileView(tmp_path / "view")
     positive = fl.fold(payments, into=view, name="positive")(lambda rows: rows.filter("amount_paise > 5"))
-    monkeypatch.setattr(deltas, "used_columns", lambda final: law.used_columns(final) - {"amount_paise"})  # type: ignore[operator]
+    monkeypatch.setattr(deltas, "used_columns", lambda *given: law.used_columns(*given) - {"amount_paise"})  # type: ignore[operator]
     with pytest.raises(FoldError, match=r"other rows than the plain one, without .*a mistake of foldlog"):
         fl.run([positive], directory, once=True, spark=spark)
     assert view.rows() == {}
@@ -367,7 +370,7 @@ def test_a_verification_does_not_repeat_a_mistake_of_the_short_way(
     append(directory, *((f"a{n}", payment(amount_paise=7)) for n in range(FOLD_TRIAL_YOUNG_OFFSETS)))
     fl.run([positive], directory, once=True, spark=spark)
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
-    monkeypatch.setattr(deltas, "used_columns", lambda final: law.used_columns(final) - {"amount_paise"})  # type: ignore[operator]
+    monkeypatch.setattr(deltas, "used_columns", lambda *given: law.used_columns(*given) - {"amount_paise"})  # type: ignore[operator]
     fl.run([positive], directory, once=True, spark=spark)
     assert all(key.startswith("a") for key in view.rows())
     verdict = fl.verify(positive, directory, spark=spark)
@@ -467,6 +470,136 @@ def test_a_fold_is_tried_while_its_first_range_is_computed_and_stores_nothing_be
     fl.run([shuffled], directory, once=True, spark=spark)
     assert stored == [0]
     assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > 5)
+
+
+def _counting(place: Path) -> View:
+    return fl.counters(place / "live.db", by=["merchant"], measures={"n": fl.count(), "paise": fl.sum("amount_paise")})
+
+
+def _counted(view: View) -> dict[str, tuple[int, int]]:
+    rows = (row for batch in view.scan().batches for row in batch.to_pylist())
+    return {row["merchant"]: (row["n"], row["paise"]) for row in rows}
+
+
+MORE_THAN_A_SAMPLE = FOLD_TRIAL_OFFSETS + 500
+
+
+def _append_payments(directory: Path) -> None:
+    merchants = ("tea", "books")
+    append(directory, *((f"tx{n}", payment(merchants[n % 2], amount_paise=n)) for n in range(MORE_THAN_A_SAMPLE)))
+
+
+KEPT = {
+    name: (len(range(start, MORE_THAN_A_SAMPLE, 2)), sum(range(start, MORE_THAN_A_SAMPLE, 2)))
+    for name, start in (("tea", 6), ("books", 7))
+}
+"""What counters of these payments hold, of those over 5 paise."""
+
+
+@pytest.mark.parametrize(
+    ("make", "counts"),
+    [
+        pytest.param(
+            lambda rows: rows.filter("amount_paise > 5"),
+            [FOLD_TRIAL_OFFSETS, MORE_THAN_A_SAMPLE - FOLD_TRIAL_OFFSETS],
+            id="in the tasks that read",
+        ),
+        pytest.param(lambda rows: rows.repartition(3).filter("amount_paise > 5"), [MORE_THAN_A_SAMPLE], id="shuffled"),
+    ],
+)
+def test_counters_are_tried_on_what_they_then_store_if_it_can_be_told_apart(
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[DataFrame], DataFrame],
+    counts: list[int],
+) -> None:
+    _append_payments(directory)
+    view = _counting(tmp_path)
+    stored: list[tuple[Delta, Bookmark]] = []
+    apply = type(view).apply
+
+    def applying(self: View, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        apply(self, delta, expected, new)
+        stored.append((delta, new))
+
+    monkeypatch.setattr(type(view), "apply", applying)
+    fold = fl.fold(payments, into=view, name="counted")(make)
+    fl.run([fold], directory, once=True, spark=spark)
+    assert [sum(stop - start for start, stop in delta.ranges.values()) for delta, _ in stored] == counts
+    for delta, new in stored:
+        assert {number: new.offset(number) for number in delta.ranges} == {
+            number: stop for number, (_, stop) in delta.ranges.items()
+        }, "a bookmark is where its change ends"
+    assert _counted(view) == KEPT
+    assert fl.verify(fold, directory, spark=spark).answer == "equal"
+
+
+def test_counters_go_on_behind_their_sample_if_storing_the_rest_failed(
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _append_payments(directory)
+    view = _counting(tmp_path)
+    apply = type(view).apply
+
+    def failing(self: View, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        if any(start for start, _ in delta.ranges.values()):
+            raise FoldError("the machine was stopped here")
+        apply(self, delta, expected, new)
+
+    fold = fl.fold(payments, into=view, name="counted")(lambda rows: rows.filter("amount_paise > 5"))
+    monkeypatch.setattr(type(view), "apply", failing)
+    with pytest.raises(FoldError, match="stopped here"):
+        fl.run([fold], directory, once=True, spark=spark)
+    monkeypatch.undo()
+    bookmark = view.bookmark()
+    assert bookmark is not None
+    assert sum(at.offset for at in bookmark.positions.values()) == FOLD_TRIAL_OFFSETS
+    fl.run([fold], directory, once=True, spark=spark)
+    assert _counted(view) == KEPT
+
+
+@pytest.mark.parametrize("records", [20, MORE_THAN_A_SAMPLE])
+def test_a_column_that_is_wrongly_left_out_of_counters_is_found_before_anything_is_stored(
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    records: int,
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(records)))
+    view = _counting(tmp_path)
+    fold = fl.fold(payments, into=view, name="counted")(lambda rows: rows.filter("amount_paise > 5"))
+    monkeypatch.setattr(deltas, "used_columns", lambda *given: law.used_columns(*given) - {"amount_paise"})  # type: ignore[operator]
+    with pytest.raises(FoldError, match=r"other rows than the plain one, without .*a mistake of foldlog"):
+        fl.run([fold], directory, once=True, spark=spark)
+    assert _counted(view) == {}
+
+
+@pytest.mark.parametrize("records", [20, MORE_THAN_A_SAMPLE])
+def test_a_row_that_the_quick_way_loses_is_found_also_of_a_fold_that_returns_its_rows(
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    records: int,
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(records)))
+    view = FileView(tmp_path / "view")
+    whole = TopicFrames.table
+
+    def losing(self: TopicFrames, *given: Any, **named: Any) -> pa.Table:
+        rows = whole(self, *given, **named)
+        return rows.filter(pc.not_equal(rows["_offset"], 7))
+
+    monkeypatch.setattr(TopicFrames, "table", losing)
+    with pytest.raises(FoldError, match=r"other rows than the plain one, without .*a mistake of foldlog"):
+        fl.run([fl.fold(payments, into=view, name="mirror")(lambda rows: rows)], directory, once=True, spark=spark)
+    assert view.rows() == {}
 
 
 def test_spark_s_own_types_are_refused_in_what_a_fold_returns(

@@ -27,12 +27,13 @@ from foldlog.spark.folds.plans import (
     check_source,
     checked_frame,
     is_cached,
+    keeps_tasks,
     kept_columns,
     plan_key,
     plan_text,
     used_columns,
 )
-from foldlog.spark.folds.reading import Seen, TopicFrames, named, quoted
+from foldlog.spark.folds.reading import Seen, TopicFrames, quoted
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
@@ -47,16 +48,21 @@ if TYPE_CHECKING:
 _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 """The META columns that a fold has to return; the topic is the same for all rows."""
 
+_APART: Final = "__apart"
+"""Whether a group is of the rows that the first task read."""
+
 
 @dataclass(frozen=True)
 class PlanFacts:
     """What one plan of a fold shows: the topic's columns it needs (None if unknown), whether every row certainly keeps
-    the key and the coordinates of its record, whether it certainly keeps `_deleted`, and what the plan does.
+    the key and the coordinates of its record, whether it certainly keeps `_deleted`, whether rows certainly stay in the
+    task that read them, and what the plan does.
     """
 
     used: frozenset[str] | None
     keeps_key: bool
     keeps_deleted: bool
+    keeps_tasks: bool
     doing: Doing
 
 
@@ -78,15 +84,17 @@ class PreparedFold:
         """Whether a record without a key is a dead letter."""
         return self.fold.view.is_keyed
 
-    def plan(self, given: DataFrame) -> PlannedFold:
+    def plan(self, given: DataFrame, *, apart: bool = False) -> PlannedFold:
         """Call the function on a range's rows and check its plan: PlanChanged if it differs from the prepared one.
-        Nothing is read yet, unless the function itself reads.
+        Nothing is read yet, unless the function itself reads. With `apart`, counters of what the first task reads are
+        kept apart, if they can be.
         """
         result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
         if result is given and self.is_plain:  # otherwise the view has other columns than the topic
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
-        final = _final(self.fold, result, self.shape)
-        facts = self._facts(given, result, final)
+        facts = self._facts(given, result)
+        apart = apart and facts.keeps_tasks
+        final = _final(self.fold, result, self.shape, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -96,16 +104,16 @@ class PreparedFold:
         if facts.doing.logic(result) != self.logic:
             raise PlanChanged(self.fold.name)
         used = None if is_cached(given, final) else facts.used
-        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted)
+        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted, is_apart=apart)
 
-    def _facts(self, given: DataFrame, result: DataFrame, final: DataFrame) -> PlanFacts:
-        text = plan_text(final)
+    def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
+        text = plan_text(result)
         check_source(self.fold.name, given, text)
         key = plan_key(given, text)
         facts = self._known.get(key)
         if facts is None:
             check_plan(self.fold.name, given, result)
-            facts = _plan_facts(self.fold, result, final)
+            facts = _plan_facts(self.fold, result, self.shape, doing_of(result))
             if len(self._known) >= FOLD_PLANS_MAX:
                 self._known.clear()
             self._known[key] = facts
@@ -125,6 +133,8 @@ class PlannedFold:
     """The fold returns its rows unchanged, so Spark does not have to process them."""
     keeps_deleted: bool = True
     """Every row's _deleted is its record's. If False, the fold may compute _deleted itself."""
+    is_apart: bool = False
+    """Counters of what the first task reads are apart: see `deltas_apart`."""
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
@@ -141,6 +151,17 @@ class PlannedFold:
         elif prepared.fold.view.is_keyed:
             table = self._with_deletions(table, ranges, seen.value)
         return Delta(table, ranges_read(ranges))
+
+    def deltas_apart(self, first: Sequence[OffsetRange], rest: Sequence[OffsetRange]) -> tuple[Delta, Delta]:
+        """The changes of counters by what the first task reads, and by the rest."""
+        import pyarrow.compute as pc
+
+        found = self.final.toArrow()
+        of_first, of_rest = (
+            as_view_rows(self.prepared.fold, self.prepared.shape, found.filter(pc.equal(found[_APART], is_first)))
+            for is_first in (True, False)
+        )
+        return Delta(of_first, ranges_read(first)), Delta(of_rest, ranges_read(rest))
 
     def _with_deletions(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
         """Add a deletion for each record that the fold returned no rows for, as for a tombstone.
@@ -271,7 +292,9 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         logic = doing.logic(result)
         if result is not given and _logic_again(fold, given, result, doing) != logic:
             raise unsteady(fold.name)
-        return PreparedFold(fold, frames, shape, logic, is_plain)
+        # A range's plan is usually this one: asking it for its facts again would take hundreds of calls into the JVM.
+        known = {} if is_plain else {plan_key(rows, plan_text(result)): _plan_facts(fold, result, shape, doing)}
+        return PreparedFold(fold, frames, shape, logic, is_plain, known)
     except AnalysisException as error:
         raise FoldError(f"fold {fold.name!r} cannot be planned: {brief_spark_error(error)}") from error
     except FoldlogError:
@@ -290,10 +313,22 @@ def _logic_again(fold: Fold, given: DataFrame, result: DataFrame, doing: Doing) 
     return doing.logic(again) if is_same else logic_of(again)
 
 
-def _plan_facts(fold: Fold, result: DataFrame, final: DataFrame) -> PlanFacts:
+def _plan_facts(fold: Fold, result: DataFrame, shape: Shape, doing: Doing) -> PlanFacts:
     kept = kept_columns(result)
     keeps_key = fold.view.is_keyed and kept >= {fold.topic.key, PARTITION, OFFSET}
-    return PlanFacts(used_columns(final), keeps_key, DELETED in kept, doing_of(result))
+    return PlanFacts(
+        used_columns(result, _taken(fold, result, shape)), keeps_key, DELETED in kept, keeps_tasks(result), doing
+    )
+
+
+def _taken(fold: Fold, result: DataFrame, shape: Shape) -> set[str]:
+    """The columns of the function's result that `_final` takes."""
+    aggregation = fold.view.aggregation
+    if aggregation is None:
+        return {*(name for name in shape.columns.names if name != RECORD), *_CARRIED}
+    window = () if aggregation.window is None else (aggregation.window.column,)
+    measured = (column for _, _, column in aggregation.partials() if column is not None)
+    return {*aggregation.by, *window, *measured, *({DELETED} & set(result.columns))}
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -303,7 +338,7 @@ def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
 
 def _given(fold: Fold, rows: DataFrame) -> DataFrame:
     """The rows for the function. For counters without tombstones, which have no value to count."""
-    return rows if fold.view.aggregation is None else rows.filter(~F.col(DELETED))
+    return rows if fold.view.aggregation is None else rows.filter(f"NOT {DELETED}")
 
 
 def _shape(fold: Fold, result: DataFrame) -> Shape:
@@ -362,19 +397,21 @@ def _check_type(fold: Fold, column: str, given: DataType) -> None:
         _check_type(fold, column, given.valueType)
 
 
-def _final(fold: Fold, result: DataFrame, shape: Shape) -> DataFrame:
+def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool = False) -> DataFrame:
     """The whole plan: the function's result, then the columns or the aggregation that the view needs."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
         if DELETED in result.columns:
             # Tombstones are already filtered out, so these are the deletions that the fold asks for.
-            result = result.filter(~F.coalesce(named(DELETED).cast("boolean"), F.lit(False)))
-        return _aggregated(fold.view, result, aggregation, shape.columns)
+            result = result.filter(f"NOT coalesce(CAST({DELETED} AS BOOLEAN), false)")
+        return _aggregated(fold.view, result, aggregation, shape.columns, apart=apart)
     own = [name for name in shape.columns.names if name != RECORD]
-    return result.select(*(named(name) for name in (*own, *_CARRIED)))
+    return result.selectExpr(*(quoted(name) for name in (*own, *_CARRIED)))
 
 
-def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema) -> DataFrame:
+def _aggregated(
+    view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema, *, apart: bool
+) -> DataFrame:
     # Written in SQL: an expression made of Column objects costs some five calls into the JVM for each of its parts,
     # which was 20 ms a range.
     groups = [quoted(name) for name in aggregation.by]
@@ -383,6 +420,9 @@ def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns
         at = f"unix_millis({quoted(aggregation.window.column)})"
         window_start = f"timestamp_millis({at} - pmod({at}, {aggregation.window.width_ms}L))"
         groups.append(f"{window_start} AS {quoted(WINDOW_START)}")
+    if apart:
+        # Evaluated before the shuffle, where the rows still are in the task that read them.
+        groups.append(f"spark_partition_id() = 0 AS {_APART}")
     partials = []
     for name, how, column in aggregation.partials():
         kind = from_arrow_type(columns.field(name).type).simpleString()

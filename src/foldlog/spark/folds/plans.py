@@ -13,7 +13,7 @@ unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -124,6 +124,11 @@ _PASSING: Final = frozenset(
 )
 """Nodes with their child's output: they may drop or reorder rows, but change no value."""
 
+_IN_TASK: Final = frozenset(
+    {"Filter", "Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow", "ResolvedHint", "SubqueryAlias"}
+)
+"""Nodes that Spark computes where their rows are, without a shuffle."""
+
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 """The package of Spark's own expressions: they read nothing but their children."""
 _PLAN_EXPRESSION: Final = _EXPRESSIONS + "PlanExpression"
@@ -136,6 +141,10 @@ _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More expression ids than one plan uses. Ids count up, so those of a range are below its rows' first id plus this."""
+_TASKS: Final = re.compile(
+    rf"^([ :+'-]*MapInArrow {ROWS_FUNCTION}\(.*\n[ :+'-]*Range) \(0, \d+, step=1, splits=.*\)$", re.MULTILINE
+)
+"""The number of tasks that read the topic's rows: what a plan does with them does not depend on it."""
 _COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\b(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) )\d+\b")
 """Other numbers that Spark counts up through a session: variables of higher-order functions, and CTEs."""
 _COUNTED_NODES: Final = re.compile(r"^[ :+'-]*(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) \d+\b", re.MULTILINE)
@@ -174,12 +183,24 @@ def _check_source(fold: str, rows: DataFrame, text: str) -> None:
         raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
 
 
-def used_columns(result: DataFrame) -> frozenset[str] | None:
-    """The topic's columns that a fold uses or returns; the others need not be read. None if the plan has a node of
-    unknown kind: then any column may be used.
+def used_columns(result: DataFrame, names: Collection[str] | None = None) -> frozenset[str] | None:
+    """The topic's columns that these columns of a fold's result, or all, depend on; the others need not be read. None
+    if the plan has a node of unknown kind: then any column may be used.
     """
     root = _tree(result)
-    return _used(root, _ids(_output(root)), is_root=True)
+    labels = {_label(one): one for one in _output(root)}
+    wanted = _output(root) if names is None or not labels.keys() >= set(names) else [labels[name] for name in names]
+    return _used(root, _ids(wanted))
+
+
+def keeps_tasks(result: DataFrame) -> bool:
+    """Whether the rows certainly stay in the tasks that read them."""
+    node = _tree(result)
+    while not node.is_rows:
+        if node.inner or node.kind not in _IN_TASK or len(node.children) != 1:
+            return False
+        (node,) = node.children
+    return True
 
 
 def kept_columns(result: DataFrame) -> frozenset[str]:
@@ -227,9 +248,16 @@ def plan_text(frame: DataFrame) -> PlanText:
     return PlanText(text, compared)
 
 
+_texts: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
+"""The texts of frames' analysed plans, which never change."""
+
+
 def _analysed_text(frame: DataFrame) -> str:
-    with _all_fields(frame.sparkSession):
-        return _text(frame._jdf.queryExecution().analyzed())
+    text = _texts.get(frame)
+    if text is None:
+        with _all_fields(frame.sparkSession):
+            text = _texts[frame] = _text(frame._jdf.queryExecution().analyzed())
+    return text
 
 
 def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
@@ -239,8 +267,9 @@ def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
     # Spark numbers expressions through a session. Ids below those of these rows belong to expressions from before the
     # range, such as static frames, and stay as they are: another frame is another plan.
     first = min(map(int, _EXPRESSION_ID.findall(_analysed_text(rows))), default=0)
-    analysed = normal_text(text.analysed, first)
-    both = f"{len(analysed)} {analysed}{_recounted(_COUNTED_NODES, text.compared, {})}"
+    analysed = normal_text(_TASKS.sub(r"\1", text.analysed), first)
+    compared = _recounted(_COUNTED_NODES, _TASKS.sub(r"\1", text.compared), {})
+    both = f"{len(analysed)} {analysed}{compared}"
     return both, int(_settings_of(rows.sparkSession).hashCode())
 
 
@@ -832,7 +861,7 @@ def _brief(expression: Any) -> str:
 # --- columns used, and columns kept ---------------------------------------------------------------------------------
 
 
-def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[str] | None:
+def _used(node: _Node, wanted: set[int]) -> frozenset[str] | None:
     """The topic's columns that the columns `wanted` of a node depend on; None if a node between is of unknown kind."""
     if node.is_rows:
         return frozenset(_label(one) for one in _output(node) if _id(one) in wanted)
@@ -843,9 +872,7 @@ def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[
         return None
     if node.kind == "Project":
         return _used(fed[0], _references(one for one in _many(node.java, "projectList") if _id(one) in wanted))
-    is_known = node.kind in _PASSING or node.kind in ("Join", "Generate")
-    # The only aggregation that was not refused is the view's own, on top of the fold's result.
-    if is_known or (node.kind == "Aggregate" and is_root):
+    if node.kind in _PASSING or node.kind in ("Join", "Generate"):
         return _used(fed[0], wanted | _ids(_items(node.java.references().toSeq())))
     return None
 

@@ -337,9 +337,16 @@ class TopicFrames:
         other._seen = self._spark.sparkContext.accumulator(Seen(), _Sum())
         return other
 
-    def rows(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> DataFrame:
-        """The rows of these ranges, with all columns."""
-        return self._frame(ranges, self.schema, "rows", needs_key, seen)
+    def rows(
+        self,
+        ranges: Sequence[OffsetRange],
+        seen: Accumulator[Seen] | None,
+        *,
+        needs_key: bool,
+        first: Sequence[OffsetRange] = (),
+    ) -> DataFrame:
+        """The rows of these ranges, with all columns. A task reads `first`, which is a part of them, by itself."""
+        return self._frame(ranges, self.schema, "rows", needs_key, seen, first)
 
     @contextmanager
     def narrowed(self, used: frozenset[str] | None) -> Iterator[None]:
@@ -378,10 +385,20 @@ class TopicFrames:
 
     def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
         """The rows of `keys`, read by the driver itself; without `needs_key` also of records without a key."""
+        names = {*META, *([self._key] if self._key else [])}
+        return self._read_here(ranges, T.StructType([one for one in self.schema if one.name in names]), needs_key)
+
+    def sample(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
+        """All columns of these ranges, read by the driver itself."""
+        return self._read_here(ranges, self.schema, needs_key)
+
+    def local(self, rows: pa.Table) -> DataFrame:
+        """A frame of rows that the driver has, with all columns."""
+        return self._spark.createDataFrame(rows, schema=self.schema)
+
+    def _read_here(self, ranges: Sequence[OffsetRange], schema: T.StructType, needs_key: bool) -> pa.Table:
         import pyarrow as pa
 
-        names = {*META, *([self._key] if self._key else [])}
-        schema = T.StructType([one for one in self.schema if one.name in names])
         reader = self._reader(ranges, schema, "rows", needs_key, None)
         return pa.Table.from_batches(reader.read(range(len(reader.tasks))), schema=reader.schema)
 
@@ -451,8 +468,9 @@ class TopicFrames:
         look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
+        first: Sequence[OffsetRange] = (),
     ) -> DataFrame:
-        reader = self._reader(ranges, schema, look, needs_key, seen)
+        reader = self._reader(ranges, schema, look, needs_key, seen, first)
         count = len(reader.tasks)
         return self._spark.range(0, count, 1, count).mapInArrow(_reading(reader), schema)
 
@@ -463,11 +481,14 @@ class TopicFrames:
         look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
+        first: Sequence[OffsetRange] = (),
     ) -> RangeDecoder:
+        rest = list(beyond(ranges, first)) if first else ranges
+        tasks = split_for_tasks(rest, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK)
         return RangeDecoder(
             spec=self._spec,
             topic_id=self._topic_id,
-            tasks=split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK),
+            tasks=[first, *tasks] if first else tasks,
             key=self._key,
             keys=self._keys,
             values=self._values,

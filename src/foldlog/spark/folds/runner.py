@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from py4j.clientserver import ClientServer
 from pyspark.accumulators import Accumulator
@@ -23,14 +23,28 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
-from foldlog.spark.folds.deltas import PlannedFold, PreparedFold, in_offset_order, prepare, ranges_read
+from foldlog.spark.folds.deltas import (
+    PlannedFold,
+    PreparedFold,
+    in_offset_order,
+    prepare,
+    ranges_read,
+)
 from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without_faults
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
-from foldlog.spark.folds.reference import TrialSample, check_trial, fold_sample, long_delta, sampled
+from foldlog.spark.folds.reference import (
+    ReadSample,
+    TrialSample,
+    check_trial,
+    fold_sample,
+    long_delta,
+    read_sample,
+    sampled,
+)
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
@@ -109,6 +123,9 @@ class _Outcome:
     deltas: Sequence[Delta | Exception]
     dead: Sequence[pa.Table | None]
     seen: Seen
+    first: Delta | None = None
+    """The change by the beginning of the range, if that was computed apart; the only feed's delta is then by the rest.
+    """
 
 
 @dataclass(frozen=True)
@@ -135,15 +152,25 @@ class _Trial:
 
     prepared: PreparedFold
     ranges: Sequence[OffsetRange]
-    is_in_delta: bool
-    """The range's delta tells the short way's result for the sample."""
+    short: Literal["in delta", "apart", "alone"]
+    """What tells the short way's result for the sample: the range's delta, a delta of the range's job, its own job."""
+    may_fold: Future[bool] = field(default_factory=Future)
+    """Done when the function is not called for the range any more; False if the range failed until then."""
+    is_begun: bool = False
+    """On a thread of its own."""
     folded: Future[_Tried] = field(default_factory=Future)
 
     @classmethod
-    def of(cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange]) -> _Trial:
-        # Of aggregated rows nobody can tell which are the sample's.
-        is_part = prepared.fold.view.aggregation is None and not list(beyond(sample, ranges))
-        return cls(replace(prepared, frames=prepared.frames.aside), sample, is_part or sample == list(ranges))
+    def of(
+        cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange], *, is_shared: bool
+    ) -> _Trial:
+        short: Literal["in delta", "apart", "alone"] = "alone"
+        if sample == list(ranges):
+            short = "in delta"
+        elif not list(beyond(sample, ranges)):
+            # Of aggregated rows nobody can tell which are the sample's, so its groups are kept apart, and stored first.
+            short = "in delta" if prepared.fold.view.aggregation is None else "alone" if is_shared else "apart"
+        return cls(replace(prepared, frames=prepared.frames.aside), sample, short)
 
 
 def is_unread(bookmark: Bookmark) -> bool:
@@ -153,11 +180,16 @@ def is_unread(bookmark: Bookmark) -> bool:
     )
 
 
-def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exception:
+def _planned(prepared: PreparedFold, given: DataFrame, *, apart: bool) -> PlannedFold | Exception:
     try:
-        return prepared.plan(given)
+        return prepared.plan(given, apart=apart)
     except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
         return error
+
+
+def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
+    """The sample whose groups the range's job keeps apart, if there is one."""
+    return next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
 
 
 def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
@@ -380,7 +412,7 @@ class Runner:
                 self._ahead.append(ahead)
         for standing, delta, dead in zip(standings, outcome.deltas, outcome.dead, strict=True):
             try:
-                self._apply(standing, batch, delta, dead, outcome.seen)
+                self._apply(standing, batch, delta, dead, outcome)
             except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
                 self._fail(standing.feed, error)
         return True
@@ -462,36 +494,39 @@ class Runner:
     ) -> _Outcome:
         """On the second thread: the change of each view; an error instead, if the fold's trial fails."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
+        is_shared = len(prepared) > 1
         trials = [
-            _Trial.of(one, ranges, standing.sample(ranges, bounds)) if standing.is_young else None
+            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared) if standing.is_young else None
             for standing, one in zip(standings, prepared, strict=True)
         ]
         outcome = self._compute_short(prepared, ranges, trials)
         deltas = [
-            self._tried(trial, delta) if trial is not None and isinstance(delta, Delta) else delta
+            self._tried(trial, delta, outcome.first) if trial is not None and isinstance(delta, Delta) else delta
             for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
 
-    def _begin_trial(self, trial: _Trial) -> Future[_Tried]:
-        """Fold the sample, on the third thread, while the second one waits for the range. Most of a trial is waiting,
-        too: for plans, for a task's start, for the workers' answer.
+    def _begin_trial(self, trial: _Trial) -> None:
+        """Fold the sample, on the third thread, while the second one plans the range and waits for it. Most of a trial
+        is waiting, too: for plans, for a task's start.
         """
-        if isinstance(self._spark.sparkContext._gateway, ClientServer):
-            trial.folded = self._trial_pool.submit(self._fold_sample, trial)
-            return trial.folded
         # With PYSPARK_PIN_THREAD=false, threads share Spark's local properties, by which a job names its columns.
-        trial.folded = Future()
-        try:
-            trial.folded.set_result(self._fold_sample(trial))
-        except Exception as error:  # noqa: BLE001 as of a future
-            trial.folded.set_exception(error)
-        return trial.folded
+        if isinstance(self._spark.sparkContext._gateway, ClientServer):
+            trial.is_begun = True
+            trial.folded = self._trial_pool.submit(self._fold_sample, trial)
 
     def _fold_sample(self, trial: _Trial) -> _Tried:
         one = trial.prepared
-        sample = fold_sample(one.fold, one.frames, one.shape, trial.ranges)
-        return sample, None if trial.is_in_delta else self._short_sample(trial)
+        sample = read_sample(one.fold, one.frames, trial.ranges)
+        # A function is called by one thread at a time.
+        if not trial.may_fold.result():
+            raise CancelledError
+        return self._fold_read(trial, sample)
+
+    def _fold_read(self, trial: _Trial, sample: ReadSample) -> _Tried:
+        one = trial.prepared
+        tried = fold_sample(one.fold, one.frames, one.shape, sample)
+        return tried, self._short_sample(trial) if trial.short == "alone" else None
 
     def _short_sample(self, trial: _Trial) -> Delta:
         """The short way's result for the sample alone."""
@@ -500,11 +535,16 @@ class Runner:
             raise short
         return short
 
-    def _tried(self, trial: _Trial, delta: Delta) -> Delta | Exception:
-        """The range's delta, if the trial succeeds; else the error."""
+    def _tried(self, trial: _Trial, delta: Delta, first: Delta | None) -> Delta | Exception:
+        """The range's delta, if the trial succeeds; else the error. `first` is as in `_Outcome`."""
         one = trial.prepared
         try:
-            sample, short = trial.folded.result()
+            if trial.may_fold.result():
+                sample, short = trial.folded.result()
+            else:  # the function failed while it was planned, as it reads itself, and records were at fault
+                sample, short = self._fold_read(trial, read_sample(one.fold, one.frames, trial.ranges))
+            if short is None and trial.short == "apart":
+                short = first or self._short_sample(trial)  # it could not be kept apart, or records were at fault
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
         try:
@@ -547,23 +587,27 @@ class Runner:
         """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        given = frames.rows(ranges, seen, needs_key=needs_key)
-        begun: list[Future[_Tried]] = []
+        first_ranges = _kept_apart(trials)
+        given = frames.rows(ranges, seen, needs_key=needs_key, first=first_ranges)
+        tried = [one for one in trials if one is not None]
+        for trial in tried:
+            self._begin_trial(trial)
+        first: Delta | None = None
         try:
-            planned = [_planned(one, given) for one in prepared]
-            # A function is called by one thread at a time: for the range until here, then for the samples until `wait`.
-            for trial, one in zip(trials, planned, strict=False):
-                if trial is not None and isinstance(one, PlannedFold):
-                    begun.append(self._begin_trial(trial))
+            planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
+            self._let_fold(trials, planned)
             deltas: Sequence[Delta | Exception]
             if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
                 seen = frames.count()  # without what the functions themselves have read
                 table = frames.table(ranges, seen, needs_key=needs_key)
                 deltas = [Delta(table, ranges_read(ranges))] * len(planned)
+            elif isinstance(planned[0], PlannedFold) and planned[0].is_apart:
+                first, *deltas = self._folded_apart(frames, planned[0], ranges, first_ranges)
             else:
                 deltas = self._folded(frames, given, planned, ranges, seen)
         finally:
-            wait(begun)
+            self._let_fold(trials, [None] * len(trials))
+            wait([one.folded for one in tried])
             frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
@@ -576,7 +620,30 @@ class Runner:
             [one.delta if isinstance(one, Folded) else one for one in found],
             [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
             met,
+            first,
         )
+
+    def _let_fold(self, trials: Sequence[_Trial | None], planned: Sequence[PlannedFold | Exception | None]) -> None:
+        """The trials of folds that were planned may go on: the range calls their function no more."""
+        for trial, one in zip(trials, planned, strict=False):
+            if trial is None or trial.may_fold.done():
+                continue
+            trial.may_fold.set_result(isinstance(one, PlannedFold))
+            if not trial.is_begun:
+                try:
+                    trial.folded.set_result(self._fold_sample(trial))
+                except Exception as error:  # noqa: BLE001 as of a future
+                    trial.folded.set_exception(error)
+
+    def _folded_apart(
+        self, frames: TopicFrames, planned: PlannedFold, ranges: Sequence[OffsetRange], first: Sequence[OffsetRange]
+    ) -> tuple[Delta | None, Delta | Exception]:
+        """The changes of one fold's counters by the two parts of a range; if they fail, the error instead of both."""
+        try:
+            with frames.narrowed(planned.used):
+                return planned.deltas_apart(first, list(beyond(ranges, first)))
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return None, error
 
     def _folded(
         self,
@@ -608,7 +675,7 @@ class Runner:
         return deltas
 
     def _apply(
-        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, seen: Seen
+        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, outcome: _Outcome
     ) -> None:
         feed = standing.feed
         if isinstance(delta, Exception):
@@ -620,8 +687,17 @@ class Runner:
             feed.dead += dead.num_rows
         # The view compares and sets the bookmark in one transaction with the rows: if two runners of a fold both
         # compute a range, the view takes one of them. Exactly once rests on this alone, not on Spark or the log.
+        stored = standing.stored
+        if outcome.first is not None:
+            beginning = [
+                OffsetRange(standing.base.topic, number, *span) for number, span in outcome.first.ranges.items()
+            ]
+            between = after(standing.base, beginning, batch.bounds)
+            feed.view.apply(outcome.first, stored, between)
+            feed.rows += outcome.first.rows.num_rows
+            feed.bookmark = stored = between
         new = batch.new(standing)
-        feed.view.apply(delta, standing.stored, new)
+        feed.view.apply(delta, stored, new)
         feed.bookmark = new
         feed.recovered()
         feed.state = State.RUNNING
@@ -630,7 +706,7 @@ class Runner:
         since_ms = feed.applied_ms if feed.applied_ms > batch.began_ms - 1000 else batch.began_ms
         feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
         feed.applied_ms = now_ms
-        feed.records += seen.records
+        feed.records += outcome.seen.records
         feed.rows += delta.rows.num_rows
         feed.last_ranges = batch.ranges
         feed.lag = max(0, feed.lag - offsets)
