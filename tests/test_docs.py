@@ -26,7 +26,7 @@ import foldlog
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BEHAVIOURS = DOCS / "behaviours.md"
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 BLOCKS_TIMEOUT_S = 120
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
