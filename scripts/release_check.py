@@ -3,8 +3,8 @@
     python scripts/release_check.py                     with the oldest and the newest Python (3.11 or newer) found here
     python scripts/release_check.py --python python3.12 python3.13
 
-In a copy of the tracked files, away from git: the sdist is built, and unpacked; each Python builds a wheel from it, which
-is installed into an empty environment, measured, and tried by `scripts/check_installed.py`. `twine check --strict` judges
+In a copy of the tracked files, away from git: the sdist is built, and each Python builds a wheel from it, which is
+installed into an empty environment, measured, and tried by `scripts/check_installed.py`. `twine check --strict` judges
 all of it. With `--keep DIRECTORY` the files stay there.
 """
 
@@ -126,12 +126,13 @@ def build_wheel(python: str, sdist: Path, scratch: Path, path: str) -> Path:
     return wheel
 
 
-def size_mb(environment: Path) -> float:
-    """What the install added: all files of site-packages but pip's, and the commands."""
+def sizes_mb(environment: Path) -> tuple[float, float]:
+    """What the packages' files take in site-packages, pip's left out; and the bytecode that was compiled from them."""
     (packages,) = environment.glob("lib/python*/site-packages")
     added = [entry for entry in packages.iterdir() if re.split(r"[-.]", entry.name)[0] not in NOT_OURS]
     files = [file for entry in added for file in ([entry] if entry.is_file() else entry.rglob("*")) if file.is_file()]
-    return sum(file.stat().st_size for file in files) / 1e6
+    bytecode = sum(file.stat().st_size for file in files if file.suffix == ".pyc") / 1e6
+    return sum(file.stat().st_size for file in files) / 1e6 - bytecode, bytecode
 
 
 def try_python(python: str, sdist: Path, scratch: Path, path: str) -> tuple[Path, str]:
@@ -144,16 +145,14 @@ def try_python(python: str, sdist: Path, scratch: Path, path: str) -> tuple[Path
     run(python, "-m", "venv", environment, cwd=scratch)
     inside = environment / "bin" / "python"
     run(inside, "-m", "pip", "install", "--quiet", wheel, cwd=scratch)
-    size = size_mb(environment)
+    size, bytecode = sizes_mb(environment)
     if size > BASE_INSTALL_MB_MAX:
         raise SystemExit(f"the base install is {size:.1f} MB, and {BASE_INSTALL_MB_MAX} MB are promised")
     run(inside, "-m", "pip", "install", "--quiet", "pytest", cwd=scratch)
     said = run(inside, ROOT / "scripts" / "check_installed.py", cwd=scratch).strip()
     done = time.monotonic()
-    return (
-        wheel,
-        f"{said}\n    base install {size:.1f} MB; built in {built - began:.0f} s, tried in {done - built:.0f} s",
-    )
+    measured = f"base install {size:.1f} MB, and {bytecode:.1f} MB of bytecode compiled from it"
+    return wheel, f"{said}\n    {measured}; built in {built - began:.0f} s, tried in {done - built:.0f} s"
 
 
 def main() -> None:

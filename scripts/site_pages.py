@@ -1,7 +1,7 @@
 """A hook of mkdocs: pages of the project's root become pages of the site, with links that work there.
 
-They stay where people look for them in a clone. A link into docs/ becomes a link of the site; one to another file of the
-repository leads to where the repository is.
+They stay where people look for them in a clone. A link into docs/ becomes a link of the site; one to another file of
+the repository leads to where the repository is.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PAGES = {
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def on_site(text: str, repository: str) -> str:
+def linked(text: str, repository: str) -> str:
     """
-    >>> on_site("[a](docs/format.md#b) [c](CHANGELOG.md) [d](LICENSE)", "https://example.com/r")
+    >>> linked("[a](docs/format.md#b) [c](CHANGELOG.md) [d](LICENSE)", "https://example.com/r")
     '[a](format.md#b) [c](changelog.md) [d](https://example.com/r/blob/main/LICENSE)'
     """
 
@@ -46,5 +46,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for source, target in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, target, content=on_site(text, project["urls"]["Repository"])))
+        files.append(File.generated(config, target, content=linked(text, project["urls"]["Repository"])))
     return files

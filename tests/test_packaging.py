@@ -1,7 +1,7 @@
 """The systemd unit and the container file start the broker as an unprivileged user: what needs no engine is tried.
 
-The unit is judged by systemd's own checks, and its ExecStart runs as `nobody` without any capability. The commands of the
-container file run in a fresh environment, with the paths of this machine, and its health check is asked.
+The unit is judged by systemd's own checks, and its ExecStart runs as `nobody` without any capability. The commands of
+the container file run in a fresh environment, with the paths of this machine, and its health check is asked.
 """
 
 from __future__ import annotations
