@@ -40,6 +40,13 @@ def linked(text: str, repository: str) -> str:
     return LINK.sub(moved, text)
 
 
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Pages of docs/ link to those of the root as they lie on the disk."""
+    for source, target in PAGES.items():
+        markdown = markdown.replace(f"](../{source}", f"]({target}")
+    return markdown
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
