@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -126,6 +127,23 @@ def build_wheel(python: str, sdist: Path, scratch: Path, path: str) -> Path:
     return wheel
 
 
+def check_links(wheel: Path) -> None:
+    """The readme as PyPI shows it: every link is absolute, and one into the repository names a file that is there."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+    (repository,) = re.findall(r"^Project-URL: Repository, (.+)$", metadata, flags=re.MULTILINE)
+    (version,) = re.findall(r"^Version: (.+)$", metadata, flags=re.MULTILINE)
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata.partition("\n\n")[2])
+    lost = [link for link in links if not link.startswith(("https://", "#"))]
+    for link in links:
+        inside = re.match(rf"{re.escape(repository)}/(?:blob|raw)/v{re.escape(version)}/([^#]+)", link)
+        if link.startswith(repository) and (inside is None or not (ROOT / inside[1]).exists()):
+            lost.append(link)
+    if lost or not links:
+        raise SystemExit(f"the readme of {wheel.name} has links that lead nowhere: {', '.join(lost) or 'it has none'}")
+
+
 def sizes_mb(environment: Path) -> tuple[float, float]:
     """What the packages' files take in site-packages, pip's left out; and the bytecode that was compiled from them."""
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -140,6 +158,7 @@ def try_python(python: str, sdist: Path, scratch: Path, path: str) -> tuple[Path
     scratch.mkdir()
     began = time.monotonic()
     wheel = build_wheel(python, sdist, scratch, path)
+    check_links(wheel)
     built = time.monotonic()
     environment = scratch / "empty"
     run(python, "-m", "venv", environment, cwd=scratch)

@@ -170,6 +170,47 @@ def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
     assert version.stderr == ""
 
 
+def test_there_is_a_wheel_for_every_python_we_claim() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    claimed = [match[1] for line in project()["classifiers"] if (match := re.search(r":: 3\.(\d+)$", line))]
+    assert tool["build"].split() == [f"cp3{minor}-*" for minor in claimed]
+    assert (ROOT / tool["test-command"].removeprefix("python {project}/")).exists()
+
+
+def test_the_repository_has_one_address() -> None:
+    """In `project.urls`; what else names it, a template or a label, means the same one."""
+    repository = project()["urls"]["Repository"]
+    owner = repository.rpartition("/")[0]
+    named = [
+        (path, link)
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*"), ROOT / "Containerfile")
+        if path.is_file()
+        for link in re.findall(rf"{re.escape(owner)}/[\w-]+", path.read_text(encoding="utf-8"))
+    ]
+    assert named
+    assert not [(path.name, link) for path, link in named if link != repository]
+
+
+def test_a_release_is_built_from_a_tag_that_is_the_version(tmp_path: Path) -> None:
+    """The step of the workflow really runs: a tag of another version, or a version without a date, ends it."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs: pip install 'foldlog[docs]'")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    (step,) = [step for step in workflow["jobs"]["sdist"]["steps"] if step.get("name") == "the tag is the version"]
+    (tmp_path / "src" / "foldlog").mkdir(parents=True)
+    (tmp_path / "src" / "foldlog" / "__init__.py").write_text('"""A log."""\n\n__version__ = "1.2.0"\n')
+    for tag, heading, code in (
+        ("v1.2.0", "## 1.2.0 (2027-01-31)", 0),
+        ("v1.2.1", "## 1.2.0 (2027-01-31)", 1),
+        ("v1.2.0", "## 1.2.0 (unreleased)", 1),
+    ):
+        (tmp_path / "CHANGELOG.md").write_text(heading + "\n")
+        environment = {**os.environ, "GITHUB_REF_NAME": tag}
+        done = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, timeout=60, check=False)
+        assert done.returncode == code, (tag, heading)
+    assert workflow["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    assert workflow["jobs"]["publish"]["needs"] == ["sdist", "wheels"]
+
+
 def test_ci_runs_the_commands_that_people_type() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
