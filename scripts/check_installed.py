@@ -35,6 +35,7 @@ with foldlog.open("data") as log:
 """
 TEST = """
 def test_a_stranger_gets_a_broker(kafka_broker):
+    kafka_broker.log.create_topic("orders")
     kafka_broker.log.append("orders", {"lamps": 3})
     assert str(kafka_broker).startswith("127.0.0.1:")
     assert [record.json() for record in kafka_broker.log.read("orders")] == [{"lamps": 3}]

@@ -113,9 +113,13 @@ def build_sdist(source: Path, out: Path, path: str) -> Path:
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, cwd=source, path=path)
     (sdist,) = out.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        stray = [name for name in archive.getnames() if re.search(r"\.(c|so|pyc)$|/tests/", name)]
-    if stray:
-        raise SystemExit(f"{sdist.name} holds what it should not: {', '.join(stray[:5])}")
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {path.relative_to(source).as_posix() for path in (source / "src").rglob("*.p[yx]*") if path.is_file()}
+    missing = {"setup.py", "pyproject.toml", "README.md", "LICENSE", *sources} - packed
+    # setuptools takes some tests of a directory of that name by itself, without what they import.
+    stray = {name for name in packed if re.search(r"\.(c|so|pyc)$|^tests", name)}
+    if missing or stray:
+        raise SystemExit(f"{sdist.name} lacks {sorted(missing)[:5]}, and should not hold {sorted(stray)[:5]}")
     return sdist
 
 

@@ -91,7 +91,7 @@ def serving(command: list[str], variables: dict[str, str], cwd: Path) -> Iterato
     ) as process:
         try:
             assert process.stdout is not None
-            said = []
+            said: list[str] = []
             while not any("foldlog is serving" in line for line in said):
                 said.append(process.stdout.readline())
                 if not said[-1]:

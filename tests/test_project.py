@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -318,29 +317,6 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> N
     done = check_machine(sys.executable, tmp_path / "venv", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 1
     assert "has 1 MB free" in done.stderr
-
-
-@pytest.mark.faults
-def test_the_source_distribution_has_the_package_and_no_stray_tests(tmp_path: Path) -> None:
-    """By setuptools' own rules, which take some tests of a directory of that name unless they are told not to."""
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    for path in (
-        "src/foldlog/__init__.py",
-        "src/foldlog/records/kernels.pyx",
-        "tests/test_docs.py",
-        "tests/conftest.py",
-    ):
-        target = tmp_path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, target)
-    code = "import os; from setuptools import build_meta; print(build_meta.build_sdist(os.getcwd()))"
-    done = run_python(code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
-        packed = [name.partition("/")[2] for name in archive.getnames()]
-    assert "src/foldlog/records/kernels.pyx" in packed
-    assert [name for name in packed if name.startswith("tests")] == []
 
 
 def test_an_installation_leaves_bytecode_of_every_module(tmp_path: Path) -> None:
