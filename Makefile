@@ -21,10 +21,10 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-kafka lint docs bench bench-kafka demo clean
+.PHONY: help setup test test-faults test-kafka lint docs release-check bench bench-kafka demo clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
 
@@ -46,6 +46,9 @@ lint: $(READY) ## style, types, and who may import whom
 docs: $(READY) ## the pages of docs/ as a site in site/; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo "read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000"
+
+release-check: $(READY) ## build sdist and wheels, and install them into empty environments; ARGS="--python …"
+	$(BIN)/python scripts/release_check.py $(ARGS)
 
 bench: $(READY) ## measure speed beside the machine's limit and the alternatives
 	$(BIN)/python -m bench $(ARGS)

@@ -12,13 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import foldlog
 from foldlog.records.loops import COMPILED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +40,10 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=!;\[ ]", requirement, maxsplit=1)[0] for requirement in requirements}
 
 
-def run_python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def run_python(
+    code: str, *arguments: str, cwd: Path | None = None, source: Path = ROOT / "src"
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(source)}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,
@@ -120,10 +122,11 @@ def test_the_package_is_typed() -> None:
 
 
 def test_the_version_is_said_once() -> None:
-    version = getattr(importlib.import_module("foldlog"), "__version__", project()["version"])
-    assert version == project()["version"]
+    """In `foldlog.__version__`, which the build reads; the changelog has a section of that name."""
+    assert "version" not in project()
+    assert "version" in project()["dynamic"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## {project()['version']}" in changelog
+    assert f"\n## {foldlog.__version__}" in changelog
 
 
 def test_the_command_is_a_function_that_exists() -> None:
@@ -160,7 +163,51 @@ def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
         check=True,
     )
     assert loaded.stdout.strip() == "False"
-    assert loaded.stderr.count("RuntimeWarning") == 1
+    assert loaded.stderr == "", "said at install and by `foldlog version`, not by every command"
+    version = run_python("from foldlog.cli.main import main; main(['version'])", source=tmp_path / "src")
+    assert "they were not built" in version.stdout
+    assert version.stderr == ""
+
+
+def test_there_is_a_wheel_for_every_python_we_claim() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    claimed = [match[1] for line in project()["classifiers"] if (match := re.search(r":: 3\.(\d+)$", line))]
+    assert tool["build"].split() == [f"cp3{minor}-*" for minor in claimed]
+    assert (ROOT / tool["test-command"].removeprefix("python {project}/")).exists()
+
+
+def test_the_repository_has_one_address() -> None:
+    """In `project.urls`; what else names it, a template or a label, means the same one."""
+    repository = project()["urls"]["Repository"]
+    owner = repository.rpartition("/")[0]
+    named = [
+        (path, link)
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*"), ROOT / "Containerfile")
+        if path.is_file()
+        for link in re.findall(rf"{re.escape(owner)}/[\w-]+", path.read_text(encoding="utf-8"))
+    ]
+    assert named
+    assert not [(path.name, link) for path, link in named if link != repository]
+
+
+def test_a_release_is_built_from_a_tag_that_is_the_version(tmp_path: Path) -> None:
+    """The step of the workflow really runs: a tag of another version, or a version without a date, ends it."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs: pip install 'foldlog[docs]'")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    (step,) = [step for step in workflow["jobs"]["sdist"]["steps"] if step.get("name") == "the tag is the version"]
+    (tmp_path / "src" / "foldlog").mkdir(parents=True)
+    (tmp_path / "src" / "foldlog" / "__init__.py").write_text('"""A log."""\n\n__version__ = "1.2.0"\n')
+    for tag, heading, code in (
+        ("v1.2.0", "## 1.2.0 (2027-01-31)", 0),
+        ("v1.2.1", "## 1.2.0 (2027-01-31)", 1),
+        ("v1.2.0", "## 1.2.0 (unreleased)", 1),
+    ):
+        (tmp_path / "CHANGELOG.md").write_text(heading + "\n")
+        environment = {**os.environ, "GITHUB_REF_NAME": tag}
+        done = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, timeout=60, check=False)
+        assert done.returncode == code, (tag, heading)
+    assert workflow["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    assert workflow["jobs"]["publish"]["needs"] == ["sdist", "wheels"]
 
 
 def test_ci_runs_the_commands_that_people_type() -> None:
@@ -168,7 +215,7 @@ def test_ci_runs_the_commands_that_people_type() -> None:
     assert os.access(script, os.X_OK)
     text = script.read_text(encoding="utf-8")
     commands = re.findall(r"^timeout --foreground \d+m make (.*)$", text, flags=re.MULTILINE)
-    assert commands == ["lint", "docs", "demo ONCE=1"]
+    assert commands == ["lint", "docs", "release-check", "demo ONCE=1"]
     tests = re.findall(r"^run_tests (\d+) make (\S+)", text, flags=re.MULTILINE)
     assert [target for _, target in tests] == ["test", "test-faults", "test-kafka"]
     again = re.search(r"timeout --foreground (\d+)m \"\$@\" .*--last-failed", text)
@@ -270,29 +317,6 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> N
     done = check_machine(sys.executable, tmp_path / "venv", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 1
     assert "has 1 MB free" in done.stderr
-
-
-@pytest.mark.faults
-def test_the_source_distribution_has_the_package_and_no_stray_tests(tmp_path: Path) -> None:
-    """By setuptools' own rules, which take some tests of a directory of that name unless they are told not to."""
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    for path in (
-        "src/foldlog/__init__.py",
-        "src/foldlog/records/kernels.pyx",
-        "tests/test_docs.py",
-        "tests/conftest.py",
-    ):
-        target = tmp_path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, target)
-    code = "import os; from setuptools import build_meta; print(build_meta.build_sdist(os.getcwd()))"
-    done = run_python(code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
-        packed = [name.partition("/")[2] for name in archive.getnames()]
-    assert "src/foldlog/records/kernels.pyx" in packed
-    assert [name for name in packed if name.startswith("tests")] == []
 
 
 def test_an_installation_leaves_bytecode_of_every_module(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,7 +18,8 @@ from foldlog.cli.main import main
 from foldlog.cli.version import EXTRAS, REQUIRED, installed_version
 from foldlog.records.loops import COMPILED
 
-PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TOGETHER = {"all", "dev", "docs"}
 """Extras that are made of others."""
 
@@ -54,3 +58,29 @@ def test_the_extras_are_those_of_the_package() -> None:
     }
     assert {extra: set(EXTRAS[extra]) for extra in declared} == declared
     assert set(REQUIRED) == names(PROJECT["dependencies"])
+
+
+NOT_BUILT = """
+import sys
+sys.modules["foldlog.records.kernels"] = None  # as where it could not be compiled
+from foldlog.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("words", [["version"], ["topic", "create", "orders", "-d", "data"]])
+def test_kernels_that_were_not_built_are_told_by_version_and_by_nothing_else(words: list[str], tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "FOLDLOG_PURE_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", NOT_BUILT, *words],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    told = "they were not built; install a C compiler and foldlog again"
+    assert (told in " ".join(done.stdout.split())) == (words == ["version"])

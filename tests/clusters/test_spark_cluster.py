@@ -31,7 +31,6 @@ from fold_commands import (
     wait_until_read,
 )
 from foldlog import Record
-from foldlog.records.loops import COMPILED
 from foldlog.testing import KafkaBroker
 from folds_model import Row, in_order, records_of
 from folds_shop import check_as_shown, check_at_its_bookmark, expected, loaded, snapshot_of, write_pipeline
@@ -172,8 +171,6 @@ def test_a_worker_with_another_foldlog_is_one_sentence(
 def assert_one_sentence(command: FoldCommand, part: str) -> None:
     # On a busy machine there is a note before it, that no worker has come yet.
     lines = [one for one in command.said().splitlines() if "has not given a worker yet" not in one]
-    if not COMPILED and "RuntimeWarning: foldlog's compiled loops" in lines[0]:
-        del lines[:2]  # the warning, and the line of code it is about
     (line,) = lines
     assert line.startswith("foldlog: Spark's workers cannot run folds: the Spark worker on host "), line
     assert part in line

@@ -1,11 +1,11 @@
 """The loops over batches, compiled if they were built, else in Python. All other modules import them from here.
 
-`FOLDLOG_PURE_PYTHON=1` in the environment selects the Python ones; `COMPILED` says which are in use.
+`FOLDLOG_PURE_PYTHON=1` in the environment selects the Python ones; `COMPILED` says which are in use. Neither choice
+prints anything: the install and `foldlog version` say it.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from foldlog.environment import PURE_PYTHON
@@ -22,13 +22,6 @@ else:
             from foldlog.records import kernels as _chosen
         except ImportError:
             from foldlog.records import kernels_py as _chosen
-
-            warnings.warn(
-                "foldlog's compiled loops were not built, so their Python twins are used: the same results, some"
-                " hundred times slower; install a C compiler and install foldlog again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
     COMPILED = _chosen.__name__.endswith(".kernels")
     for _name in _chosen.__all__:
         globals()[_name] = getattr(_chosen, _name)
