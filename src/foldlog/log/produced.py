@@ -27,7 +27,7 @@ from foldlog.records.loops import BatchHeader, walk
 
 if TYPE_CHECKING:
     from foldlog.log.partition import PartitionCore
-    from foldlog.records.kernels import ProducedBatches
+    from foldlog.records.loops import ProducedBatches
 
 Writable = bytearray | memoryview
 

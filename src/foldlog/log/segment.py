@@ -25,7 +25,7 @@ from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAGIC
 from foldlog.records.loops import BatchHeader, walk
 
 if TYPE_CHECKING:
-    from foldlog.records.kernels import ProducedBatches
+    from foldlog.records.loops import ProducedBatches
 
 logger = logging.getLogger("foldlog.log")
 
