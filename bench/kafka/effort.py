@@ -40,6 +40,9 @@ class Effort:
     group_members: int = 100
     taken_records: int = 100_000
     taken_single_records: int = 500
+    request_s: float = 0.8
+    rate_s: float = 1.5
+    fetched_bytes: int = 300_000_000
 
 
 FULL = Effort(
@@ -92,4 +95,7 @@ QUICK = Effort(
     group_members=5,
     taken_records=2_000,
     taken_single_records=5,
+    request_s=0.1,
+    rate_s=0.2,
+    fetched_bytes=2_000_000,
 )
