@@ -88,7 +88,7 @@ class TopicInfo:
     def __init__(self, topic: CatalogTopic) -> None:
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
-        """Where keyless records go now, if that is decided and the topic takes them: `put_open` asks for every record."""
+        """Where keyless records go now, if that is decided and the topic takes them; for `put_open`."""
         self._usable: list[int] = []
         self._turn = 0
         self.update(topic)

@@ -1,4 +1,4 @@
-"""RecordMetadata, SendFuture, BatchAck and what makes futures: compiled if they could be built, else their Python twins.
+"""RecordMetadata, SendFuture, BatchAck and `put_open`: compiled if they could be built, else their Python twins.
 
 No warning here: `foldlog.records.loops` gives the one that matters.
 """

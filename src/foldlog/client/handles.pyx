@@ -210,8 +210,8 @@ cdef class SendFuture:
 
 
 def put_open(lock, dict infos not None, topic, long long timestamp_ms, key, value, headers, long long last_index):
-    """A record into the open batch of its partition, by its key or the sticky rule: its future. `(future, queue, batch)`
-    if the batch is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic."""
+    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
+    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic."""
     cdef object info, queue, batch
     cdef long long index
     if type(topic) is not str:

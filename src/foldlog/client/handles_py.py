@@ -217,8 +217,8 @@ def put_open(
     headers: tuple[tuple[str, bytes | None], ...],
     last_index: int,
 ) -> SendFuture | tuple[SendFuture, Any, Any] | None:
-    """A record into the open batch of its partition, by its key or the sticky rule: its future. `(future, queue, batch)`
-    if the batch is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic.
+    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
+    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic.
 
     `infos` are the accumulator's.
     """

@@ -310,7 +310,7 @@ class BatchSender:
         headers: tuple[tuple[str, bytes | None], ...],
         partition: int | None,
     ) -> SendFuture:
-        """The common case, a record that fits into an open batch, is in `put_open`; the rest is in `_enqueue_slowly`."""
+        """The common case, a record that fits into an open batch, is `put_open`; the rest is in `_enqueue_slowly`."""
         # Bytecodes were two thirds of a send. So types are compared before anything is called, and rare cases are
         # elsewhere.
         if self._refusal is not None:
