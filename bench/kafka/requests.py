@@ -67,7 +67,7 @@ def run_round_robin(partitions: int, recorder: Recorder, directory: Path) -> Non
 
 
 def run_fetch(recorder: Recorder, directory: Path) -> None:
-    """The same batches, read from the page cache by several connections."""
+    """Batches of 64 KB, read from the page cache by several connections."""
     with running(directory, *UNSYNCED) as sides:
         filled = {
             name: topics.fill(
