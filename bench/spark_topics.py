@@ -56,14 +56,15 @@ def make_payments(path: Path, records: int, partitions: int, bad_one_of: int = 0
         return pa.table({"key": pa.array(keys), "value": pa.array([value(number) for number in numbers])})
 
     def value(number: int) -> bytes | None:
-        return b"not a payment" if bad_one_of and number % bad_one_of == bad_one_of // 2 else _payment(number)
+        if bad_one_of and number % bad_one_of == bad_one_of // 2:
+            return b"not a payment"
+        return None if number % 20 == 19 else payment(number)
 
     _make(path, PAYMENTS, records, partitions, chunk)
 
 
-def _payment(number: int) -> bytes | None:
-    if number % 20 == 19:
-        return None
+def payment(number: int) -> bytes:
+    """JSON of about 100 bytes."""
     minute, second = divmod(number // _PAYMENTS_A_SECOND % 86_400, 60)
     at = b"2026-01-15T%02d:%02d:%02dZ" % (minute // 60, minute % 60, second)
     note = _NOTES[number % len(_NOTES)].encode()

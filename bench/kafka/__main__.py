@@ -1,4 +1,4 @@
-"""`make bench-kafka`, or `python -m bench.kafka`: Apache Kafka and foldlog beside each other, in one run.
+"""`make bench-kafka`, or `python -m bench.kafka`: Apache Kafka, foldlog and kfake beside each other, in one run.
 
 Both brokers are processes on the loopback with their data on the same disk. Every figure is measured in rounds, one
 side after the other in each, with the same clients; the median counts, and every round is kept.
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bench.kafka import (
@@ -24,6 +25,7 @@ from bench.kafka import (
     machine,
     page,
     produce,
+    requests,
     restart,
     results,
     security,
@@ -36,6 +38,7 @@ from bench.kafka.effort import FULL, QUICK, Effort
 from bench.kafka.recorder import Recorder
 from bench.kafka.results import SectionRun
 from bench.measuring import Place
+from clusters.franz_go import GoUnavailable
 from clusters.maven import JarsUnavailable
 from clusters.processes import StartFailed
 
@@ -57,6 +60,12 @@ SECTIONS: dict[str, Callable[[Recorder, Path], None]] = {
     "rebalances": groups.run_rebalances,
     "share-groups": groups.run_shares,
     "security": security.run,
+    "requests": requests.run_produce,
+    "round-robin-100": partial(requests.run_round_robin, 100),
+    "round-robin-1000": partial(requests.run_round_robin, 1000),
+    "fetches": requests.run_fetch,
+    "rates": requests.run_rates,
+    "footprint": requests.run_footprint,
 }
 
 
@@ -64,7 +73,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     try:
         return _run(arguments)
-    except (JarsUnavailable, StartFailed, restart.DiskTooSmall, topics.NotCold) as error:
+    except (JarsUnavailable, GoUnavailable, StartFailed, restart.DiskTooSmall, topics.NotCold) as error:
         print(error, file=sys.stderr)
         return 1
 

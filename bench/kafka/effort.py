@@ -42,6 +42,9 @@ class Effort:
     taken_single_records: int = 500
     secure_bytes: int = 80_000_000
     acls: int = 1000
+    request_s: float = 0.8
+    rate_s: float = 1.5
+    fetched_bytes: int = 300_000_000
 
 
 FULL = Effort(
@@ -96,4 +99,7 @@ QUICK = Effort(
     taken_single_records=5,
     secure_bytes=1_000_000,
     acls=20,
+    request_s=0.1,
+    rate_s=0.2,
+    fetched_bytes=2_000_000,
 )

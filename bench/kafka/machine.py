@@ -25,6 +25,7 @@ SPARK, CONNECTOR = "Spark", "Spark's Kafka connector"
 
 _BLOCK = bytes(1 << 20)
 _SMALL_WRITE = bytes(200)
+_PREALLOCATED_BYTES = 4 << 20
 _SEQUENTIAL_BYTES = 512 << 20
 _STREAM_S = 0.5
 
@@ -101,6 +102,25 @@ def fdatasync_s(place: Place, times: int) -> list[float]:
         for _ in range(times):
             begun = time.perf_counter()
             os.write(descriptor, _SMALL_WRITE)
+            os.fdatasync(descriptor)
+            found.append(time.perf_counter() - begun)
+    finally:
+        os.close(descriptor)
+        place.give_back(path)
+    return sorted(found)
+
+
+def preallocated_fdatasync_s(place: Place, times: int) -> list[float]:
+    """`fdatasync_s`, into blocks that were written before: a sync then changes no metadata of the file system."""
+    path = place.fresh()
+    descriptor = os.open(path / "raw", os.O_RDWR | os.O_CREAT, 0o644)
+    found = []
+    try:
+        os.write(descriptor, bytes(_PREALLOCATED_BYTES))
+        os.fsync(descriptor)
+        for number in range(times):
+            begun = time.perf_counter()
+            os.pwrite(descriptor, _SMALL_WRITE, number * len(_SMALL_WRITE) % _PREALLOCATED_BYTES)
             os.fdatasync(descriptor)
             found.append(time.perf_counter() - begun)
     finally:

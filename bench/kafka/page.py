@@ -14,6 +14,7 @@ from bench.kafka.effort import FULL, Effort
 from bench.kafka.machine import CONNECTOR, SPARK
 from bench.kafka.page_groups import rebalances_page, security_page, shares_page, transactions_page
 from bench.kafka.page_parts import Aim, SectionPage, seconds, table
+from bench.kafka.page_requests import fetches_page, footprint_page, rates_page, requests_page, round_robin_page
 from bench.kafka.page_spark import spark_page
 from bench.kafka.page_throughput import consume_page, fan_out_page, produce_page
 from bench.kafka.page_times import latency_page, restart_page, start_page
@@ -35,6 +36,12 @@ PAGES: dict[str, Callable[[Rounds], SectionPage]] = {
     "rebalances": rebalances_page,
     "share-groups": shares_page,
     "security": security_page,
+    "requests": requests_page,
+    "round-robin-100": round_robin_page,
+    "round-robin-1000": round_robin_page,
+    "fetches": fetches_page,
+    "rates": rates_page,
+    "footprint": footprint_page,
 }
 
 TINY = """\

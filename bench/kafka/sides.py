@@ -1,17 +1,18 @@
-"""The two that are compared, each an ordinary process on the loopback: Apache Kafka as shipped, and `foldlog serve`."""
+"""Those that are compared, each a process on the loopback: Apache Kafka as shipped, `foldlog serve`, and kfake."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from bench.kafka.first_ack import answers, until_led
 from clusters.apache_kafka import SHIPPED_HEAP, ApacheKafka
+from clusters.franz_go import kfake_program
 from clusters.kafka_tools import run_tool
 from clusters.processes import HOST, ClusterProcess, free_ports
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,8 +20,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 KAFKA: Final = "kafka"
 FOLDLOG: Final = "foldlog"
 RELAXED: Final = "relaxed"
+KFAKE: Final = "kfake"
+KFAKE_SYNCED: Final = "kfake synced"
 
-LABELS: Final = {KAFKA: "Apache Kafka", FOLDLOG: "foldlog", RELAXED: "foldlog, relaxed"}
+LABELS: Final = {
+    KAFKA: "Apache Kafka",
+    FOLDLOG: "foldlog",
+    RELAXED: "foldlog, relaxed",
+    KFAKE: "kfake",
+    KFAKE_SYNCED: "kfake, synced",
+}
 NEVER: Final = str(2**63 - 1)
 """Of `flush.messages`: never sync because of a number of records, which is Kafka's default and not ours."""
 
@@ -167,20 +176,66 @@ class FoldlogSide(Side):
         return self._directory / "data"
 
 
+class KfakeSide(Side):
+    """franz-go's kfake with its data on disk: it answers before it syncs."""
+
+    name = KFAKE
+    _words: Sequence[str] = ()
+
+    def __init__(self, directory: Path) -> None:
+        (self._port,) = free_ports(1)
+        self._directory = directory
+        directory.mkdir(parents=True)
+        command = [str(kfake_program()), str(self._port), str(directory / "data"), *self._words]
+        self._process = ClusterProcess(self.name, command, directory / "broker.log")
+        self.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self._port
+
+    @property
+    def data(self) -> Path:
+        return self._directory / "data" / "partitions"
+
+    def segments(self, topic: str) -> list[Path]:
+        return sorted(self.data.glob(f"{topic}-*/*.dat"))
+
+
+class SyncedKfakeSide(KfakeSide):
+    """kfake that syncs the segment and its index after every batch, and answers then."""
+
+    name = KFAKE_SYNCED
+    _words = ("sync",)
+
+
+_MADE: Final[dict[str, Callable[[Path], Side]]] = {
+    KAFKA: KafkaSide,
+    FOLDLOG: FoldlogSide,
+    KFAKE: KfakeSide,
+    KFAKE_SYNCED: SyncedKfakeSide,
+}
+
+
+@contextmanager
+def running(directory: Path, *names: str) -> Iterator[dict[str, Side]]:
+    """All of them at once, each idle while another is measured. Their directories are gone afterwards."""
+    found: dict[str, Side] = {}
+    try:
+        for name in names:
+            found[name] = _MADE[name](directory / name.replace(" ", "-"))
+        yield found | ({RELAXED: found[FOLDLOG]} if FOLDLOG in found else {})
+    finally:
+        for side in found.values():
+            side.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @contextmanager
 def both(directory: Path) -> Iterator[dict[str, Side]]:
-    """Both at once, each idle while the other is measured. Their directories are gone afterwards."""
-    running: dict[str, Side] = {}
-    try:
-        for name, made in ((KAFKA, KafkaSide), (FOLDLOG, FoldlogSide)):
-            running[name] = made(directory / name)
-        running[RELAXED] = running[FOLDLOG]
-        yield running
-    finally:
-        for name in (KAFKA, FOLDLOG):
-            if name in running:
-                running[name].kill()
-        shutil.rmtree(directory, ignore_errors=True)
+    """Apache Kafka and foldlog."""
+    with running(directory, KAFKA, FOLDLOG) as sides:
+        yield sides
 
 
 def kafka_version() -> str:

@@ -264,6 +264,9 @@ ARROW_READ_BYTES = 8 << 20
 ARROW_DECOMPRESSED_BYTES = 32 << 20
 """What one chunk may expand to, and one batch more: a slice of well compressed batches holds gigabytes."""
 
+ARROW_KEPT_BYTES = 256 << 20
+"""Memory of columns that nobody has any more, kept for the next ones; the kernel may take it at any time."""
+
 ARROW_READ_THREADS = 4
 """Of one bulk read. They work outside the interpreter's lock; more than the disk and memory can feed are idle."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,3 +113,28 @@ def test_callbacks_run_before_who_waits_goes_on(handles: Any) -> None:
     finishing.join(60)
     future.add_done_callback(called.append)
     assert called == [future, future]
+
+
+def test_a_record_is_put_into_the_open_batch_of_its_partition_or_nothing_is_done(handles: Any) -> None:
+    lock = threading.Lock()
+    appended: list[tuple[Any, ...]] = []
+
+    def append(*record: Any) -> int:
+        assert lock.locked()
+        appended.append(record)
+        return len(appended) - 1 if len(appended) < 4 else -1
+
+    batch = SimpleNamespace(ack=handles.BatchAck("t", 0), append=append)
+    queue = SimpleNamespace(open=batch)
+    closed = SimpleNamespace(open=None)
+    infos = {"t": SimpleNamespace(sticky=queue, queues=[queue], count=1), "new": SimpleNamespace(sticky=None)}
+    infos["shut"] = SimpleNamespace(sticky=closed)
+    assert type(handles.put_open(lock, infos, "t", 5, None, b"v", (), 2)) is handles.SendFuture
+    assert type(handles.put_open(lock, infos, "t", 6, b"k", b"v", (), 2)) is handles.SendFuture
+    last, *where = handles.put_open(lock, infos, "t", 7, b"k", None, (), 2)
+    assert type(last) is handles.SendFuture
+    assert where == [queue, batch]
+    for topic in ("t", "other", "new", "shut", ["t"], None):
+        assert handles.put_open(lock, infos, topic, 8, None, b"v", (), 2) is None
+    assert [record[:2] for record in appended] == [(5, None), (6, b"k"), (7, b"k"), (8, None)]
+    assert not lock.locked()

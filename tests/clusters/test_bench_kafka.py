@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from clusters.franz_go import GoUnavailable, kfake_program
 from clusters.maven import KAFKA, JarsUnavailable, fetch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,3 +52,20 @@ def test_both_brokers_are_read_by_every_client_and_the_page_has_the_figures() ->
         assert all(row.count("/s**") == 2 and row.count("CPU ") == 2 for row in rows), rows
     assert "the figures mean nothing" in done.stdout
     assert "(consume: " in done.stderr
+
+
+def test_kfake_has_its_columns_where_requests_are_counted() -> None:
+    try:
+        kfake_program()
+    except GoUnavailable as missing:
+        pytest.skip(str(missing))
+    done = bench("requests,round-robin-100,fetches,rates,footprint")
+    for row in (
+        "| 4 KB, 1 connection |",
+        "| 64 KB, 4 connections |",
+        "| 16 KB |",
+        "| 16 connections |",
+        "| 500 requests/s |",
+    ):
+        assert row in done.stdout, f"no row {row!r}"
+    assert "kfake, synced" in done.stdout

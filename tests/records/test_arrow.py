@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -335,3 +336,28 @@ def test_a_partition_that_does_not_exist_is_refused() -> None:
         arrow.route(pa.record_batch({"value": pa.array([b"a"]), "partition": pa.array(["0"])}), 5)
     with pytest.raises(InvalidArgument, match="0 partitions"):
         arrow.route(pa.record_batch({"value": pa.array([b"a"])}), 0)
+
+
+def test_memory_that_is_used_again_changes_no_column_that_somebody_has(loops: ModuleType) -> None:
+    """Columns of many sizes come and go on several threads; those that are held keep their bytes."""
+
+    def batch_of(number: int) -> bytearray:
+        builder = loops.BatchBuilder(1 << 30, 100_000)
+        for row in range(1 + number * 997 % 3_000):
+            builder.append(number, b"k%d" % row, bytes([number % 251]) * 150, ())
+        return bytearray(builder.build())
+
+    batches = [batch_of(number) for number in range(24)]
+
+    def read(number: int) -> Any:
+        return arrow.to_arrow(batches[number], topic="t", partition=0)[0]
+
+    expected = [read(number).to_pylist() for number in range(len(batches))]
+    with ThreadPoolExecutor(4) as pool:
+        held: list[tuple[int, Any]] = []
+        for turn in range(6):
+            numbers = [(turn * 7 + step * 5) % len(batches) for step in range(len(batches))]
+            held = [*held[::3], *zip(numbers, pool.map(read, numbers), strict=True)]
+    for number, batch in held:
+        batch.validate(full=True)
+        assert batch.to_pylist() == expected[number]

@@ -8,7 +8,7 @@ keeps the order of batches while they are written outside of that lock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from threading import Condition, Lock, Thread
 
 from foldlog.broker.topics.catalog import CatalogTopic
@@ -73,10 +73,22 @@ class PartitionQueue:
 class TopicInfo:
     """The queues of one topic, what it accepts, and the partition for its next keyless record."""
 
-    __slots__ = ("_turn", "_usable", "count", "is_compacted", "max_message_bytes", "numbers", "queues", "topic")
+    __slots__ = (
+        "_turn",
+        "_usable",
+        "count",
+        "is_compacted",
+        "max_message_bytes",
+        "numbers",
+        "queues",
+        "sticky",
+        "topic",
+    )
 
     def __init__(self, topic: CatalogTopic) -> None:
         self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue | None = None
+        """Where keyless records go now, if that is decided and the topic takes them; for `put_open`."""
         self._usable: list[int] = []
         self._turn = 0
         self.update(topic)
@@ -90,6 +102,7 @@ class TopicInfo:
         self.max_message_bytes = topic.config.log.max_message_bytes
         self.queues.extend(PartitionQueue(topic.name, number) for number in range(len(self.queues), self.count))
         self._usable = []
+        self.sticky = None
 
     def refuse_keyless(self) -> None:
         """Raise if the topic is compacted: it keeps the newest record of each key, so a record needs one."""
@@ -100,7 +113,9 @@ class TopicInfo:
         """The queue for keyless records. Starts with the emptiest partition; damaged ones are skipped."""
         if not self._usable:
             self._usable, self._turn = self._choose_usable(broker)
-        return self.queues[self._usable[self._turn]]
+        queue = self.queues[self._usable[self._turn]]
+        self.sticky = None if self.is_compacted else queue
+        return queue
 
     def is_keyless_queue(self, queue: PartitionQueue) -> bool:
         return bool(self._usable) and self.queues[self._usable[self._turn]] is queue
@@ -109,6 +124,7 @@ class TopicInfo:
         """Send the next keyless record to the next partition."""
         if self._usable:
             self._turn = (self._turn + 1) % len(self._usable)
+        self.sticky = None
 
     def _choose_usable(self, broker: DirectoryBroker) -> tuple[list[int], int]:
         usable: list[int] = []
@@ -134,8 +150,8 @@ class RecordAccumulator:
         self._opens = opens or broker.writable_partition
         self._infos: dict[str, TopicInfo] = {}
         self._gone: list[PartitionQueue] = []
-        self.known = self._infos.get
-        """The topic as of the last opened batch, or None: send() calls this for every record."""
+        self.known: Mapping[str, TopicInfo] = self._infos
+        """Topics as of the last opened batch: send() looks into this for every record."""
 
     def of(self, topic: str) -> TopicInfo:
         """The topic as it is in the catalog now. Raises UnknownTopic if it is not there."""

@@ -12,6 +12,7 @@ cimport cython
 
 from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
+from foldlog.records.loops import murmur2
 
 _log = logging.getLogger("foldlog")
 
@@ -206,6 +207,36 @@ cdef class SendFuture:
         else:
             state = f"durable at offset {ack.base_offset + self._index}"
         return f"<SendFuture {ack.topic}-{ack.partition} {state}>"
+
+
+def put_open(lock, dict infos not None, topic, long long timestamp_ms, key, value, headers, long long last_index):
+    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
+    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic."""
+    cdef object info, queue, batch
+    cdef long long index
+    if type(topic) is not str:
+        return None
+    lock.acquire()
+    try:
+        info = infos.get(topic)
+        if info is None:
+            return None
+        if key is not None:
+            queue = info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+        else:
+            queue = info.sticky
+            if queue is None:
+                return None
+        batch = queue.open
+        if batch is None:
+            return None
+        index = batch.append(timestamp_ms, key, value, headers)
+        if index < 0:
+            return None
+        sent = SendFuture.__new__(SendFuture, batch.ack, index, timestamp_ms)
+        return sent if index < last_index else (sent, queue, batch)
+    finally:
+        lock.release()
 
 
 def _call(callback, future):

@@ -6,12 +6,13 @@ The pure-Python twin of `handles.pyx`, with the same names and behaviour; import
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event, Lock
 from typing import Any, NoReturn
 
 from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
+from foldlog.records.loops import murmur2
 
 _log = logging.getLogger("foldlog")
 
@@ -204,6 +205,38 @@ class SendFuture:
         else:
             state = f"durable at offset {ack.base_offset + self._index}"
         return f"<SendFuture {ack.topic}-{ack.partition} {state}>"
+
+
+def put_open(
+    lock: Lock,
+    infos: Mapping[str, Any],
+    topic: object,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    last_index: int,
+) -> SendFuture | tuple[SendFuture, Any, Any] | None:
+    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
+    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic.
+
+    `infos` are the accumulator's.
+    """
+    if type(topic) is not str:
+        return None
+    with lock:
+        info = infos.get(topic)
+        if info is None:
+            return None
+        queue = info.sticky if key is None else info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+        batch = None if queue is None else queue.open
+        if batch is None:
+            return None
+        index = batch.append(timestamp_ms, key, value, headers)
+        if index < 0:
+            return None
+        sent = SendFuture(batch.ack, index, timestamp_ms)
+        return sent if index < last_index else (sent, queue, batch)
 
 
 def _call(callback: Callable[[SendFuture], object], future: SendFuture) -> None:

@@ -24,6 +24,7 @@ from libc.string cimport memcmp, memcpy, memset
 from crc32c import crc32c as _crc32c_of
 
 from foldlog.errors import InvalidArgument, InvalidBatch, RecordTooLarge, SerializationError
+from foldlog.limits import ARROW_KEPT_BYTES as _ARROW_KEPT_BYTES
 from foldlog.limits import BATCH_BYTES_MAX as _BATCH_BYTES_MAX
 from foldlog.records.batch import FAULTS as _FAULTS
 from foldlog.records.columns import Gathered as _Gathered
@@ -46,6 +47,7 @@ include "compiled/produced.pxi"
 include "compiled/writing.pxi"
 include "compiled/compaction.pxi"
 include "compiled/compaction_check.pxi"
+include "compiled/column_memory.pxi"
 include "compiled/columns.pxi"
 include "compiled/packing.pxi"
 

@@ -26,7 +26,9 @@ from hypothesis import strategies as st
 from foldlog.errors import InvalidArgument
 from foldlog.spark.decoders import json_values as decode_json
 from foldlog.spark.decoders.decoder import decoder_for
+from foldlog.spark.decoders.json_nodes import Misfit, TimeNode
 from foldlog.spark.decoders.json_values import JsonDecoder
+from foldlog.spark.decoders.text_types import cast_text, sql_name
 
 NESTED = pa.struct([pa.field("x", pa.int16()), pa.field("y", pa.list_(pa.string()))])
 SCHEMA = pa.schema(
@@ -379,6 +381,48 @@ POISON = {
 }
 
 
+MORE_POISON = {
+    "trailing": b'{"big": 1} and more}',
+    "two documents": b'{"big": 1}{"big": 2}',
+    "NUL": b'{"text": "a\0b"}',
+    "NUL behind": b'{"big": 1}\0',
+    "no such hour": b'{"at": "2024-02-29T99:00:00Z"}',
+    "a zone where there is none": b'{"local": "2024-02-29T09:00:00Z"}',
+    "before the year 1": b'{"at": "0001-01-01T00:00:00+05:00"}',
+    "huge": b'{"double": 1e999}',
+    "huge, skipped": b'{"unknown": 1e999, "big": 2}',
+    "many digits, skipped": b'{"unknown": ' + b"9" * 400 + b"}",
+    "infinite, skipped": b'{"unknown": Inf, "big": "x"}',
+    "deep and cut off": b'{"unknown": ' + b"[" * 3_000,
+    "deep and followed by more": b'{"unknown": ' + b"[" * 3_000 + b"]" * 3_000 + b"x}",
+    "deep and no text": b'{"text": ' + b"[" * 3_000 + b"]" * 3_000 + b"}",
+    "deep, skipped": b'{"unknown": ' + b"[" * 3_000 + b"]" * 3_000 + b', "big": 2}',
+    "a byte order mark": b'\xef\xbb\xbf{"big": 1}',
+    "an escaped name": b'{"b\\u0069g": "x"}',
+}
+
+
+@pytest.mark.parametrize("one_of", [100, 10, 2])
+@pytest.mark.parametrize("poison", [*POISON, *MORE_POISON, "all of them"])
+def test_however_many_are_bad_each_is_what_it_is_alone(poison: str, one_of: int) -> None:
+    """Beside others, by whatever way, and alone without the screen: the same columns and the same reason."""
+    kinds = POISON | MORE_POISON
+    chosen = list(kinds.values()) if poison == "all of them" else [kinds[poison]]
+    good = [b'{"big": %d, "text": "t", "at": "2024-02-29T12:00:00Z", "money": "1.50"}' % at for at in range(7)]
+    values: Batch = [good[number % len(good)] for number in range(1_000)]
+    for number, row in enumerate(range(one_of // 2, len(values), one_of)):
+        values[row] = chosen[number % len(chosen)]
+    alone = {value: searched(SCHEMA, [value]) for value in set(values)}
+    decoder = JsonDecoder(SCHEMA)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode_json, "JSON_CHUNK_BYTES", 20_000)
+        columns, reasons = decoded(decoder, values)
+    for row, value in enumerate(values):
+        own_columns, own_reasons = alone[value]
+        assert [column[row] for column in columns] == [column[0] for column in own_columns]
+        assert (reasons[row] if reasons else None) == (own_reasons[0] if own_reasons else None)
+
+
 @pytest.mark.skipif(JsonDecoder(SCHEMA)._screen is None, reason="the screen was not compiled")
 @pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
 def test_good_records_around_bad_ones_are_read_by_one_call_a_chunk(
@@ -490,11 +534,51 @@ def test_a_document_nested_deeper_than_python_follows_is_read_alike_alone_and_be
     assert rows_of(JsonDecoder(BIG_ONLY), [GOOD, deep, b"", deep]) == [{"big": 1, "text": None}, *alone, None, *alone]
 
 
-def test_an_infinity_in_a_skipped_field_is_read_alike_alone_and_beside_a_bad_one() -> None:
-    value = b'{"skipped": [Inf, -Inf, NaN], "big": 7}'
-    fine = {"big": 7, "text": None}
+def test_any_number_of_deeply_nested_documents_may_stand_behind_a_bad_one() -> None:
+    """More of them than Python has levels of recursion."""
+    deep = b'{"skipped":' + b"[" * 9_000 + b"]" * 9_000 + b', "big": 7}'
+    wrong = b'{"big":' + b"[" * 2_000 + b"]" * 2_000 + b"}"
+    _, reasons = JsonDecoder(BIG_ONLY).decode(pa.array([b"{oops}", *[deep] * 1_200, wrong, deep], pa.binary()))
+    assert reasons is not None
+    assert [(row, reason) for row, reason in enumerate(reasons.to_pylist()) if reason] == [
+        (0, "not JSON: Expecting property name enclosed in double quotes at character 1"),
+        (1_201, "nested too deeply"),
+    ]
+
+
+@pytest.mark.parametrize("constant", ["Inf", "-Inf", "NaN", "-NaN", "Infinity", "-Infinity"])
+def test_an_infinity_in_a_skipped_field_is_read_alike_alone_and_beside_a_bad_one(constant: str) -> None:
+    value = f'{{"skipped": [{constant}, "\\"{constant}"], "big": 7, "text": "a {constant}"}}'.encode()
+    fine = {"big": 7, "text": f"a {constant}"}
     assert rows_of(JsonDecoder(BIG_ONLY), [value]) == [fine]
     assert rows_of(JsonDecoder(BIG_ONLY), [value, b"", value]) == [fine, None, fine]
+    declared = f'{{"big": {constant}}}'.encode()
+    assert rows_of(JsonDecoder(BIG_ONLY), [declared, value]) == [None, fine]
+
+
+near_times = st.builds(
+    lambda day, time, zone: day + time + zone,
+    st.sampled_from(["0001-01-01", "9999-12-31", "2023-02-29", "2024-02-29", "1900-02-29", "0000-01-01", "2024-1-01"]),
+    st.sampled_from(
+        ["", "T00", " 23", "T24", "T05:29", "T05:31:00", "T18:30:00.1234567", "T23:59:60", "T1:00", "T12:3", "T12.5"]
+    ),
+    st.sampled_from(["", "Z", "+05:30", "-0530", "+05", "-00:01", "+24:00", "+05:60", "+5", "z", " ", "+05:3"]),
+)
+
+
+@pytest.mark.parametrize("of", [pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")], ids=str)
+@given(text=st.one_of(near_times, times, st.datetimes().map(str), st.from_regex(ISO, fullmatch=True)))
+def test_the_exact_way_takes_the_times_that_arrow_converts(of: pa.DataType, text: str) -> None:
+    try:
+        cast_text(pa.array([text]), of)
+        is_time = True
+    except pa.ArrowInvalid:
+        is_time = False
+    try:
+        assert TimeNode(sql_name(of)).read(text) == text
+        assert is_time
+    except Misfit:
+        assert not is_time
 
 
 def test_a_value_of_many_megabytes_is_read() -> None:

@@ -7,92 +7,7 @@ cdef enum:
     WANT_KEY = 8
     WANT_VALUE = 16
     WANT_HEADERS = 32
-    GROWN_ENOUGH = 0
-    NO_MEMORY = -1
-    TOO_LARGE = -2
     COMPRESSED = -3
-    HUGE_PAGES_FROM_BYTES = 4194304  # two of them: less would rarely hold a whole one
-
-
-cdef struct Memory:
-    uint8_t *data
-    int64_t capacity
-
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #if defined(__linux__)
-    #include <sys/mman.h>
-    #endif
-    /* Fresh memory is faulted in page by page, which costs more than filling it (measured: 2.3 GB/s in pages of 4 KiB,
-       5.4 in pages of 2 MiB). Only a wish: without huge pages everything works as before. */
-    static void foldlog_prefer_huge_pages(void *data, size_t size) {
-    #if defined(__linux__) && defined(MADV_HUGEPAGE)
-        const uintptr_t page = 4096;
-        uintptr_t start = ((uintptr_t)data + page - 1) & ~(page - 1);
-        uintptr_t end = ((uintptr_t)data + size) & ~(page - 1);
-        if (end > start)
-            (void)madvise((void *)start, (size_t)(end - start), MADV_HUGEPAGE);
-    #else
-        (void)data;
-        (void)size;
-    #endif
-    }
-    """
-    void foldlog_prefer_huge_pages(void *data, size_t size) noexcept nogil
-
-
-cdef inline int reserve(Memory *memory, int64_t size) noexcept nogil:
-    """At least `size` bytes, and one copying step more, so that short copies may run over."""
-    cdef uint8_t *grown
-    cdef int64_t wanted
-    if size + COPY_BYTES <= memory.capacity:
-        return GROWN_ENOUGH
-    wanted = max(size, 2 * memory.capacity) + COPY_BYTES
-    grown = <uint8_t *>realloc(memory.data, <size_t>wanted)
-    if grown == NULL:
-        return NO_MEMORY
-    if wanted >= HUGE_PAGES_FROM_BYTES:
-        foldlog_prefer_huge_pages(grown, <size_t>wanted)
-    memory.data = grown
-    memory.capacity = wanted
-    return GROWN_ENOUGH
-
-
-@cython.final
-cdef class Column:
-    """Memory that became one buffer of a column: the owner of its bytes, seen through the buffer protocol."""
-
-    cdef uint8_t *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self):
-        self.data = NULL
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __len__(self):
-        return self.size
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-
-cdef Column column_of(Memory *memory, int64_t size):
-    """Hand the memory over. What is far too large gives the rest back."""
-    cdef Column column = Column.__new__(Column)
-    cdef uint8_t *shrunk
-    if memory.capacity > 2 * size + 65536:
-        shrunk = <uint8_t *>realloc(memory.data, <size_t>(size + COPY_BYTES))
-        if shrunk != NULL:
-            memory.data = shrunk
-    column.data = memory.data
-    column.size = size
-    memory.data = NULL
-    memory.capacity = 0
-    return column
 
 
 cdef struct BinarySink:
@@ -140,9 +55,9 @@ cdef object binary_of(BinarySink *sink):
 
 
 cdef void free_binary(BinarySink *sink) noexcept:
-    free(sink.offsets.data)
-    free(sink.data.data)
-    free(sink.validity.data)
+    give_back(&sink.offsets)
+    give_back(&sink.data)
+    give_back(&sink.validity)
 
 
 cdef inline bint is_ascii(const uint8_t *data, int32_t size) noexcept nogil:
@@ -174,10 +89,10 @@ cdef class Gathering:
     cdef BinarySink header_value
 
     def __dealloc__(self):
-        free(self.offset.data)
-        free(self.timestamp.data)
-        free(self.timestamp_type.data)
-        free(self.header_offsets.data)
+        give_back(&self.offset)
+        give_back(&self.timestamp)
+        give_back(&self.timestamp_type)
+        give_back(&self.header_offsets)
         free_binary(&self.key)
         free_binary(&self.value)
         free_binary(&self.header_key)

@@ -2,16 +2,17 @@
 
 This defines what `JsonDecoder` accepts; its fast path through Arrow's reader has to agree with it. A node converts a
 parsed JSON value into one that Arrow builds an array of. Numbers are kept as text until the type is known, so that no
-digit is lost. Dates, timestamps and binaries stay text here: `json_values` converts the text of both paths into the
-final type.
+digit is lost. Dates, timestamps and binaries are checked here and stay text: `json_values` converts the text of both
+paths into the final type, all rows together, and none of them fails there any more.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol
 
@@ -22,7 +23,28 @@ from foldlog.spark.decoders.text_types import is_text_castable, sql_name
 
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
-_TIME_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?")
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_SIXTIETH: Final = "[0-5][0-9]"
+_DAY: Final = "([0-9]{4}-[0-9]{2}-[0-9]{2})"
+_TIME: Final = rf"({_HOUR}(?::{_SIXTIETH})?|{_HOUR}:{_SIXTIETH}:{_SIXTIETH}(?:\.[0-9]+)?)"
+_ZONE: Final = f"(Z|[+-]{_HOUR}(?::?{_SIXTIETH})?)?"
+_TIME_TEXTS: Final = {
+    "DATE": re.compile(_DAY),
+    "TIMESTAMP": re.compile(f"{_DAY}(?:[T ]{_TIME}{_ZONE})?"),
+    "TIMESTAMP_NTZ": re.compile(f"{_DAY}(?:[T ]{_TIME})?"),
+}
+"""What `text_types` accepts, but for days that do not exist."""
+
+_ARROWS_CONSTANTS: Final = ("Inf", "-Inf", "-NaN")
+"""What Arrow's reader skips in a field that nobody looks at, and Python's parser does not know."""
+
+_CONSTANT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|-?Inf(?:inity)?|-NaN', re.DOTALL)
+"""One of these outside of a text."""
+
+JSON_SPACE: Final = b" \t\r\n"
+
+_FOLLOWED_LEVELS: Final = 1000
+"""About as deeply nested as Python's parser follows."""
 
 _SHOWN_CHARS: Final = 40
 """Characters shown of a value that does not fit: enough to recognise it, in a header."""
@@ -43,6 +65,13 @@ class Misfit(Exception):
         whole = f"{'.'.join(self.path)}: {self.why}" if self.path else self.why
         # The names of a map's items come from the producer, and may contain half of a surrogate pair.
         return whole.encode(errors="backslashreplace").decode()
+
+
+class TooDeep(Misfit):
+    """A value is nested too deeply for Python's parser; Arrow's follows much deeper."""
+
+    def __init__(self) -> None:
+        super().__init__("nested too deeply")
 
 
 class Number(str):
@@ -69,16 +98,48 @@ _PARSER: Final = json.JSONDecoder(
 
 
 def parse_document(value: bytes) -> Members:
-    """The object in a value; Misfit if the value is not exactly one JSON object."""
+    """The object in a value. Misfit if the value is not exactly one JSON object, TooDeep if Python cannot tell."""
+    if len(value) > _FOLLOWED_LEVELS and not is_braced(value) and _unclosed(value) > _FOLLOWED_LEVELS:
+        raise TooDeep  # no object for anybody: following it to the limit takes a hundred times as long
     try:
-        document = _PARSER.decode(value.decode())
+        document = _parsed(value.decode())
     except UnicodeDecodeError as error:
         raise Misfit(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise Misfit(f"not JSON: {error.msg} at character {error.pos}" if value else "empty") from None
+    except RecursionError:
+        raise TooDeep from None
     if not isinstance(document, Members):
         raise Misfit(f"{_kind(document)}, not an object")
     return document
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return _PARSER.decode(text)
+    except json.JSONDecodeError as error:
+        if not text.startswith(_ARROWS_CONSTANTS, error.pos):
+            raise
+        try:
+            return _PARSER.decode(_CONSTANT.sub(_pythons_constant, text))
+        except json.JSONDecodeError:
+            raise error from None
+
+
+def _pythons_constant(found: re.Match[str]) -> str:
+    if found[1]:
+        return found[1]
+    return "NaN" if found[0] == "-NaN" else found[0].removesuffix("inity") + "inity"
+
+
+def is_braced(value: bytes) -> bool:
+    """Whether it begins and ends as an object does."""
+    trimmed = value.strip(JSON_SPACE)
+    return trimmed[:1] == b"{" and trimmed[-1:] == b"}"
+
+
+def _unclosed(value: bytes) -> int:
+    return value.count(b"[") - value.count(b"]") + value.count(b"{") - value.count(b"}")
 
 
 class Node(Protocol):
@@ -117,23 +178,41 @@ class TextNode:
 
 @dataclass(frozen=True, slots=True)
 class TimeNode:
-    """A string that may be a date or a timestamp: checks the position of its letters, and that the day exists.
-
-    The final check is the conversion of all rows together. That is slow if it fails, so texts that certainly are none
-    are rejected here.
-    """
+    """A string that is a date or a timestamp, in the years 1 to 9999, also in UTC."""
 
     type_name: str
 
     def read(self, value: Any) -> Any:
         text = TextNode(self.type_name).read(value)
+        found = _TIME_TEXTS[self.type_name].fullmatch(text)
         try:
-            if _TIME_TEXT.fullmatch(text):
-                date.fromisoformat(text[:10])
+            if found is not None:
+                _check_calendar(*found.groups())
                 return text
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
         raise Misfit(f"{text[:_SHOWN_CHARS]!r} is not a {self.type_name}")
+
+
+def _check_calendar(day: str, time: str = "", zone: str | None = None) -> None:
+    """Raise if there is no such day."""
+    if zone is None or zone == "Z":
+        date.fromisoformat(day)
+    else:
+        datetime.fromisoformat(f"{day}T{time[:8]}{zone}").astimezone(UTC)  # whole seconds: a zone moves no fraction
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryNode:
+    """A string in base64."""
+
+    def read(self, value: Any) -> Any:
+        text = TextNode("BINARY").read(value)
+        try:
+            base64.b64decode(text, validate=True)
+        except ValueError:
+            raise Misfit("not base64") from None
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +393,9 @@ def _leaf(of: pa.DataType) -> Node:
         return FloatNode(sql_name(of), is_single=pa.types.is_float32(of))
     if pa.types.is_decimal128(of):
         return DecimalNode(of.precision, of.scale)
-    return TimeNode(sql_name(of)) if pa.types.is_temporal(of) else TextNode(sql_name(of))
+    if pa.types.is_temporal(of):
+        return TimeNode(sql_name(of))
+    return BinaryNode() if pa.types.is_binary(of) else TextNode(sql_name(of))
 
 
 def _kind(value: Any) -> str:

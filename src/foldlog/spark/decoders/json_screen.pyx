@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 ctypedef const uint8_t* Text
 
 cdef enum:
-    DEPTH_MAX = 200  # of this parser's own recursion; Arrow follows deeper, and the exact way finds that out
+    DEPTH_MAX = 8192  # of what nobody looks at, a byte a level; Arrow follows deeper, and the exact way finds that out
 
 cdef uint64_t EACH = 0x0101010101010101
 
@@ -103,7 +103,7 @@ cdef inline bint is_document(Node* nodes, Text at, Text end) noexcept nogil:
     at = after_space(at, end)
     if at == end or at[0] != b"{":
         return False
-    at = after_value(nodes, nodes, at, end, 0)
+    at = after_value(nodes, nodes, at, end)
     return at is not NULL and after_space(at, end) == end
 
 
@@ -113,19 +113,26 @@ cdef inline Text after_space(Text at, Text end) noexcept nogil:
     return at
 
 
-cdef Text after_value(Node* nodes, Node* node, Text at, Text end, int depth) noexcept nogil:
-    """Where the value ends that begins here; NULL if it is doubtful. No node: nobody looks at it."""
-    cdef int kind = SKIPPED if node is NULL else node.kind
+cdef Text after_value(Node* nodes, Node* node, Text at, Text end) noexcept nogil:
+    """Where the value ends that begins here; NULL if it is doubtful. Recursion ends where the schema does."""
+    if at >= end:
+        return NULL
+    if node is NULL:
+        return after_skipped(at, end)
+    if at[0] == b"{":
+        return after_object(nodes, node, at, end) if node.kind == STRUCT else NULL
+    if at[0] == b"[":
+        return after_array(nodes, node, at, end) if node.kind == ARRAY else NULL
+    return after_scalar(node.kind, node, at, end)
+
+
+cdef Text after_scalar(int kind, Node* node, Text at, Text end) noexcept nogil:
     cdef uint8_t first
-    if at >= end or depth > DEPTH_MAX:
+    if at >= end:
         return NULL
     first = at[0]
     if first == b'"':
         return after_text(kind, node, at, end)
-    if first == b"{":
-        return after_object(nodes, node, at, end, depth) if kind == STRUCT or kind == SKIPPED else NULL
-    if first == b"[":
-        return after_array(nodes, node, at, end, depth) if kind == ARRAY or kind == SKIPPED else NULL
     if first == b"n":
         return after_word(at, end, b"null", 4) if node is NULL or node.is_nullable else NULL
     if first == b"t":
@@ -135,11 +142,66 @@ cdef Text after_value(Node* nodes, Node* node, Text at, Text end, int depth) noe
     return after_number(kind, node, at, end)
 
 
+cdef Text after_skipped(Text at, Text end) noexcept nogil:
+    """Past a value that nobody looks at. It may be nested deeply, so this keeps what is open itself."""
+    cdef uint8_t[DEPTH_MAX] closers
+    cdef uint8_t closer
+    cdef int depth = 0
+    while True:
+        if at < end and (at[0] == b"{" or at[0] == b"["):
+            closer = at[0] + 2  # of both
+            at = after_space(at + 1, end)
+            if at >= end or at[0] != closer:
+                if depth == DEPTH_MAX:
+                    return NULL
+                closers[depth] = closer
+                depth += 1
+                if closer == b"}":
+                    at = after_name(at, end)
+                    if at is NULL:
+                        return NULL
+                continue
+            at += 1
+        else:
+            at = after_scalar(SKIPPED, NULL, at, end)
+            if at is NULL:
+                return NULL
+        while depth:
+            at = after_space(at, end)
+            if at >= end:
+                return NULL
+            if at[0] == closers[depth - 1]:
+                depth -= 1
+                at += 1
+                continue
+            if at[0] != b",":
+                return NULL
+            at = after_space(at + 1, end)
+            if closers[depth - 1] == b"}":
+                at = after_name(at, end)
+                if at is NULL:
+                    return NULL
+            break
+        else:
+            return at
+
+
+cdef inline Text after_name(Text at, Text end) noexcept nogil:
+    """From a name to the value behind it."""
+    if at >= end or at[0] != b'"':
+        return NULL
+    at = after_text(SKIPPED, NULL, at, end)
+    if at is NULL:
+        return NULL
+    at = after_space(at, end)
+    return after_space(at + 1, end) if at < end and at[0] == b":" else NULL
+
+
 cdef inline Text after_word(Text at, Text end, const char* word, Py_ssize_t size) noexcept nogil:
     return at + size if end - at >= size and memcmp(at, word, size) == 0 else NULL
 
 
-cdef Text after_object(Node* nodes, Node* node, Text at, Text end, int depth) noexcept nogil:
+cdef Text after_object(Node* nodes, Node* node, Text at, Text end) noexcept nogil:
     cdef Node* child
     cdef Text name
     cdef int expected = 0, number
@@ -155,21 +217,20 @@ cdef Text after_object(Node* nodes, Node* node, Text at, Text end, int depth) no
         if at is NULL:
             return NULL
         child = NULL
-        if node is not NULL:
-            number = child_named(nodes, node, name, at - 1 - name, expected)
-            if number == -2:
-                return NULL
-            if number >= 0:
-                child = nodes + node.first + number
-                expected = number + 1
-                if number < 64:
-                    if met >> number & 1:
-                        return NULL  # it stands there twice
-                    met |= <uint64_t>1 << number
+        number = child_named(nodes, node, name, at - 1 - name, expected)
+        if number == -2:
+            return NULL
+        if number >= 0:
+            child = nodes + node.first + number
+            expected = number + 1
+            if number < 64:
+                if met >> number & 1:
+                    return NULL  # it stands there twice
+                met |= <uint64_t>1 << number
         at = after_space(at, end)
         if at >= end or at[0] != b":":
             return NULL
-        at = after_value(nodes, child, after_space(at + 1, end), end, depth + 1)
+        at = after_value(nodes, child, after_space(at + 1, end), end)
         if at is NULL:
             return NULL
         at = after_space(at, end)
@@ -202,21 +263,18 @@ cdef inline int child_named(Node* nodes, Node* node, Text name, Py_ssize_t size,
 
 cdef inline bint has_all(Node* nodes, Node* node, uint64_t met) noexcept nogil:
     cdef int number
-    if node is NULL:
-        return True
     for number in range(min(node.count, 64)):
         if not nodes[node.first + number].is_nullable and not met >> number & 1:
             return False
     return True
 
 
-cdef Text after_array(Node* nodes, Node* node, Text at, Text end, int depth) noexcept nogil:
-    cdef Node* element = NULL if node is NULL else nodes + node.first
+cdef Text after_array(Node* nodes, Node* node, Text at, Text end) noexcept nogil:
     at = after_space(at + 1, end)
     if at < end and at[0] == b"]":
         return at + 1
     while True:
-        at = after_value(nodes, element, at, end, depth + 1)
+        at = after_value(nodes, nodes + node.first, at, end)
         if at is NULL:
             return NULL
         at = after_space(at, end)
@@ -347,8 +405,10 @@ cdef Text after_number(int kind, Node* node, Text at, Text end) noexcept nogil:
     cdef int exponent = 0
     if at < end and at[0] == b"-":
         at += 1
-    if at >= end or not is_digit(at[0]):
+    if at >= end:
         return NULL
+    if not is_digit(at[0]):
+        return after_constant(at, end) if kind == SKIPPED else NULL
     if at[0] == b"0":
         at += 1
         whole = 0
@@ -378,6 +438,14 @@ cdef Text after_number(int kind, Node* node, Text at, Text end) noexcept nogil:
     if kind == SKIPPED or kind == FLOATING:
         return at if whole + exponent < (30 if node is not NULL and node.size == 32 else 300) else NULL
     return NULL
+
+
+cdef inline Text after_constant(Text at, Text end) noexcept nogil:
+    """Past what is no JSON, and what Arrow's reader skips nevertheless."""
+    cdef Text behind = after_word(at, end, b"Infinity", 8)
+    if behind is NULL:
+        behind = after_word(at, end, b"Inf", 3)
+    return after_word(at, end, b"NaN", 3) if behind is NULL else behind
 
 
 cdef inline bint is_digit(uint8_t letter) noexcept nogil:
@@ -444,8 +512,11 @@ cdef inline bint is_date(Text at) noexcept nogil:
 
 cdef inline bint is_timestamp(Text at, Text end, bint may_have_zone) noexcept nogil:
     cdef int part
+    cdef bint is_outermost
     if end - at < 10 or not is_date(at):
         return False
+    # A zone may move these days out of the years 1 to 9999: too rare to find out here.
+    is_outermost = memcmp(at, b"0001-01-01", 10) == 0 or memcmp(at, b"9999-12-31", 10) == 0
     at += 10
     if at == end:
         return True
@@ -467,7 +538,7 @@ cdef inline bint is_timestamp(Text at, Text end, bint may_have_zone) noexcept no
         return False
     if at[0] == b"Z":
         return at + 1 == end
-    if at[0] != b"+" and at[0] != b"-" or end - at < 3 or pair(at + 1) >= 24:
+    if is_outermost or at[0] != b"+" and at[0] != b"-" or end - at < 3 or pair(at + 1) >= 24:
         return False
     at += 3
     if at == end:

@@ -22,7 +22,7 @@ import pyarrow.json as pj
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.limits import JSON_CHUNK_BYTES, JSON_EXACT_ROWS
-from foldlog.spark.decoders.json_nodes import Misfit, parse_document, struct_node
+from foldlog.spark.decoders.json_nodes import JSON_SPACE, Misfit, TooDeep, is_braced, parse_document, struct_node
 from foldlog.spark.decoders.text_types import cast_text, sql_name, within_precision
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _CUTS: Final = 16
 
 _NULL_DOCUMENT: Final = re.compile(rb"\}[ \t\r\n]*null")
 """Arrow's reader crashes on a null document. Values begin with {, so one could only follow an object."""
-
-_SPACE: Final = " \t\r\n"
 
 _UNBRACED_PART: Final = 64
 """If more than one in this many values has no braces, the screen looks at the chunk."""
@@ -100,7 +98,7 @@ class JsonDecoder:
         left_out: list[pa.BooleanArray] = []
         for chunk in _chunks(values):
             if self._has_map:
-                pieces.extend(self._read_exactly(chunk))
+                pieces.append(self._read_exactly(chunk))
                 continue
             doubted = None if self._wary_chunks else _unbraced(chunk)
             quick = None if self._wary_chunks else self._read_quickly(_without(chunk, doubted), doubted is not None)
@@ -117,7 +115,7 @@ class JsonDecoder:
             return _joined(pieces, self._schema)
         doubted = pa.concat_arrays(left_out)
         exact = self._read_exactly(values.filter(doubted))
-        return _interleaved(_joined(pieces, self._schema), _joined(exact, self._schema), doubted)
+        return _interleaved(_joined(pieces, self._schema), exact, doubted)
 
     def _doubted(self, values: pa.BinaryArray) -> pa.BooleanArray | None:
         """The values that Arrow's reader would reject, as far as the screen finds them; None if it finds none."""
@@ -138,7 +136,7 @@ class JsonDecoder:
         if quick is not None:
             return [quick]
         if len(values) <= JSON_EXACT_ROWS:
-            return self._read_exactly(values)
+            return [self._read_exactly(values)]
         step = -(-len(values) // _CUTS)
         return [piece for start in range(0, len(values), step) for piece in self._search(values.slice(start, step))]
 
@@ -154,7 +152,7 @@ class JsonDecoder:
         except pa.ArrowInvalid:
             return None  # not UTF-8
         if not are_braced and not _are_braced(texts):
-            texts = pc.utf8_trim(texts, characters=_SPACE)
+            texts = pc.utf8_trim(texts, characters=JSON_SPACE.decode())
             if not _are_braced(texts):
                 return None
         buffer = _lines(texts)
@@ -183,58 +181,45 @@ class JsonDecoder:
         except (pa.ArrowInvalid, Misfit):
             return None
 
-    def _read_exactly(self, values: pa.BinaryArray) -> list[_Piece]:
+    def _read_exactly(self, values: pa.BinaryArray) -> _Piece:
         """Read one by one, with a reason for each value that does not fit."""
         rows: list[dict[str, object]] = []
         reasons: list[str | None] = []
+        deep: list[int] = []
         for number, value in enumerate(values.to_pylist()):
             try:
                 rows.append(self._node.read(parse_document(value)))
                 reasons.append(None)
-                continue
             except Misfit as misfit:
-                reason = str(misfit)
-            except RecursionError:
-                reason = "nested too deeply"
-            if reason == "nested too deeply" or b"Inf" in value:
-                # Arrow accepts deeper nesting than Python, and takes Inf for a number in a skipped field. A value that
-                # it accepts among others has to be accepted alone.
-                quick = None if self._has_map else self._read_quickly(values.slice(number, 1))
-                if quick is not None:
-                    before, after = values.slice(0, number), values.slice(number + 1)
-                    return [*self._read_exactly(before), quick, *self._read_exactly(after)]
-            rows.append({})
-            reasons.append(reason)
-        columns = self._fitted(rows, reasons)
-        return [_Piece(columns, pa.array(reasons, pa.string()) if any(reasons) else None)]
-
-    def _fitted(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
-        """The columns of parsed rows; a row that does not convert, such as a bad date, is emptied, with a reason."""
-        try:
+                rows.append({})
+                reasons.append(str(misfit))
+                if isinstance(misfit, TooDeep) and not self._has_map and is_braced(value):
+                    deep.append(number)
+        if not deep:
             return self._built(rows, reasons)
-        except Misfit:
-            self._empty_misfits(rows, reasons)
-            return self._built(rows, reasons)
+        # A value that Arrow's reader accepts among others has to be accepted alone.
+        numbers, accepted = self._accepted(values.take(pa.array(deep, pa.int32())))
+        followed = {deep[number] for number in numbers}
+        kept = [number for number in range(len(rows)) if number not in followed]
+        others = self._built([rows[number] for number in kept], [reasons[number] for number in kept])
+        is_followed = pa.array([number in followed for number in range(len(rows))], pa.bool_())
+        return _interleaved(others, _joined(accepted, self._schema), is_followed)
 
-    def _empty_misfits(self, rows: list[dict[str, object]], reasons: list[str | None]) -> None:
-        if len(rows) > _CUTS:
-            step = -(-len(rows) // _CUTS)
-            for start in range(0, len(rows), step):
-                cut = slice(start, start + step)
-                some_rows, some_reasons = rows[cut], reasons[cut]
-                self._fitted(some_rows, some_reasons)
-                rows[cut], reasons[cut] = some_rows, some_reasons
-            return
-        for number, row in enumerate(rows):
-            try:
-                for field, transport in zip(self._wanted, self._transport, strict=True):
-                    value = row.get(field.name)
-                    if value is not None and reasons[number] is None:
-                        _finish(pa.array([value], transport.type), field)
-            except Misfit as misfit:
-                rows[number], reasons[number] = {}, str(misfit)
+    def _accepted(self, values: pa.BinaryArray, first: int = 0) -> tuple[list[int], list[_Piece]]:
+        """Which values Arrow's reader accepts, counted from `first`, and what they are."""
+        quick = self._read_quickly(values)
+        if quick is not None:
+            return list(range(first, first + len(values))), [quick]
+        numbers: list[int] = []
+        pieces: list[_Piece] = []
+        step = -(-len(values) // _CUTS)
+        for start in range(0, len(values), step) if len(values) > 1 else ():
+            some_numbers, some_pieces = self._accepted(values.slice(start, step), first + start)
+            numbers += some_numbers
+            pieces += some_pieces
+        return numbers, pieces
 
-    def _built(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
+    def _built(self, rows: list[dict[str, object]], reasons: list[str | None]) -> _Piece:
         is_fine = pa.array([reason is None for reason in reasons], pa.bool_())
         columns: list[pa.Array] = []
         for field, transport in zip(self._wanted, self._transport, strict=True):
@@ -242,7 +227,7 @@ class JsonDecoder:
             # Only of the good rows: a bad one has nulls even where the schema allows none.
             finished = _finish(values.filter(is_fine), field)
             columns.append(finished if len(finished) == len(rows) else finished.take(_positions(is_fine)))
-        return columns
+        return _Piece(columns, pa.array(reasons, pa.string()) if any(reasons) else None)
 
 
 def _screen_of(schema: pa.Schema) -> Screen | None:
@@ -281,7 +266,9 @@ def _transport(of: pa.DataType) -> pa.DataType:
 
 
 def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
-    """From the transport type to the wanted one; Misfit if a value does not fit, or is null and must not be."""
+    """From the transport type to the wanted one. Misfit or ArrowInvalid if a value of Arrow's reader does not fit, or
+    is null and must not be; those of the exact path fit.
+    """
     if array.null_count and not wanted.nullable:
         raise Misfit("null or missing", (wanted.name,))
     of = wanted.type
@@ -297,13 +284,8 @@ def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
         return _finish_map(array, of)
     if pa.types.is_binary(of):
         return _from_base64(array, wanted.name)
-    try:
-        if pa.types.is_temporal(of):
-            return cast_text(array, of)
-    except pa.ArrowInvalid:
-        # The exact path converts one row at a time, so this is the bad text.
-        shown = next((text for text in array.to_pylist() if text is not None), "")
-        raise Misfit(f"{shown[:40]!r} is not a {sql_name(of)}", (wanted.name,)) from None
+    if pa.types.is_temporal(of):
+        return cast_text(array, of)
     if pa.types.is_floating(of) and not pc.all(pc.is_finite(array), min_count=0).as_py():
         raise Misfit(f"out of range of a {sql_name(of)}", (wanted.name,))
     return within_precision(array) if pa.types.is_decimal128(of) else array
@@ -381,8 +363,7 @@ def _unbraced(values: pa.BinaryArray) -> pa.BooleanArray | None:
     if not 0 < count <= max(1, len(values) // _UNBRACED_PART):
         return None
     odd = pc.invert(braced)
-    trimmed = (value.strip(_SPACE.encode()) for value in values.filter(odd).to_pylist())
-    return None if any(one[:1] == b"{" and one[-1:] == b"}" for one in trimmed) else odd
+    return None if any(is_braced(value) for value in values.filter(odd).to_pylist()) else odd
 
 
 def _without(values: pa.BinaryArray, doubted: pa.BooleanArray | None) -> pa.BinaryArray:
