@@ -122,9 +122,9 @@ class Cleanup:
             raise storage_error(f"{self._core.path} could not be cleaned up", error) from error
 
     def _durable(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        """The segments, without the active one while part of it is not synced."""
+        """The segments, without the active one while part of it is not durable."""
         state = self._core.state
-        settled = state.active_base_offset == segments[-1].base_offset and state.active_position == segments[-1].size
+        settled = state.active_base_offset == segments[-1].base_offset and state.durable_position == segments[-1].size
         return segments if settled else segments[:-1]
 
     def delete_records(self, before_offset: int) -> int:

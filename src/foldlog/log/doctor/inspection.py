@@ -58,7 +58,7 @@ class Inspection:
         """Where the log ends: by the checkpoint or, without a slot there, by the last batch."""
         active = self.segments[-1]
         if active.end_offset != UNKNOWN_END:
-            return self.state.durable_offset
+            return self.state.synced_offset
         return active.pieces[-1].next_offset if active.pieces else active.base_offset
 
     @property
@@ -217,6 +217,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
     return SlotState(
         log_start_offset=first,
         durable_offset=last,
+        synced_offset=last,
         high_watermark=last,
         active_base_offset=last,
         active_position=0,
@@ -236,7 +237,7 @@ def _stretches(layout: PartitionLayout, state: SlotState, *, has_slot: bool) -> 
     found = [Stretch(base, layout.logs.get(base), None, following) for base, following in pairwise(bases)]
     active = bases[-1]
     if has_slot:
-        found.append(Stretch(active, layout.logs.get(active), state.active_position, state.durable_offset))
+        found.append(Stretch(active, layout.logs.get(active), state.active_position, state.synced_offset))
     else:
         found.append(Stretch(active, layout.logs.get(active), None, UNKNOWN_END))
     return found
@@ -289,7 +290,7 @@ def _notes(directory: str, layout: PartitionLayout, state: SlotState, known: Slo
         notes.append(f"{directory}: {above} bytes are not in the checkpoint yet; the next open looks at them")
     if layout.swaps or layout.cleaned:
         notes.append(f"{directory}: a compaction is under way or was interrupted; the next open finishes it")
-    first = min(layout.logs, default=state.durable_offset)
+    first = min(layout.logs, default=state.synced_offset)
     if first > state.log_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
     return notes
