@@ -383,6 +383,8 @@ class Slot:
         self._slot_number = number
         self._hot_ticket = 0
         self._stores = -1  # not known yet: the next number must be above those of both sectors
+        self.firm_base_offset = -1
+        """The active segment in the firm sector, as far as it is known; -1 if nothing was stored there since."""
 
     def load(self) -> SlotState | None:
         """The newest whole state, or None. After a power cut either sector may be the newer one."""
@@ -429,6 +431,7 @@ class Slot:
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
         self._checkpoint.store(self._firm, _encode(self._next_number(), state))
         self._checkpoint.sync()
+        self.firm_base_offset = state.active_base_offset
         # The hot one too: readers beside the writer need it whole, and decode the firm one only while it is newer.
         self.store(state)
 
