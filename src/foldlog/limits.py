@@ -62,9 +62,9 @@ JOURNAL_ENTRY_BYTES_MAX = 256 << 10
 """Appends of so many bytes sync their partition: twice written, they would cost the disk more than the journal saves
 (16 KB: 0.12 ms beside 0.18; 256 KB: 0.22 beside 0.51; 1 MB: 0.6 beside 0.8, and then the same bytes once more)."""
 
-JOURNAL_COMMIT_BYTES_MAX = 4 << 20
-"""What one commit of the journal takes from all partitions together; the rest goes into the next. Bounds how long the
-first of them waits for the bytes of the others."""
+JOURNAL_COMMIT_BYTES_MAX = 2 << 20
+"""What one commit of the journal takes from all partitions together, and what it passes that by is one entry; the rest
+goes into the next. Bounds how long the first of them waits for the bytes of the others. The smallest file holds one."""
 
 JOURNAL_BEGIN_SYNCS = 256
 """Small syncs after which a directory gets a journal: most that are opened for a moment never do."""

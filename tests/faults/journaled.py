@@ -6,8 +6,7 @@ on a thread in the background (releasing files, making them) is done between two
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from faults.one_partition import DIRECTORY, START_MS, OnePartition, WaitersSync, judge_log
 from foldlog.clock import Clock
@@ -63,7 +62,11 @@ class JournaledDirectory:
         histories: list[PartitionHistory] | None = None,
         settings: JournalSettings = SMALL_JOURNAL,
         idempotent: bool = False,
+        is_kept: bool = False,
     ) -> None:
+        """`is_kept`: as where some other partition cannot take its entries: no file of the journal is given up, and
+        every open finds all that there ever was in them."""
+        self.is_kept = is_kept
         self.files = files
         self.config = config
         self.clock = clock or SimClock(START_MS)
@@ -88,10 +91,18 @@ class JournaledDirectory:
         replayed = replay(self.files, contents, self._find, self.checkpoint.sync)
         for error in replayed.refused.values():
             raise error
-        mark_replayed(self.files, contents, DIRECTORY_ID)
+        if not self.is_kept:
+            mark_replayed(self.files, contents, DIRECTORY_ID)
         self.syncer = WaitersSync()
         self.journal = Journal(
-            self.files, DIRECTORY, DIRECTORY_ID, self.checkpoint, self.syncer, contents, self.settings
+            self.files,
+            DIRECTORY,
+            DIRECTORY_ID,
+            self.checkpoint,
+            self.syncer,
+            contents,
+            self.settings,
+            are_refused=self.is_kept,
         )
         self.journal.on_work = self._wants_work
 
@@ -100,6 +111,11 @@ class JournaledDirectory:
 
     def _wants_work(self) -> None:
         self.has_work = True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a file waits for its partitions to be synced."""
+        return self.has_work and bool(self.journal._sealed)
 
     def work(self) -> None:
         """What the background does, if there is something to do."""
@@ -168,25 +184,31 @@ class JournaledPartition(OnePartition):
         self.directory.reopen(cleanly=cleanly)
 
 
-def judge_directory(image: DiskImage, directory: JournaledDirectory, *, idempotent: bool = False, **other: Any) -> None:
+def judge_directory(image: DiskImage, directory: JournaledDirectory, *, idempotent: bool = False) -> None:
     """Open what a cut left, and hold every partition to what was promised of it."""
     found = JournaledDirectory(
         image.files(),
         directory.config,
         len(directory.logs),
         clock=directory.clock,
-        settings=other.get("settings", directory.settings),
+        settings=directory.settings,
+        is_kept=directory.is_kept,
     )
     for log, history in zip(found.logs, directory.histories, strict=True):
         judge_log(log, history, idempotent=idempotent)
 
 
-def recover_directory(directory: JournaledDirectory) -> Any:
+def recover_directory(directory: JournaledDirectory) -> Callable[[Files], None]:
     """What runs on a disk whose power is cut again during recovery."""
 
     def recover(files: Files) -> None:
         JournaledDirectory(
-            files, directory.config, len(directory.logs), clock=directory.clock, settings=directory.settings
+            files,
+            directory.config,
+            len(directory.logs),
+            clock=directory.clock,
+            settings=directory.settings,
+            is_kept=directory.is_kept,
         ).close()
 
     return recover

@@ -9,12 +9,13 @@ ring, mix small appends with large ones, kill the process, and fail syncs of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
 
 from budgets import BUDGETS, SHORT, budgets_of
-from faults.journaled import JournaledDirectory, judge_directory, make_partitions, recover_directory
+from faults.journaled import SMALL_JOURNAL, JournaledDirectory, judge_directory, make_partitions, recover_directory
 from faults.one_partition import START_MS, Records
 from faults.test_power_loss import LONG, PLANS, ROLLING, SMALL, Plan
 from foldlog.errors import PartitionPoisoned
@@ -83,36 +84,38 @@ def failed_commits(directory: JournaledDirectory, seed: int) -> None:
     failed commit left in the journal is older than what then takes its offsets."""
     files, records = directory.files, Records(seed)
     assert isinstance(files, PowerLossFiles)
-    for _ in range(3):
+    for step in range(4):
         for _ in range(2):
             directory.logs[0].append([records.one()])
             directory.logs[1].append([records.one()])
         directory.work()
-        files.fail_next_sync()
-        with pytest.raises(PartitionPoisoned):
+        files.fail_next_sync(reaches_disk=step % 2 == 0)
+        with suppress(PartitionPoisoned):
             directory.logs[0].append([records.one()])
-        directory.logs[1].append([records.one()])
+        if step > 1:
+            directory.logs[1].append([records.one()])  # the next commit follows on the last that was durable
         directory.reopen(cleanly=True)
-        # By its own sync: in the first moments after the open the slot on disk is the old one.
         directory.logs[0].append([records.one()])
         directory.logs[0].append([records.one()])
     directory.close()
 
 
 def failed_partition_syncs(directory: JournaledDirectory, seed: int) -> None:
-    """In the background: what the journal has of that partition stays until it is opened again."""
+    """In the background, before a file is used again: what the journal has of that partition stays until it is opened
+    again. The other partition goes on."""
     files, records = directory.files, Records(seed)
     assert isinstance(files, PowerLossFiles)
-    for _ in range(3):
-        for _ in range(4):
+    for step in range(3):
+        for _ in range(2):
+            directory.logs[1].append([records.one()])
+        while not directory.is_full:
             directory.logs[0].append([records.one()])
-            directory.logs[1].append([records.one()], wait=False)
-        files.fail_next_sync()
-        directory.logs[1].partition._durability.sync()
-        for _ in range(6):
-            directory.logs[0].append([records.one()])
+        files.fail_next_sync(reaches_disk=step == 1)
+        directory.work()
+        working = next(log for log in directory.logs if not log.partition.is_poisoned)
+        for _ in range(9):
+            working.append([records.one()])
         directory.reopen(cleanly=True)
-        directory.logs[1].append([records.one()])
     directory.close()
 
 
@@ -126,6 +129,7 @@ class JournalPlan:
     mixes: int
     seeds: tuple[int, ...]
     images: int
+    is_kept: bool = False
 
 
 JOURNAL_PLANS: dict[str, JournalPlan] = {
@@ -135,6 +139,7 @@ JOURNAL_PLANS: dict[str, JournalPlan] = {
     "killed": JournalPlan(killed, ROLLING, 2, 4, (1,), 1_000),
     "closed_and_opened": JournalPlan(closed_and_opened, SMALL, 2, 4, (1,), 1_000),
     "failed_commits": JournalPlan(failed_commits, SMALL, 2, 4, (1,), 500),
+    "failed_commits_kept": JournalPlan(failed_commits, SMALL, 2, 4, (1,), 500, is_kept=True),
     "failed_partition_syncs": JournalPlan(failed_partition_syncs, SMALL, 2, 4, (1,), 500),
 }
 
@@ -151,7 +156,13 @@ def run_with_cuts(
     files = files or PowerLossFiles()
     make_partitions(files, plan.partitions)
     directory = JournaledDirectory(
-        files, plan.config, plan.partitions, clock=SimClock(START_MS), idempotent=idempotent
+        files,
+        plan.config,
+        plan.partitions,
+        clock=SimClock(START_MS),
+        settings=replace(SMALL_JOURNAL, files_max=20) if plan.is_kept else SMALL_JOURNAL,
+        idempotent=idempotent,
+        is_kept=plan.is_kept,
     )
     files.sync_directory("data")
     cuts = PowerCuts(

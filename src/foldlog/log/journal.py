@@ -9,7 +9,8 @@ What holds at any moment, and what recovery relies on:
 1. A commit is written when the one before it is durable, or has failed and its file is retired. So at most one commit is
    not acknowledged, and it is the newest of its file.
 2. A file is written over only after every partition with commits in it was synced, and the slots that say so were
-   synced, too (`_release`).
+   synced, too (`_release`). Its header has the new use number durably before the first commit is written (`_prepare`):
+   half a commit over an old one is neither.
 3. A partition's entries follow on each other without a gap, from where its file is synced.
 
 To follow a commit: `wait` or `ask`, `_begin` (what goes into it), the sync, `_end` (who is told).
@@ -62,7 +63,8 @@ class JournalSettings:
 
 @dataclass(slots=True, eq=False)
 class JournalFile:
-    """A file of the ring. `members`: the partitions with commits in it, and up to which offset."""
+    """A file of the ring. `use`: the present one, or the next if it is free. `members`: the partitions with commits in
+    it, and up to which offset."""
 
     path: str
     size: int
@@ -129,10 +131,11 @@ class Journal:
         # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
         self._ring_lock = threading.Lock()
         self._active: JournalFile | None = None
-        self._free: list[JournalFile] = []
+        self._free: list[JournalFile] = []  # in the order in which they will be used
+        self._unprepared: list[JournalFile] = []  # nobody needs what is in them, and their header is of the last use
         self._sealed: list[JournalFile] = []
         self._kept = [(use.path, use.use) for use in contents.uses] if are_refused else []
-        self._next_use, self._next_number, self._last_good = contents.next_use, contents.next_number, 0
+        self._next_use, self._next_number, self._last_good = contents.next_use, contents.next_number, contents.last_number
         self._small_syncs = 0
         self._is_wanted = False
         self._has_been_full = False
@@ -144,15 +147,16 @@ class Journal:
         self._adopt(contents)
 
     def _adopt(self, contents: JournalContents) -> None:
-        """Use the files that are there: their blocks were written before."""
+        """The files that are there can be used: their blocks were written before. Not before there is something to
+        write: who only opens a log, and closes it, touches none."""
         kept = {path for path, _ in self._kept}
         found = [*contents.spare, *((use.path, use.size) for use in contents.uses)]
         for path, size in sorted(found):
             if path not in kept and size >= 2 * BLOCK_BYTES:
-                self._free.append(JournalFile(path, size, self._files.open(path, write=True)))
-        self.counts.files = len(self._free) + len(self._kept)
-        self._is_wanted = bool(self._free)
-        self.is_ready = bool(self._free)
+                self._unprepared.append(JournalFile(path, size, self._files.open(path, write=True)))
+        self.counts.files = len(self._unprepared) + len(self._kept)
+        if self._unprepared:
+            self._small_syncs = self._settings.begin_syncs
 
     # Who waits
 
@@ -277,12 +281,7 @@ class Journal:
         )
         commit = Commit(file, number, parts)
         try:
-            if file.position == BLOCK_BYTES:
-                # With the first commit, and synced with it: before that, nobody needs what the file held.
-                header = Header(self._directory_id, file.use, self._first_needed())
-                file.file.write(0, [encode_header(header), *pieces])
-            else:
-                file.file.write(file.position, pieces)
+            file.file.write(file.position, pieces)
         except (OSError, StorageError) as error:
             self._fail(commit, error)
             return None
@@ -354,13 +353,8 @@ class Journal:
                 self._sealed.append(active)
                 self._active = None
                 self._has_been_full = True
-            fitting = [file for file in self._free if BLOCK_BYTES + size <= file.size]
-            if fitting:
-                # The largest: small ones are there for the beginning, and go.
-                self._active = max(fitting, key=lambda file: file.size)
-                self._free.remove(self._active)
-                self._active.use, self._next_use = self._next_use, self._next_use + 1
-                self._active.position = BLOCK_BYTES
+            if self._free and BLOCK_BYTES + size <= self._free[0].size:
+                self._active = self._free.pop(0)
             else:
                 self._is_short = True
             self.is_ready = self._active is not None
@@ -368,12 +362,17 @@ class Journal:
         return self._active
 
     def _first_needed(self) -> int:
-        """The first use whose commits a recovery has to read."""
+        """The first use whose commits a recovery has to read: also those that are still to come."""
         with self._ring_lock:
-            uses = [file.use for file in self._sealed] + [use for _, use in self._kept]
+            uses = [file.use for file in (*self._sealed, *self._free)] + [use for _, use in self._kept]
             if self._active is not None:
                 uses.append(self._active.use)
-        return min(uses)
+            return min(uses, default=self._next_use)
+
+    def _ring(self) -> list[JournalFile]:
+        """Every file that is or will be written, under its lock."""
+        files = [*self._free, *self._unprepared, *self._sealed, *([self._active] if self._active is not None else [])]
+        return [file for file in files if not file.is_retired]
 
     def note_sync(self, size_bytes: int) -> None:
         """A partition was synced without the journal. After many small ones the directory gets one."""
@@ -385,14 +384,13 @@ class Journal:
 
     def work(self) -> None:
         """Release the files that are full, and make those that are missing. One thread at a time, which may wait."""
-        while not self._is_closed:
-            with self._ring_lock:
-                sealed = next(iter(self._sealed), None)
-            if sealed is None or not self._release(sealed):
-                break
+        while self._sealed and not self._is_closed:
+            self._release(self._sealed[0])
+        while self._unprepared and not self._is_closed:
+            self._prepare(self._unprepared[0])
         self._make_files()
 
-    def _release(self, file: JournalFile) -> bool:
+    def _release(self, file: JournalFile) -> None:
         """Sync the partitions with commits in the file, and the slots that say so; then it may be used again."""
         for member, end_offset in list(file.members.items()):
             if member.synced_offset < end_offset:
@@ -402,20 +400,36 @@ class Journal:
             with self._ring_lock:
                 self._sealed.remove(file)
                 self._kept.append((file.path, file.use))
-            return True
+            return
         self._checkpoint.sync()
         file.members.clear()
         with self._ring_lock:
             self._sealed.remove(file)
-            others = [*self._free, *self._sealed, *([self._active] if self._active is not None else [])]
-            larger = [one for one in others if one.size > file.size and not one.is_retired]
+            larger = [one for one in self._ring() if one.size > file.size]
             is_dropped = file.is_retired or len(larger) >= FILES_MIN
             if not is_dropped:
-                self._free.append(file)
-                self.is_ready = True
+                self._unprepared.append(file)
         if is_dropped:
             self._drop(file)
-        return True
+
+    def _prepare(self, file: JournalFile) -> None:
+        """Give the file its next use number, durably: commits of the last one do not count from then on."""
+        use = self._next_use
+        try:
+            file.file.write(0, [encode_header(Header(self._directory_id, use, self._first_needed()))])
+            file.file.sync()
+        except (OSError, StorageError) as error:
+            logger.warning("%s: the journal goes on without it (%s)", file.path, error)
+            file.is_retired = True
+        with self._ring_lock:
+            self._unprepared.remove(file)
+            self._next_use = use + 1
+            if not file.is_retired:
+                file.use, file.position = use, BLOCK_BYTES
+                self._free.append(file)
+                self.is_ready = True
+        if file.is_retired:
+            self._drop(file)
 
     def _drop(self, file: JournalFile) -> None:
         file.file.close()
@@ -430,8 +444,7 @@ class Journal:
         """As many as there have to be at least; one more, and larger ones, where commits found none free."""
         while self._is_wanted and not self._is_given_up and not self._is_closed:
             with self._ring_lock:
-                usable = [*self._free, *self._sealed, *([self._active] if self._active is not None else [])]
-                usable = [file for file in usable if not file.is_retired]
+                usable = self._ring()
                 size = self._settings.file_bytes if self._has_been_full else self._settings.first_bytes
                 enough = sum(1 for file in usable if file.size >= size) >= FILES_MIN
                 if (enough and not self._is_short) or len(usable) + len(self._kept) >= self._settings.files_max:
@@ -450,9 +463,9 @@ class Journal:
                 )
                 return
             with self._ring_lock:
-                self._free.append(made)
+                self._unprepared.append(made)
                 self.counts.files += 1
-                self.is_ready = True
+            self._prepare(made)
 
     def _make_file(self, size: int) -> JournalFile:
         """A file of written zeroes, durable with its name. Allocated is not enough: the first write to a block that was
@@ -488,14 +501,15 @@ class Journal:
         self._is_closed = True
         self.is_ready = False
         with self._ring_lock:
-            files = [*self._free, *self._sealed, *([self._active] if self._active is not None else [])]
-            in_use = [file for file in files if file.use]
-            newest = max(in_use, key=lambda file: file.use, default=None)
+            files = self._ring()
+            newest = max((file for file in files if file.use), key=lambda file: file.use, default=None)
             is_needed = bool(self._kept) or any(
-                member.synced_offset < end_offset for file in in_use for member, end_offset in file.members.items()
+                member.synced_offset < end_offset
+                for file in (*files, *self._sealed)
+                for member, end_offset in file.members.items()
             )
         try:
-            if newest is not None and not newest.is_retired and not is_needed:
+            if newest is not None and not is_needed:
                 newest.file.write(0, [encode_header(Header(self._directory_id, newest.use, self._next_use))])
                 newest.file.sync()
         finally:

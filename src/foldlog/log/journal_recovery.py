@@ -62,6 +62,7 @@ class JournalContents:
     damages: list[Damage] = field(default_factory=list)
     next_use: int = 1
     next_number: int = 1
+    last_number: int = 0  # of the last commit that counts
     newest: tuple[str, int] | None = None  # path and use of the file that was used last
 
 
@@ -96,19 +97,16 @@ def read_journal(files: Files, directory: str, directory_id: bytes) -> JournalCo
             headless.append(found)
     uses.sort(reverse=True)
     needed = 0
-    for at, (use, path, size) in enumerate(uses):
-        if use < needed:
+    for use, path, size in uses:
+        contents.newest = contents.newest or (path, use)
+        # The newest first: it says from which use on commits are needed, and the first need never falls.
+        found = _read(files, path) if use >= needed else None
+        if found is not None:
+            needed = max(needed, found.needed, *(commit.needed for commit in found.commits[-1:]))
+        if found is None or use < needed:
             contents.spare.append((path, size))
-            continue
-        found = _read(files, path)
-        contents.uses.append(found)
-        # Only the newest says what is needed by now; the others say what was needed then.
-        if at == 0:
-            needed = max(found.needed, *(commit.needed for commit in found.commits[-1:]), 0)
-            contents.newest = (path, use)
-            if needed > use:
-                contents.spare.append((path, size))
-                contents.uses.pop()
+        else:
+            contents.uses.append(found)
     for found in headless:
         if found.use >= needed:
             contents.uses.append(found)
@@ -147,6 +145,7 @@ def _gather(contents: JournalContents) -> None:
     for at, (found, commit) in enumerate(commits):
         if commit.is_whole or at + 1 < len(commits):
             _take(contents, found, commit)
+            contents.last_number = commit.number
 
 
 def _take(contents: JournalContents, found: JournalUse, commit: Commit) -> None:
@@ -207,7 +206,7 @@ def replay(files: Files, contents: JournalContents, find: Find, sync_checkpoint:
 
 def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes) -> None:
     """Let the header of the file that was used last say that no commit is needed. After `replay`, with none refused."""
-    if contents.newest is None or not contents.uses:
+    if contents.newest is None or not contents.entries:
         return
     path, use = contents.newest
     file = files.open(path, write=True)
