@@ -135,5 +135,3 @@ def test_taking_a_failed_sync_of_a_partition_for_a_release_is_found(monkeypatch:
 
     monkeypatch.setattr(Journal, "_release", hasty)
     expect_violation("failed_partition_syncs")
-
-

@@ -88,7 +88,7 @@ from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import DescriptorThreads, OnSynced
 from foldlog.log.follower import Hurry
-from foldlog.log.journal import JournalSettings
+from foldlog.log.journal import JournalCounts, JournalSettings
 from foldlog.log.partition import Partition
 from foldlog.records.batch import Compression
 
@@ -177,7 +177,7 @@ class Broker:
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
         transaction_settings: TransactionSettings | None = None,
-        journal: bool | JournalSettings = False,
+        journal: bool | JournalSettings = True,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -714,6 +714,11 @@ class Broker:
         if self._written is not None and self._written.checkpoint.lost_lock is not None:
             known.append(str(self._written.checkpoint.lost_lock))
         return known + [text for text in refused if text not in known]
+
+    def journal_counts(self) -> JournalCounts:
+        """What the journal has done since the directory was opened; nothing where there is none."""
+        journal = None if self._written is None else self._written.journal
+        return JournalCounts() if journal is None else journal.counts
 
     def watch_syncs(self, callback: OnSynced | None) -> None:
         """Call `callback` for every sync of a partition from now on, on the thread that ran or settled it; None to

@@ -78,6 +78,7 @@ def open_log(
     background: bool = True,
     isolation_level: str = READ_UNCOMMITTED,
     init: bool = False,
+    journal: bool = True,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
     from foldlog.client.backends.local import LocalBackend
@@ -93,6 +94,7 @@ def open_log(
             background=background,
             isolation_level=isolation_level,
             init=init,
+            journal=journal,
         )
     except DirectoryLocked as error:
         if error.address is None:

@@ -135,7 +135,11 @@ class Journal:
         self._unprepared: list[JournalFile] = []  # nobody needs what is in them, and their header is of the last use
         self._sealed: list[JournalFile] = []
         self._kept = [(use.path, use.use) for use in contents.uses] if are_refused else []
-        self._next_use, self._next_number, self._last_good = contents.next_use, contents.next_number, contents.last_number
+        self._next_use, self._next_number, self._last_good = (
+            contents.next_use,
+            contents.next_number,
+            contents.last_number,
+        )
         self._small_syncs = 0
         self._is_wanted = False
         self._has_been_full = False

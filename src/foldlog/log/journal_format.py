@@ -31,7 +31,9 @@ _MAGIC: Final = b"foldlog journal\n"
 _HEADER = struct.Struct(">16sI16sQQ")  # magic, version, directory id, use number, first use needed
 _COMMIT_MAGIC: Final = b"FLJC"
 _HEAD = struct.Struct(">4sQQQQII")  # magic, use number, first use needed, number, number before, entries, data bytes
-_ENTRY = struct.Struct(">16siiqqqqII")  # topic id, partition, epoch, segment, position, offsets, length, CRC of the bytes
+_ENTRY = struct.Struct(
+    ">16siiqqqqII"
+)  # topic id, partition, epoch, segment, position, offsets, length, CRC of the bytes
 _CRC = struct.Struct(">I")
 _SEARCH_BYTES: Final = 1 << 20
 
@@ -143,7 +145,9 @@ def encode_commit(
 def read_header(file: File, path: str) -> Header | None:
     """The header; None if it is not whole. Raises NewerVersion."""
     data = file.read(0, _HEADER.size + _CRC.size)
-    if len(data) < _HEADER.size + _CRC.size or _CRC.unpack_from(data, _HEADER.size)[0] != checksum(data[: _HEADER.size]):
+    if len(data) < _HEADER.size + _CRC.size or _CRC.unpack_from(data, _HEADER.size)[0] != checksum(
+        data[: _HEADER.size]
+    ):
         return None
     magic, version, directory_id, use, needed = _HEADER.unpack_from(data)
     if magic != _MAGIC:

@@ -309,7 +309,9 @@ def _check_joins(directory: str, logs: dict[int, int], entries: Sequence[Entry])
     for entry in entries:
         path = segment_stem(directory, entry.base_offset) + LOG_SUFFIX
         if entry.base_offset not in covered:
-            raise CorruptLog(path, entry.position, f"the journal has bytes of offset {entry.first_offset}, and no such file is there")
+            raise CorruptLog(
+                path, entry.position, f"the journal has bytes of offset {entry.first_offset}, and no such file is there"
+            )
         if entry.position > covered[entry.base_offset]:
             missing = entry.position - covered[entry.base_offset]
             raise CorruptLog(
@@ -330,7 +332,9 @@ def _write(files: Files, directory: str, wanted: Iterable[tuple[str, Placed]]) -
             if path not in journals:
                 journals[path] = files.open(path)
             if entry.base_offset not in logs:
-                logs[entry.base_offset] = files.open(segment_stem(directory, entry.base_offset) + LOG_SUFFIX, write=True)
+                logs[entry.base_offset] = files.open(
+                    segment_stem(directory, entry.base_offset) + LOG_SUFFIX, write=True
+                )
             logs[entry.base_offset].write(entry.position, [journals[path].read(placed.position, entry.length)])
         for log in logs.values():
             log.sync()

@@ -126,6 +126,19 @@ def inspect(
 
     `each` runs over the segments, several at a time if it can.
     """
+    if known is not None and known.durable_offset > known.synced_offset:
+        # The journal has it, and usually the segment, too. After a power cut only the journal may: not damage.
+        further = known._replace(synced_offset=known.durable_offset, active_position=known.durable_position)
+        found = _inspect_synced(files, directory, further, index_interval_bytes, each)
+        if not found.damages:
+            return found
+    return _inspect_synced(files, directory, known, index_interval_bytes, each)
+
+
+def _inspect_synced(
+    files: Files, directory: str, known: SlotState | None, index_interval_bytes: int, each: ForEach
+) -> Inspection:
+    """As far as the segments are synced."""
     layout = read_layout(files.entries(directory))
     state = known or state_without_checkpoint(layout)
     stretches = _stretches(layout, state, has_slot=known is not None)
