@@ -177,7 +177,7 @@ class Broker:
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
         transaction_settings: TransactionSettings | None = None,
-        journal: bool | JournalSettings = True,
+        journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 

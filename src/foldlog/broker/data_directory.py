@@ -82,8 +82,8 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
 def settle_journal(
     files: Files, path: str, catalog: Catalog, checkpoint: Checkpoint
 ) -> tuple[JournalContents, Replayed]:
-    """Write what the journal has acknowledged, and the segments may lack, into the segments. For the directory's writer,
-    before it opens a partition. Durable on return; costs the look at a few headers after a clean close."""
+    """Write what the journal has acknowledged, and the segments may lack, into the segments. For the directory's
+    writer, before it opens a partition. Durable on return; after a clean close it only reads a few headers."""
     directory_id = uuid.UUID(catalog.directory_id).bytes
     contents = read_journal(files, path, directory_id)
     slots = {

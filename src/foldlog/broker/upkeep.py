@@ -293,8 +293,8 @@ class Kept(Protocol):
 
 class Upkeep:
     """Threads: "timers" for jobs that take milliseconds and have to be in time, "transactions" for their deadlines and
-    missing markers, "journal" for releasing and making its files, "retention" for jobs that free space, "compaction" for
-    the log's own topics of groups, and
+    missing markers, "journal" for releasing and making its files, "retention" for jobs that free space, "compaction"
+    for the log's own topics of groups, and
     `compaction_threads` for all others, which may take hours. Each starts with its first job and sleeps without a timer
     when there is none. None waits for another: retention skips a partition that is being compacted, and the compacting
     thread enforces it afterwards.

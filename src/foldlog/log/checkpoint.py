@@ -2,10 +2,11 @@
 it.
 
 A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every sync of its records, in its
-own file or in the journal, and reaches the disk at most a second later. The second ("firm") is stored, and synced, only where a loss would change what the log holds:
-when the log start moves, say, or before compaction makes gaps. The two are never unsynced at the same time, so a power
-cut that tears one sector leaves the other. No slot shares a sector with another partition: writing one cannot tear its
-neighbour. Assumed of the disk: a sector of 512 bytes that is not being written keeps its content.
+own file or in the journal, and reaches the disk at most a second later. The second ("firm") is stored, and synced,
+only where a loss would change what the log holds: when the log start moves, say, or before compaction makes gaps. The
+two are never unsynced at the same time, so a power cut that tears one sector leaves the other. No slot shares a sector
+with another partition: writing one cannot tear its neighbour. Assumed of the disk: a sector of 512 bytes that is not
+being written keeps its content.
 
 The number of a store rises with each store: it shows which of the two sectors is newer. The generation rises when the
 names in the partition's directory change, and is odd while they do: a reading process, which takes no lock, lists the

@@ -356,8 +356,8 @@ class Cleanup:
         """
         core = self._core
         if core.slot.firm_base_offset <= group[-1].base_offset:
-            # A power cut may tear the hot sector. If the firm one then said that this segment is the active one, entries
-            # of the journal would be written into it, at places that its new file does not have.
+            # A power cut may tear the hot sector. If the firm one then said that this segment is the active one,
+            # entries of the journal would be written into it, at places that its new file does not have.
             core.change(firmly=True)
         fresh = core.segment(group[0].base_offset, size)
         for segment in group:

@@ -409,8 +409,9 @@ class Membership(NamedTuple):
 
 
 class SyncLock:
-    """Held while the partition is synced, or a commit of the journal. A sync on a lent thread keeps it until it is settled; a thread that waits for
-    the lock settles it itself, and so never depends on an event loop that may be waiting, too."""
+    """Held while the partition is synced, or a commit of the journal. A sync on a lent thread keeps it until it is
+    settled; a thread that waits for the lock settles it itself, and so never depends on an event loop that may be
+    waiting, too."""
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
@@ -666,8 +667,8 @@ class Durability:
             self._journal.note_sync(size_bytes)
 
     # With the journal. A commit takes what is in the file, as a reader would: nothing is kept in memory for it, and
-    # appends that come one after the other are one entry. It needs none of this partition's locks but that of the state:
-    # a roll or a sync of the file that runs at the same time raises the same offsets, and never lowers them.
+    # appends that come one after the other are one entry. It needs none of this partition's locks but that of the
+    # state: a roll or a sync of the file at the same time raises the same offsets, and never lowers them.
 
     @property
     def partition(self) -> int:

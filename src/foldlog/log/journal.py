@@ -1,13 +1,13 @@
 """One journal for all partitions of a directory: small appends are durable once their bytes are in it.
 
 A partition's file grows, so each of its syncs has the file system commit metadata, and a sync of N partitions is N
-syncs. A journal file is written over blocks that were written before, and one sync serves everything that all partitions
-were given since the last: see `journal_format` for the bytes, `journal_recovery` for what a crash leaves.
+syncs. A journal file is written over blocks that were written before, and one sync serves everything that all
+partitions were given since the last: see `journal_format` for the bytes, `journal_recovery` for what a crash leaves.
 
 What holds at any moment, and what recovery relies on:
 
-1. A commit is written when the one before it is durable, or has failed and its file is retired. So at most one commit is
-   not acknowledged, and it is the newest of its file.
+1. A commit is written when the one before it is durable, or has failed and its file is retired. So at most one commit
+   is not acknowledged, and it is the newest of its file.
 2. A file is written over only after every partition with commits in it was synced, and the slots that say so were
    synced, too (`_release`). Its header has the new use number durably before the first commit is written (`_prepare`):
    half a commit over an old one is neither.
@@ -96,8 +96,8 @@ class Journal:
     """The journal of an open directory. Any thread.
 
     Threads that may block take turns in `wait`: one commits for all of them. Who must not block asks (`ask`), and the
-    syncer has it synced, as it has partitions synced. `lock` is held from the beginning of a commit to its end; under it
-    are taken the state locks of partitions, never their append or sync locks.
+    syncer has it synced, as it has partitions synced. `lock` is held from the beginning of a commit to its end; under
+    it are taken the state locks of partitions, never their append or sync locks.
     """
 
     def __init__(
@@ -501,7 +501,7 @@ class Journal:
             logger.warning("%s could not be removed (%s)", draft, error)
 
     def close(self) -> None:
-        """After every partition was closed and the checkpoint synced: say that nothing is needed, unless something is."""
+        """After every partition was closed and the checkpoint synced. Says that nothing is needed, unless it is."""
         self._is_closed = True
         self.is_ready = False
         with self._ring_lock:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -160,8 +161,8 @@ def read_header(file: File, path: str) -> Header | None:
 def read_use(file: File, path: str) -> JournalUse | None:
     """Everything the present use of a file holds, in the order in which it was written; None if it was never used.
 
-    A header that is not whole was torn when the file was taken into use, and nothing in that use was acknowledged; or it
-    has rotted, and then the first commit names the use.
+    A header that is not whole was torn when the file was prepared for its next use, and nobody needs what is in it; or
+    it has rotted, and then the first commit names the use.
     """
     size = file.size()
     header = read_header(file, path)
@@ -181,7 +182,7 @@ def read_use(file: File, path: str) -> JournalUse | None:
                 break
             reason = f"commit {following.number} follows it, and what is here is no commit"
             found.damages.append(Damage(path, position, reason))
-            position = following.position
+            position, number = following.position, following.number - 1  # said once
             continue
         _, commit, length = read
         if number is not None and commit.number != number + 1:
@@ -234,7 +235,7 @@ def find_breaks(uses: Iterable[JournalUse]) -> list[Damage]:
     """Where the last commits of a file are gone, though a later file follows on them."""
     ordered = sorted((one for one in uses if one.commits), key=lambda one: one.use)
     found = []
-    for one, following in zip(ordered, ordered[1:], strict=False):
+    for one, following in pairwise(ordered):
         expected, last = following.commits[0].previous, one.commits[-1]
         if following.use == one.use + 1 and last.number < expected:
             reason = f"commit {expected} was durable, and commit {last.number} is the last here"

@@ -1,9 +1,9 @@
 """After a crash: what the journal acknowledged and the segments may have lost is written into the segments again.
 
 It runs when a writer opens the directory, before any partition is opened. Slots say what is synced in the segments;
-entries above that are written at their place, in the order of their commits, and synced; then the slots say so, too, and
-nothing of the journal is needed any more. A crash in the middle leaves the journal as it was, and doing it twice changes
-nothing.
+entries above that are written at their place, in the order of their commits, and synced; then the slots say so, too,
+and nothing of the journal is needed any more. A crash in the middle leaves the journal as it was, and doing it twice
+changes nothing.
 
 Not written: entries of topics that are gone, or were made anew under another id; entries of an older leader epoch than
 the log has at that offset (their partition was cut there, after a sync failed, and went on); and a last commit that is
@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from foldlog.errors import CorruptLog, FoldlogError
@@ -133,7 +134,7 @@ def _gather(contents: JournalContents) -> None:
     """Every entry that counts, by partition, in the order of the commits."""
     uses = contents.uses
     uses.sort(key=lambda found: found.use)
-    for one, following in zip(uses, uses[1:], strict=False):
+    for one, following in pairwise(uses):
         if following.use == one.use + 1 and following.commits:
             # The next file follows on the last durable one: what is behind that here failed, and was not acknowledged.
             one.commits = [commit for commit in one.commits if commit.number <= following.commits[0].previous]

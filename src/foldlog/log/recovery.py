@@ -91,7 +91,7 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
         raise CorruptLog(
             segment_stem(directory, scan.end_base_offset) + LOG_SUFFIX,
             scan.end_position,
-            f"records up to offset {state.durable_offset} were acknowledged, and are neither whole here nor in the journal",
+            f"records up to offset {state.durable_offset} were durable, and are neither whole here nor in the journal",
         )
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)

@@ -14,8 +14,8 @@ The fault model: `files/base.py` has the promises, and this is the worst behavio
    name or the other, never both, never neither. A file whose name is lost is lost with it, synced or not.
 5. A store into an allocated file is an unsynced write from the moment it is made, and `Allocated.sync` a sync of it.
 6. A sync that fails leaves its changes visible and clean but not on disk, and a later sync does not write them again
-   (`fail_next_sync`). Only what is written after it reaches the disk. Or all of it is on disk, and the error is all that
-   the writer hears (`reaches_disk`): it must not count on either.
+   (`fail_next_sync`). Only what is written after it reaches the disk. Or all of it is on disk, and the writer hears of
+   an error all the same (`reaches_disk`): it must not count on either.
 7. Nothing that was on disk and is not being written changes: bit rot is tested elsewhere.
 
 Not modelled: reordering across a completed sync (a drive that lies), and time.

@@ -34,8 +34,9 @@ from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_
 
 DESCRIPTION: Final = """\
 Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and
-the entries of indexes, producer snapshots, leader epochs, the checkpoint, the catalog and the journal. What Apache Kafka wrote is
-read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of metadata.
+the entries of indexes, producer snapshots, leader epochs, the checkpoint, the catalog and the journal. What Apache
+Kafka wrote is read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of
+metadata.
 Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
 
 PATH is a file, the directory of a partition, or that of a log. Of a directory the segments are shown, with --all the

@@ -320,7 +320,7 @@ _SERVER_SETTINGS: Final = {
         "Let every client write `__folds`, change and delete it, not only runners with the directory's key.",
     ),
     "foldlog.journal.enable": _boolean(
-        True,
+        limits.JOURNAL_ENABLED,
         "Sync small appends of all partitions together, in a journal of the data directory.",
     ),
     "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
