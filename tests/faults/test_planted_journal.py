@@ -14,7 +14,7 @@ from faults.test_power_loss_journal import JOURNAL_PLANS, run_with_cuts
 from foldlog.files.memory import FileNode
 from foldlog.log import durability, journal_format, journal_recovery
 from foldlog.log.checkpoint import SlotState
-from foldlog.log.journal import Commit, Journal, JournalFile
+from foldlog.log.journal import Journal, JournalFile, PendingCommit
 from foldlog.log.journal_format import JOURNAL_SUFFIX, Entry, Placed
 from foldlog.log.journal_recovery import JournalContents
 from foldlog.testing.power_cuts import Violation
@@ -91,7 +91,7 @@ def test_replaying_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_syncing_the_wrong_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Journal._sync_and_end
 
-    def other(self: Journal, commit: Commit) -> list[durability.Durability]:
+    def other(self: Journal, commit: PendingCommit) -> list[durability.Durability]:
         """The file that is used next."""
         wrong = next(iter(self._free), commit.file)
         members = plain(self, commit._replace(file=wrong))
@@ -118,7 +118,7 @@ def test_a_file_that_was_not_zeroed_and_synced_first_is_found(monkeypatch: pytes
 def test_going_on_in_a_file_whose_sync_failed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later sync of the file says that all is well, and the failed pages are not on the disk."""
 
-    def careless(self: Journal, commit: Commit, error: Exception) -> None:
+    def careless(self: Journal, commit: PendingCommit, error: Exception) -> None:
         self._end(commit, 0.0)
 
     monkeypatch.setattr(Journal, "_fail", careless)

@@ -226,9 +226,7 @@ def test_threads_of_several_partitions_share_commits() -> None:
     checkpoint = Checkpoint.open(files, f"{DIRECTORY}/checkpoint", write=True)
     syncer = Syncer(threads=2)
     settings = replace(SMALL_JOURNAL, first_bytes=1 << 20, file_bytes=1 << 20, entry_bytes_max=1 << 16)
-    journal = Journal(
-        files, DIRECTORY, DIRECTORY_ID, checkpoint, syncer, JournalContents(DIRECTORY), settings
-    )
+    journal = Journal(files, DIRECTORY, DIRECTORY_ID, checkpoint, syncer, JournalContents(DIRECTORY), settings)
     partitions = [
         Partition.open(
             files,

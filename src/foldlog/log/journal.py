@@ -75,7 +75,7 @@ class JournalFile:
     is_retired: bool = False  # a sync of it failed: it is never written again
 
 
-class Commit(NamedTuple):
+class PendingCommit(NamedTuple):
     """A commit that is written, and not synced yet."""
 
     file: JournalFile
@@ -126,7 +126,7 @@ class Journal:
         """Called when `work` has something to do, on any thread."""
         self._asked: deque[Durability] = deque()  # may name a partition twice; appended to by any thread
         self._to_answer: deque[Durability] = deque()  # after a commit on a lent thread: slow callbacks, or an index
-        self._under_way: Commit | None = None  # on a lent thread
+        self._under_way: PendingCommit | None = None  # on a lent thread
         self._company = 1
         # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
         self._ring_lock = threading.Lock()
@@ -258,7 +258,7 @@ class Journal:
         commit = self._begin()
         return [] if commit is None else self._sync_and_end(commit)
 
-    def _sync_and_end(self, commit: Commit) -> list[Durability]:
+    def _sync_and_end(self, commit: PendingCommit) -> list[Durability]:
         began = time.perf_counter()
         try:
             commit.file.file.sync()
@@ -268,7 +268,7 @@ class Journal:
             self._end(commit, time.perf_counter() - began)
         return [part.member for part in commit.parts]
 
-    def _begin(self) -> Commit | None:
+    def _begin(self) -> PendingCommit | None:
         """Write the next commit: of each partition that was asked for, all that it was given and is not durable."""
         parts = self._take_parts()
         if not parts:
@@ -283,7 +283,7 @@ class Journal:
         pieces = encode_commit(
             file.use, self._first_needed(), number, self._last_good, [(_entry_of(part), part.data) for part in parts]
         )
-        commit = Commit(file, number, parts)
+        commit = PendingCommit(file, number, parts)
         try:
             file.file.write(file.position, pieces)
         except (OSError, StorageError) as error:
@@ -312,7 +312,7 @@ class Journal:
                 total += len(part.data)
         return parts
 
-    def _end(self, commit: Commit, seconds: float) -> None:
+    def _end(self, commit: PendingCommit, seconds: float) -> None:
         """The commit is durable."""
         self._last_good = commit.number
         # Checked after the sync, as for a partition: another writer may have the directory by now.
@@ -331,7 +331,7 @@ class Journal:
         if self._syncer.on_synced is not None:
             self._syncer.on_synced(seconds, size, records)
 
-    def _fail(self, commit: Commit, error: Exception) -> None:
+    def _fail(self, commit: PendingCommit, error: Exception) -> None:
         """Nobody is told that it is durable, and the file is not written again: what it holds stays until its
         partitions are synced."""
         for part in commit.parts:

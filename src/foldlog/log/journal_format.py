@@ -74,7 +74,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class JournalCommit:
     """A commit that was read. `previous`: the number of the last one before it that was durable."""
 
     number: int
@@ -89,7 +89,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class JournalDamage:
     """A place in a journal file where a commit was durable and is no longer whole."""
 
     path: str
@@ -106,8 +106,8 @@ class JournalUse:
     use: int
     needed: int
     directory_id: bytes | None
-    commits: list[Commit] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
+    commits: list[JournalCommit] = field(default_factory=list)
+    damages: list[JournalDamage] = field(default_factory=list)
 
 
 def checksum(data: Buffer, before: int = 0) -> int:
@@ -181,18 +181,18 @@ def read_use(file: File, path: str) -> JournalUse | None:
             if following is None:
                 break
             reason = f"commit {following.number} follows it, and what is here is no commit"
-            found.damages.append(Damage(path, position, reason))
+            found.damages.append(JournalDamage(path, position, reason))
             position, number = following.position, following.number - 1  # said once
             continue
         _, commit, length = read
         if number is not None and commit.number != number + 1:
-            found.damages.append(Damage(path, position, f"commit {commit.number} follows commit {number}"))
+            found.damages.append(JournalDamage(path, position, f"commit {commit.number} follows commit {number}"))
         found.commits.append(commit)
         position, number = position + length, commit.number
     return found
 
 
-def _read_commit(file: File, position: int, use: int | None, size: int) -> tuple[int, Commit, int] | None:
+def _read_commit(file: File, position: int, use: int | None, size: int) -> tuple[int, JournalCommit, int] | None:
     """(use, commit, bytes that it takes) if there is one of that use, or of any; None if there is none."""
     data = file.read(position, BLOCK_BYTES)
     if len(data) < BLOCK_BYTES or not data.startswith(_COMMIT_MAGIC):
@@ -206,7 +206,7 @@ def _read_commit(file: File, position: int, use: int | None, size: int) -> tuple
     table_end = _HEAD.size + count * _ENTRY.size
     if _CRC.unpack_from(data, table_end)[0] != checksum(data[:table_end]):
         return None
-    return found_use, Commit(number, previous, needed, position, tuple(_entries(data, count, position))), length
+    return found_use, JournalCommit(number, previous, needed, position, tuple(_entries(data, count, position))), length
 
 
 def _entries(data: bytes, count: int, position: int) -> Iterator[Placed]:
@@ -217,7 +217,7 @@ def _entries(data: bytes, count: int, position: int) -> Iterator[Placed]:
         at += entry.length
 
 
-def _search(file: File, start: int, use: int, after: int | None, size: int) -> Commit | None:
+def _search(file: File, start: int, use: int, after: int | None, size: int) -> JournalCommit | None:
     """The next commit of this use behind a place that holds none: it shows that the place did."""
     for position in range(start, size, _SEARCH_BYTES):
         data = file.read(position, _SEARCH_BYTES)
@@ -231,7 +231,7 @@ def _search(file: File, start: int, use: int, after: int | None, size: int) -> C
     return None
 
 
-def find_breaks(uses: Iterable[JournalUse]) -> list[Damage]:
+def find_breaks(uses: Iterable[JournalUse]) -> list[JournalDamage]:
     """Where the last commits of a file are gone, though a later file follows on them."""
     ordered = sorted((one for one in uses if one.commits), key=lambda one: one.use)
     found = []
@@ -239,5 +239,5 @@ def find_breaks(uses: Iterable[JournalUse]) -> list[Damage]:
         expected, last = following.commits[0].previous, one.commits[-1]
         if following.use == one.use + 1 and last.number < expected:
             reason = f"commit {expected} was durable, and commit {last.number} is the last here"
-            found.append(Damage(one.path, last.position, reason))
+            found.append(JournalDamage(one.path, last.position, reason))
     return found

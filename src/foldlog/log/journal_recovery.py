@@ -27,10 +27,10 @@ from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.epochs import Epochs
 from foldlog.log.journal_format import (
     JOURNAL_SUFFIX,
-    Commit,
-    Damage,
     Entry,
     Header,
+    JournalCommit,
+    JournalDamage,
     JournalUse,
     Placed,
     encode_header,
@@ -60,7 +60,7 @@ class JournalContents:
     uses: list[JournalUse] = field(default_factory=list)
     spare: list[tuple[str, int]] = field(default_factory=list)  # (path, size) of files whose commits nobody needs
     entries: dict[Owner, list[tuple[str, Placed]]] = field(default_factory=dict)
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[JournalDamage] = field(default_factory=list)
     next_use: int = 1
     next_number: int = 1
     last_number: int = 0  # of the last commit that counts
@@ -149,14 +149,14 @@ def _gather(contents: JournalContents) -> None:
             contents.last_number = commit.number
 
 
-def _take(contents: JournalContents, found: JournalUse, commit: Commit) -> None:
+def _take(contents: JournalContents, found: JournalUse, commit: JournalCommit) -> None:
     for placed in commit.entries:
         if placed.is_whole:
             owner = placed.entry.topic_id, placed.entry.partition
             contents.entries.setdefault(owner, []).append((found.path, placed))
         else:
             reason = f"commit {commit.number} was durable, and an entry of it is not whole"
-            contents.damages.append(Damage(found.path, placed.position, reason))
+            contents.damages.append(JournalDamage(found.path, placed.position, reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,14 @@ def _replay_partition(files: Files, directory: str, slot: Slot, entries: Sequenc
     last = max((placed.entry for _, placed in wanted), key=lambda entry: entry.next_offset)
     for _, placed in wanted:
         logs[placed.entry.base_offset] = max(logs[placed.entry.base_offset], placed.entry.end)
-    state = known or _unknown_state(wanted[0][1].entry)
+    _check_whole(files, directory, logs, known or _unknown_state(wanted[0][1].entry), last)
+    if known is not None:
+        slot.store(_replayed_state(known, last, logs))
+    return True
+
+
+def _check_whole(files: Files, directory: str, logs: dict[int, int], state: SlotState, last: Entry) -> None:
+    """Raise CorruptLog unless whole batches lead from what is synced to the end of the last entry."""
     segments = [
         Segment(files, directory, base, logs[base], writable=False)
         for base in sorted(logs)
@@ -267,21 +274,21 @@ def _replay_partition(files: Files, directory: str, slot: Slot, entries: Sequenc
             scan.end_position,
             f"the journal holds records up to offset {last.next_offset}, and what is here does not lead to them",
         )
-    if known is not None:
-        newer = [base for base in logs if known.active_base_offset < base <= last.base_offset]
-        slot.store(
-            known._replace(
-                high_watermark=max(known.high_watermark, last.next_offset),
-                durable_offset=max(known.durable_offset, last.next_offset),
-                durable_position=last.end,
-                synced_offset=last.next_offset,
-                active_base_offset=last.base_offset,
-                active_position=last.end,
-                segment_count=known.segment_count + len(newer),
-                clean=False,
-            )
-        )
-    return True
+
+
+def _replayed_state(known: SlotState, last: Entry, logs: Iterable[int]) -> SlotState:
+    """The slot once everything up to the last entry is synced in the segments."""
+    newer = [base for base in logs if known.active_base_offset < base <= last.base_offset]
+    return known._replace(
+        high_watermark=max(known.high_watermark, last.next_offset),
+        durable_offset=max(known.durable_offset, last.next_offset),
+        durable_position=last.end,
+        synced_offset=last.next_offset,
+        active_base_offset=last.base_offset,
+        active_position=last.end,
+        segment_count=known.segment_count + len(newer),
+        clean=False,
+    )
 
 
 def _is_wanted(entry: Entry, known: SlotState | None, starts: Iterable[tuple[int, int]]) -> bool:
