@@ -72,6 +72,7 @@ def open(  # noqa: A001 foldlog.open is the way in
     background: bool = True,
     isolation_level: str = "read_uncommitted",
     init: bool = False,
+    journal: bool = False,
 ) -> Log:
     """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
     DirectoryNotEmpty if the directory holds something else, unless `init=True` asks for a log beside it.
@@ -90,6 +91,9 @@ def open(  # noqa: A001 foldlog.open is the way in
 
     A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written.
 
+    `journal=True` syncs small appends of all partitions together, in a journal of the directory. It promises what is
+    promised without (docs/guarantees.md#the-journal).
+
     `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
 
     >>> import foldlog
@@ -103,7 +107,14 @@ def open(  # noqa: A001 foldlog.open is the way in
         # Before the lock is taken: who finds it taken waits for an address.
         import_module("foldlog.server.embedded")
     log = open_log(
-        path, mode, clock=clock, files=files, background=background, isolation_level=isolation_level, init=init
+        path,
+        mode,
+        clock=clock,
+        files=files,
+        background=background,
+        isolation_level=isolation_level,
+        init=init,
+        journal=journal,
     )
     if listen is not False:
         from foldlog.server.embedded import listen_on

@@ -161,7 +161,11 @@ def judge_image(
     image: DiskImage, history: PartitionHistory, config: LogConfig, clock: Clock, *, idempotent: bool = False
 ) -> None:
     """Open what a cut left, read all of it, seek in it, append to it. Raises if a promise is broken."""
-    log = OnePartition(image.files(), config, clock=clock)
+    judge_log(OnePartition(image.files(), config, clock=clock), history, idempotent=idempotent)
+
+
+def judge_log(log: OnePartition, history: PartitionHistory, *, idempotent: bool = False) -> None:
+    """What `judge_image` does, with a partition that was just opened."""
     partition = log.partition
     found = log.read_all()
     end = partition.log_end_offset

@@ -34,7 +34,7 @@ def tear(files: MemoryFiles, sector: int) -> None:
         generation=st.integers(0, 2**64 - 1),
         log_start_offset=OFFSETS,
         high_watermark=OFFSETS,
-        durable_offset=OFFSETS,
+        synced_offset=OFFSETS,
         active_base_offset=OFFSETS,
         active_position=OFFSETS,
         cleaned_offset=OFFSETS,
@@ -45,9 +45,19 @@ def tear(files: MemoryFiles, sector: int) -> None:
         clean=st.booleans(),
         poisoned=st.booleans(),
         has_producers=st.booleans(),
-    )
+    ),
+    st.none() | st.tuples(st.integers(1, 2**40), OFFSETS),
 )
-def test_every_state_comes_back_as_it_was_stored(state: SlotState) -> None:
+def test_every_state_comes_back_as_it_was_stored(state: SlotState, journaled: tuple[int, int] | None) -> None:
+    """With what the journal holds above the segments, or without."""
+    if journaled is None:
+        state = state._replace(durable_offset=state.synced_offset, durable_position=state.active_position)
+    else:
+        state = state._replace(
+            synced_offset=min(state.synced_offset, 2**62),
+            durable_offset=min(state.synced_offset, 2**62) + journaled[0],
+            durable_position=journaled[1],
+        )
     files = MemoryFiles()
     open_checkpoint(files).slot(3).store(state)
     assert open_checkpoint(files).slot(3).load() == state

@@ -88,6 +88,7 @@ from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import DescriptorThreads, OnSynced
 from foldlog.log.follower import Hurry
+from foldlog.log.journal import JournalCounts, JournalSettings
 from foldlog.log.partition import Partition
 from foldlog.records.batch import Compression
 
@@ -149,6 +150,7 @@ class Broker:
                 self._written.producers,
                 background=background,
                 compaction_threads=compaction_threads,
+                journal=self._written.journal,
             )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
@@ -175,6 +177,7 @@ class Broker:
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
         transaction_settings: TransactionSettings | None = None,
+        journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -182,7 +185,8 @@ class Broker:
         with other content is refused with DirectoryNotEmpty, unless `init` asks for a log there. `background` false:
         retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are settings for
         topics that do not set them; they are not stored, so the next writer brings its own. `isolation_level` is
-        for a directory that Kafka wrote; readers of our own say with each read what they want to see.
+        for a directory that Kafka wrote; readers of our own say with each read what they want to see. `journal`: small
+        appends of all partitions are synced together, in one; not in memory, where there is nothing to sync.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
@@ -190,7 +194,8 @@ class Broker:
             )
         check_path(path)
         check_isolation_level(isolation_level)
-        for name, flag in (("background", background), ("init", init)):
+        is_journaled = isinstance(journal, JournalSettings) or journal
+        for name, flag in (("background", background), ("init", init), ("journal", is_journaled)):
             if type(flag) is not bool:
                 raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
@@ -212,7 +217,9 @@ class Broker:
             if isinstance(files, PosixFiles):
                 path = files.from_root(path)
             if mode == "w":
-                storage = WrittenStorage(files, path, clock, defaults, init=init)
+                storage = WrittenStorage(
+                    files, path, clock, defaults, init=init, journal=_journal_settings(files, journal)
+                )
             else:
                 kafka = find_kafka(files, path)
                 storage = (
@@ -708,6 +715,11 @@ class Broker:
             known.append(str(self._written.checkpoint.lost_lock))
         return known + [text for text in refused if text not in known]
 
+    def journal_counts(self) -> JournalCounts:
+        """What the journal has done since the directory was opened; nothing where there is none."""
+        journal = None if self._written is None else self._written.journal
+        return JournalCounts() if journal is None else journal.counts
+
     def watch_syncs(self, callback: OnSynced | None) -> None:
         """Call `callback` for every sync of a partition from now on, on the thread that ran or settled it; None to
         stop. It must be quick, and must not call the log."""
@@ -798,6 +810,12 @@ def _check_integer(name: str, value: object, least: int, most: int | None) -> No
         return
     allowed = f"from {least} on" if most is None else f"from {least} to {most}"
     raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer {allowed}")
+
+
+def _journal_settings(files: Files, journal: bool | JournalSettings) -> JournalSettings | None:
+    if isinstance(journal, JournalSettings):
+        return journal
+    return JournalSettings() if journal and isinstance(files, PosixFiles) else None
 
 
 def _memory_files() -> Files:

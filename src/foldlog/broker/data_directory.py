@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +13,7 @@ from foldlog.broker.kafka_files.directory import refuse_kafka
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog
 from foldlog.broker.topics.directories import Settlement, TopicDirectories, plan_settlement
-from foldlog.broker.topics.names import is_partition_directory
+from foldlog.broker.topics.names import is_partition_directory, partition_directory
 from foldlog.errors import (
     CorruptLog,
     DirectoryNotEmpty,
@@ -24,7 +25,8 @@ from foldlog.errors import (
 )
 from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, replacing, storage_error
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, is_whole
-from foldlog.log.checkpoint import Checkpoint, is_checkpoint
+from foldlog.log.checkpoint import Checkpoint, Slot, is_checkpoint
+from foldlog.log.journal_recovery import JournalContents, Replayed, mark_replayed, read_journal, replay
 from foldlog.log.layout import read_layout
 
 LOCK_NAME: Final = ".lock"
@@ -75,6 +77,29 @@ def open_for_writing(files: Files, path: str, *, init: bool = False) -> OpenedDi
         lock.release()
         raise
     return OpenedDirectory(lock, catalog, settlement)
+
+
+def settle_journal(
+    files: Files, path: str, catalog: Catalog, checkpoint: Checkpoint
+) -> tuple[JournalContents, Replayed]:
+    """Write what the journal has acknowledged, and the segments may lack, into the segments. For the directory's
+    writer, before it opens a partition. Durable on return; after a clean close it only reads a few headers."""
+    directory_id = uuid.UUID(catalog.directory_id).bytes
+    contents = read_journal(files, path, directory_id)
+    slots = {
+        (uuid.UUID(topic.topic_id).bytes, number): (f"{path}/{partition_directory(topic.name, number)}", slot)
+        for topic in (catalog.topics.values() if contents.entries else ())
+        for number, slot in enumerate(topic.slots)
+    }
+
+    def find(topic_id: bytes, number: int) -> tuple[str, Slot] | None:
+        found = slots.get((topic_id, number))
+        return None if found is None else (found[0], checkpoint.slot(found[1]))
+
+    replayed = replay(files, contents, find, checkpoint.sync)
+    if not replayed.refused:
+        mark_replayed(files, contents, directory_id)
+    return contents, replayed
 
 
 def open_for_reading(files: Files, path: str) -> Catalog:

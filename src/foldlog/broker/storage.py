@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.access.store import AccessStore
-from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
+from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing, settle_journal
 from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
 from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, decode
@@ -46,8 +47,10 @@ from foldlog.errors import (
 )
 from foldlog.files.base import Files, read_file, storage_error
 from foldlog.log.checkpoint import Checkpoint, SlotState
-from foldlog.log.durability import Syncer
+from foldlog.log.durability import Membership, Syncer
 from foldlog.log.follower import FollowedPartition, Hurry
+from foldlog.log.journal import Journal, JournalSettings
+from foldlog.log.journal_recovery import Owner, remove_journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.log.retention import outlived_text
@@ -172,8 +175,16 @@ class WrittenStorage(Storage):
     """
 
     def __init__(
-        self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str], *, init: bool = False
+        self,
+        files: Files,
+        path: str,
+        clock: Clock,
+        topic_defaults: Mapping[str, str],
+        *,
+        init: bool = False,
+        journal: JournalSettings | None = None,
     ) -> None:
+        """`journal`: None for none; what an earlier writer left in one is recovered all the same."""
         super().__init__(files, path)
         self._clock = clock
         self.on_open: Callable[[Key, Partition], None] = lambda key, partition: None
@@ -187,13 +198,36 @@ class WrittenStorage(Storage):
             self.dynamic_settings = DynamicSettings(files, path, self.checkpoint.refuse_if_lost)
             self.access = AccessStore(files, path, self.checkpoint.refuse_if_lost)
             self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report, topic_defaults)
+            self.syncer = Syncer()
+            self._unreplayed: dict[Owner, FoldlogError] = {}
+            self.journal = self._open_journal(journal)
         except BaseException:
             opened.lock.release()
             raise
-        self.syncer = Syncer()
         self.producers = AllProducers()
         self.producer_ids = ProducerIds(files, path, self.largest_producer_id)
         self._warn_of(opened.settlement)
+
+    def _open_journal(self, settings: JournalSettings | None) -> Journal | None:
+        """Recover what an unclean end left in the journal, before any partition is opened."""
+        contents, replayed = settle_journal(self.files, self.path, self.catalog(), self.checkpoint)
+        self._unreplayed = replayed.refused
+        for damage in contents.damages:
+            self.warnings.add(f"{damage.path}: the journal is damaged at byte {damage.position}: {damage.reason}")
+        if settings is None:
+            if not replayed.refused:
+                remove_journal(self.files, self.path)
+            return None
+        return Journal(
+            self.files,
+            self.path,
+            uuid.UUID(self.catalog().directory_id).bytes,
+            self.checkpoint,
+            self.syncer,
+            contents,
+            settings,
+            are_refused=bool(replayed.refused),
+        )
 
     def catalog(self) -> Catalog:
         return self.changes.catalog
@@ -248,6 +282,10 @@ class WrittenStorage(Storage):
         # Looked up again: the topic may have been deleted while this call waited for the key's lock.
         found = self.check_partition(topic, number)
         path = self._directory_of(topic, number)
+        topic_id = uuid.UUID(found.topic_id).bytes
+        unreplayed = self._unreplayed.get((topic_id, number))
+        if unreplayed is not None:
+            raise unreplayed
         try:
             partition = Partition.open(
                 self.files,
@@ -258,6 +296,7 @@ class WrittenStorage(Storage):
                 syncer=self.syncer,
                 label=(topic, number),
                 producers=self.producers,
+                membership=None if self.journal is None else Membership(self.journal, topic_id),
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
@@ -288,6 +327,8 @@ class WrittenStorage(Storage):
         try:
             self.syncer.close()
             self.checkpoint.close()
+            if self.journal is not None:
+                self.journal.close()
         except (OSError, StorageError) as error:
             faults.append(error)
         finally:

@@ -25,6 +25,7 @@ from foldlog.broker.transactions.store import TransactionStore
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.journal import Journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.records.batch import MAX_INT64
@@ -37,8 +38,9 @@ class Job(IntEnum):
     """In the order in which they run when several are due: first those that others wait for.
 
     GROUPS, SHARES, FLUSH and CHECKPOINT take milliseconds and have to be in time; TRANSACTIONS and ID_EXPIRY wait for
-    syncs of several partitions; RETENTION and the other expiries take seconds, and a full disk waits for them;
-    COMPACTION may take hours. So a broker gives each of these kinds a thread of its own, and compaction several.
+    syncs of several partitions; JOURNAL syncs many partitions, and makes large files; RETENTION and the other expiries
+    take seconds, and a full disk waits for them; COMPACTION may take hours. So a broker gives each of these kinds a
+    thread of its own, and compaction several.
     """
 
     GROUPS = 1
@@ -51,6 +53,7 @@ class Job(IntEnum):
     OFFSET_EXPIRY = 8
     PRODUCER_EXPIRY = 9
     COMPACTION = 10
+    JOURNAL = 11
 
 
 _NUMBERS: Final = count(1)
@@ -66,6 +69,7 @@ RETRY_MS: Final[Mapping[Job, int]] = {
     Job.OFFSET_EXPIRY: limits.OFFSETS_EXPIRY_CHECK_MS,
     Job.PRODUCER_EXPIRY: limits.PRODUCER_EXPIRY_CHECK_MS,
     Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
+    Job.JOURNAL: limits.CHECKPOINT_SYNC_MS,
 }
 """When to try a failed job again."""
 
@@ -289,7 +293,8 @@ class Kept(Protocol):
 
 class Upkeep:
     """Threads: "timers" for jobs that take milliseconds and have to be in time, "transactions" for their deadlines and
-    missing markers, "retention" for jobs that free space, "compaction" for the log's own topics of groups, and
+    missing markers, "journal" for releasing and making its files, "retention" for jobs that free space, "compaction"
+    for the log's own topics of groups, and
     `compaction_threads` for all others, which may take hours. Each starts with its first job and sleeps without a timer
     when there is none. None waits for another: retention skips a partition that is being compacted, and the compacting
     thread enforces it afterwards.
@@ -307,6 +312,7 @@ class Upkeep:
         *,
         background: bool,
         compaction_threads: int = limits.COMPACTION_THREADS,
+        journal: Journal | None = None,
     ) -> None:
         self._kept = kept
         self._producers = producers
@@ -349,6 +355,14 @@ class Upkeep:
             kept.report,
             "foldlog-compaction" if background else None,
         )
+        self._journal_jobs = JobScheduler(
+            clock,
+            {} if journal is None else {Job.JOURNAL: journal.work},
+            kept.report,
+            "foldlog-journal" if background else None,
+        )
+        if journal is not None:
+            journal.on_work = partial(self._journal_jobs.schedule, Job.JOURNAL, 0)
         self._threads = CompactionThreads(self._compact_key, compaction_threads) if background else None
         self._under_way_lock = threading.Lock()
         self._under_way: set[Partition] = set()
@@ -415,7 +429,7 @@ class Upkeep:
         return [job for kind in self._kinds() for job in kind.run_due()]
 
     def _kinds(self) -> tuple[JobScheduler, ...]:
-        return self._timers, self._transaction_jobs, self._retention, self._compaction
+        return self._timers, self._transaction_jobs, self._journal_jobs, self._retention, self._compaction
 
     def stop(self) -> None:
         """Returns once no job runs and none will. A running compaction is interrupted, and leaves the log as it was."""

@@ -141,6 +141,7 @@ def serve(
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
         compaction_threads=settings.log_cleaner_threads,
         init=init,
+        journal=settings.journal_enable,
     ) as broker:
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None

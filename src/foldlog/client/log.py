@@ -48,7 +48,7 @@ from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
 from foldlog.files.base import Files
 from foldlog.files.paths import PathLike, as_text
-from foldlog.limits import ARROW_BATCH_BYTES, PRODUCER_BUFFER_BYTES
+from foldlog.limits import ARROW_BATCH_BYTES, JOURNAL_ENABLED, PRODUCER_BUFFER_BYTES
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64, Compression
@@ -78,6 +78,7 @@ def open_log(
     background: bool = True,
     isolation_level: str = READ_UNCOMMITTED,
     init: bool = False,
+    journal: bool = JOURNAL_ENABLED,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
     from foldlog.client.backends.local import LocalBackend
@@ -93,6 +94,7 @@ def open_log(
             background=background,
             isolation_level=isolation_level,
             init=init,
+            journal=journal,
         )
     except DirectoryLocked as error:
         if error.address is None:

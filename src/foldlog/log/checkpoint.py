@@ -1,11 +1,12 @@
 """The durable state of all partitions in one small file: the directory's writer stores into it, other processes read
 it.
 
-A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every data sync and reaches the disk
-at most a second later. The second ("firm") is stored, and synced, only where a loss would change what the log holds:
-when the log start moves, say, or before compaction makes gaps. The two are never unsynced at the same time, so a power
-cut that tears one sector leaves the other. No slot shares a sector with another partition: writing one cannot tear its
-neighbour. Assumed of the disk: a sector of 512 bytes that is not being written keeps its content.
+A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every sync of its records, in its
+own file or in the journal, and reaches the disk at most a second later. The second ("firm") is stored, and synced,
+only where a loss would change what the log holds: when the log start moves, say, or before compaction makes gaps. The
+two are never unsynced at the same time, so a power cut that tears one sector leaves the other. No slot shares a sector
+with another partition: writing one cannot tear its neighbour. Assumed of the disk: a sector of 512 bytes that is not
+being written keeps its content.
 
 The number of a store rises with each store: it shows which of the two sectors is newer. The generation rises when the
 names in the partition's directory change, and is odd while they do: a reading process, which takes no lock, lists the
@@ -48,6 +49,7 @@ _CLEAN = 1
 _POISONED = 2
 _HAS_PRODUCERS = 4
 _HAS_TRANSACTIONS = 8
+_JOURNALED = 16
 
 
 class StartReason(IntEnum):
@@ -91,16 +93,21 @@ def out_of_range(
 
 
 class SlotState(NamedTuple):
-    """The state in one slot. Offsets are exclusive ends, but for log_start_offset and active_base_offset."""
+    """The state in one slot. Offsets are exclusive ends, but for log_start_offset and active_base_offset.
+
+    Both positions are in the active segment: a roll syncs what it seals, so nothing before it depends on the journal.
+    """
 
     # A tuple, as each sync makes a new one: a frozen dataclass takes three times as long to make.
 
     generation: int = 0  # odd while names are being changed
     log_start_offset: int = 0
     high_watermark: int = 0
-    durable_offset: int = 0
+    durable_offset: int = 0  # all below is synced, in the segments or in the journal
+    durable_position: int = 0  # where that is
+    synced_offset: int = 0  # all below is synced in the segments: recovery takes it as it is
     active_base_offset: int = 0
-    active_position: int = 0  # where durable_offset is in the active segment
+    active_position: int = 0  # where synced_offset is
     cleaned_offset: int = 0  # compaction has processed everything below
     gaps_below: int = 0  # only below this may offsets be missing between batches
     segment_count: int = 1
@@ -126,47 +133,61 @@ def name_added(generation: int) -> int:
 
 
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
+_JOURNAL_LAYOUT = struct.Struct(">qq")  # durable offset and position, behind the others while the journal holds them
 _NUMBER = struct.Struct(">Q")
+_FLAGS_AT = _NUMBER.size
 _CRC = struct.Struct(">I")
-_STATE_BYTES = _LAYOUT.size + _CRC.size
+_STATE_BYTES = _LAYOUT.size + _JOURNAL_LAYOUT.size + _CRC.size
 
 
 def _encode(number: int, state: SlotState) -> bytes:
+    # Without the journal, as it was before there was one: what was closed cleanly opens with an older foldlog, too.
+    is_journaled = state.durable_offset > state.synced_offset
     body = _LAYOUT.pack(
         number,
         _CLEAN * state.clean
         | _POISONED * state.poisoned
         | _HAS_PRODUCERS * state.has_producers
-        | _HAS_TRANSACTIONS * state.has_transactions,
+        | _HAS_TRANSACTIONS * state.has_transactions
+        | _JOURNALED * is_journaled,
         state.start_reason,
         0,
         state.leader_epoch,
         state.generation,
         state.log_start_offset,
         state.high_watermark,
-        state.durable_offset,
+        state.synced_offset,
         state.active_base_offset,
         state.active_position,
         state.cleaned_offset,
         state.gaps_below,
         state.segment_count,
     )
+    if is_journaled:
+        body += _JOURNAL_LAYOUT.pack(state.durable_offset, state.durable_position)
     # Inverted, so that a slot of zeroes is not a valid one.
     return body + _CRC.pack(crc32c(body) ^ 0xFFFFFFFF)
 
 
 def _decode(data: bytes) -> tuple[int, SlotState] | None:
     """The number of the store, and the stored state; None if it is not whole."""
-    body = data[: _LAYOUT.size]
-    if len(data) < _STATE_BYTES or _CRC.unpack_from(data, _LAYOUT.size)[0] != crc32c(body) ^ 0xFFFFFFFF:
+    if len(data) < _LAYOUT.size + _CRC.size:
         return None
-    number, flags, reason, _, epoch, generation, *offsets, count = _LAYOUT.unpack(body)
-    start, high, durable, base, position, cleaned, gaps = offsets
+    is_journaled = data[_FLAGS_AT] & _JOURNALED
+    size = _LAYOUT.size + (_JOURNAL_LAYOUT.size if is_journaled else 0)
+    body = data[:size]
+    if len(data) < size + _CRC.size or _CRC.unpack_from(data, size)[0] != crc32c(body) ^ 0xFFFFFFFF:
+        return None
+    number, flags, reason, _, epoch, generation, *offsets, count = _LAYOUT.unpack_from(body)
+    start, high, synced, base, position, cleaned, gaps = offsets
+    durable, durable_position = _JOURNAL_LAYOUT.unpack_from(body, _LAYOUT.size) if is_journaled else (synced, position)
     return number, SlotState(
         generation=generation,
         log_start_offset=start,
         high_watermark=high,
         durable_offset=durable,
+        durable_position=durable_position,
+        synced_offset=synced,
         active_base_offset=base,
         active_position=position,
         cleaned_offset=cleaned,
@@ -363,6 +384,8 @@ class Slot:
         self._slot_number = number
         self._hot_ticket = 0
         self._stores = -1  # not known yet: the next number must be above those of both sectors
+        self.firm_base_offset = -1
+        """The active segment in the firm sector, as far as it is known; -1 if nothing was stored there since."""
 
     def load(self) -> SlotState | None:
         """The newest whole state, or None. After a power cut either sector may be the newer one."""
@@ -409,6 +432,7 @@ class Slot:
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
         self._checkpoint.store(self._firm, _encode(self._next_number(), state))
         self._checkpoint.sync()
+        self.firm_base_offset = state.active_base_offset
         # The hot one too: readers beside the writer need it whole, and decode the firm one only while it is newer.
         self.store(state)
 

@@ -122,9 +122,9 @@ class Cleanup:
             raise storage_error(f"{self._core.path} could not be cleaned up", error) from error
 
     def _durable(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        """The segments, without the active one while part of it is not synced."""
+        """The segments, without the active one while part of it is not durable."""
         state = self._core.state
-        settled = state.active_base_offset == segments[-1].base_offset and state.active_position == segments[-1].size
+        settled = state.active_base_offset == segments[-1].base_offset and state.durable_position == segments[-1].size
         return segments if settled else segments[:-1]
 
     def delete_records(self, before_offset: int) -> int:
@@ -355,6 +355,10 @@ class Cleanup:
         a `.swap` file is whole and synced, and the next open puts it in place (layout.py has the order of the steps).
         """
         core = self._core
+        if core.slot.firm_base_offset <= group[-1].base_offset:
+            # A power cut may tear the hot sector. If the firm one then said that this segment is the active one,
+            # entries of the journal would be written into it, at places that its new file does not have.
+            core.change(firmly=True)
         fresh = core.segment(group[0].base_offset, size)
         for segment in group:
             segment.hold()  # readers of the old list read the old file, not the new one under its name

@@ -4,6 +4,10 @@ One sync serves all waiters. Threads that may block (`wait_acknowledged`) take t
 (`Turns`). A caller that must not block (`on_acknowledged`) leaves a callback (`Waiting`), and the `Syncer`'s threads
 sync. A server lends the syncer compiled threads that sync without the interpreter's lock; such a sync has two halves,
 `begin_sync` and `end_sync`, and the partition's sync lock is held from the first to the second.
+
+What is synced is the directory's journal, for all partitions at once, where the partition was given little
+(`_is_for_journal`); else the partition's own file, as where there is no journal. The first raises the durable offset,
+the second the synced offset, too.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from foldlog.limits import SYNC_THREADS
 from foldlog.log.segment import Segment
 
 if TYPE_CHECKING:
+    from foldlog.log.journal import Journal
     from foldlog.log.partition import PartitionCore
 
 logger = logging.getLogger("foldlog.log")
@@ -77,12 +82,13 @@ def _call(callback: OnAcknowledged, error: FoldlogError | None) -> None:
 
 
 class _Turn:
-    """A waiting thread: the offset it waits for, and whether it was woken to run the next sync."""
+    """A waiting thread: what it waits for, and whether it was woken to run the next sync."""
 
-    __slots__ = ("leads", "next_offset", "woken")
+    __slots__ = ("leads", "next_offset", "reached", "woken")
 
-    def __init__(self, next_offset: int) -> None:
+    def __init__(self, next_offset: int, reached: Callable[[], int]) -> None:
         self.next_offset = next_offset
+        self.reached = reached
         self.leads = False
         # A bare lock that another thread releases is enough to sleep on. An Event would cost a condition and a list for
         # each record that is waited for.
@@ -91,7 +97,7 @@ class _Turn:
 
 
 class Turns:
-    """Decides which of the waiting threads syncs for all of them. Any thread.
+    """Decides which of the waiting threads syncs for all of them: those of a partition, or of a journal. Any thread.
 
     A waiter is woken only when its offset is reached, or to run the next sync. A queue for the sync's own lock would
     keep served threads waiting through the next sync; a condition would wake all threads after each sync (measured with
@@ -113,16 +119,21 @@ class Turns:
             if not self._is_taken:
                 self._is_taken = True
                 return True
-            turn = _Turn(next_offset)
+            turn = _Turn(next_offset, reached)
             self._waiting.append(turn)
         turn.woken.acquire()
         return turn.leads
 
-    def pass_on(self, reached_offset: int) -> None:
-        """Wake the threads whose offset is reached, and the oldest of the others to run the next sync."""
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def pass_on(self) -> int:
+        """Wake the threads whose offset is reached, and the oldest of the others to run the next sync. Returns how many
+        had theirs reached."""
         with self._lock:
-            woken = [turn for turn in self._waiting if turn.next_offset <= reached_offset]
-            self._waiting = [turn for turn in self._waiting if turn.next_offset > reached_offset]
+            woken = self._take_reached()
+            count = len(woken)
             if self._waiting:
                 # `_is_taken` stays set while the turn passes on: else a new thread could begin a second sync, and both
                 # would queue for the lock. The oldest waiter leads; a thread that its sync does not serve came later.
@@ -134,6 +145,24 @@ class Turns:
         # Outside the lock, or the woken threads could run into it.
         for turn in woken:
             turn.woken.release()
+        return count
+
+    def wake(self) -> None:
+        """Wake the threads whose offset is reached, by a sync that none of them ran."""
+        if not self._waiting:
+            return
+        with self._lock:
+            woken = self._take_reached()
+        for turn in woken:
+            turn.woken.release()
+
+    def _take_reached(self) -> list[_Turn]:
+        reached: list[_Turn] = []
+        waiting: list[_Turn] = []
+        for turn in self._waiting:
+            (reached if turn.reached() >= turn.next_offset else waiting).append(turn)
+        self._waiting = waiting
+        return reached
 
 
 class Watchers:
@@ -160,7 +189,7 @@ class Watchers:
 
 
 class Syncable(Protocol):
-    """A partition as the pool sees it; synced by one thread at a time."""
+    """A partition, or a journal, as the pool sees it; synced by one thread at a time."""
 
     def sync(self) -> None:
         """Make all that is appended durable and run the callbacks that wait for it, with the error if it fails."""
@@ -362,9 +391,27 @@ class Tail(NamedTuple):
     position: int
 
 
+class Part(NamedTuple):
+    """What a commit of the journal takes of one partition: its bytes from the durable offset to `tail`."""
+
+    member: Durability
+    tail: Tail
+    first_offset: int
+    first_position: int
+    data: bytes
+
+
+class Membership(NamedTuple):
+    """The journal of a partition's directory, and the topic's id, by which recovery finds the partition again."""
+
+    journal: Journal
+    topic_id: bytes
+
+
 class SyncLock:
-    """Held while the partition is synced. A sync on a lent thread keeps it until it is settled; a thread that waits for
-    the lock settles it itself, and so never depends on an event loop that may be waiting, too."""
+    """Held while the partition is synced, or a commit of the journal. A sync on a lent thread keeps it until it is
+    settled; a thread that waits for the lock settles it itself, and so never depends on an event loop that may be
+    waiting, too."""
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
@@ -398,6 +445,8 @@ class Durability:
 
     def __init__(self, core: PartitionCore, syncer: Syncer, tail: Tail) -> None:
         self._core = core
+        self._journal = None if core.membership is None else core.membership.journal
+        self.topic_id = b"" if core.membership is None else core.membership.topic_id
         self._syncer = syncer
         self._waiting = Waiting()
         self.tail = tail
@@ -407,6 +456,7 @@ class Durability:
         self.unsynced_since_ms: int | None = None
         # A truncation after a failed write is not synced yet: our own, or that of a process that ended uncleanly.
         self.has_leftovers = not core.state.clean
+        self._is_trimming = False  # a sync is under way that makes such a truncation durable
         self._under_way: tuple[Tail, File]
         self._lost = core.slot.lost
         # Slow callbacks or an index write are due: the next sync has to run on a pool thread, not on a lent one.
@@ -432,25 +482,31 @@ class Durability:
         if next_offset > self.tail.end_offset:
             self.refuse_if_poisoned()
             raise InvalidArgument(f"nothing was written at offset {next_offset - 1} of {self._core.path} to wait for")
-        # Repeats only if the sync did not reach the offset because it failed, or because the directory's lock was lost:
-        # the next round raises that. The lock is not looked at before the sync, since it is looked at after it.
-        while self._turns.take(next_offset, self._acknowledged_offset):
-            try:
-                with self.lock:
-                    # A lent thread may have held the lock, and its sync may have covered the offset.
-                    if self._acknowledged_offset() < next_offset:
-                        if self._core.is_closed:
-                            self._core.refuse_if_closed()
-                        if self.poison is not None:
-                            raise self.poison
-                        self.sync_tail()
-            finally:
-                # Also if the sync failed: the next thread in turn finds that out by itself.
-                reached = self._acknowledged_offset()
-                self._turns.pass_on(reached)
-            self._tell()
-            if reached >= next_offset:
-                return
+        # Repeats only if the sync did not reach the offset: it failed, or the directory's lock was lost, which the next
+        # round raises; or the journal did not take it. The lock is not looked at before the sync, but after it.
+        while self._acknowledged_offset() < next_offset:
+            if self._core.is_closed:
+                self._core.refuse_if_closed()
+            if self.poison is not None:
+                raise self.poison
+            if self._journal is not None and self._is_for_journal():
+                self._journal.wait(self, next_offset, self._acknowledged_offset)
+            else:
+                self._wait_for_own_sync(next_offset)
+
+    def _wait_for_own_sync(self, next_offset: int) -> None:
+        """One turn at syncing this partition's file."""
+        if not self._turns.take(next_offset, self._acknowledged_offset):
+            return
+        try:
+            with self.lock:
+                # A lent thread may have held the lock, and its sync may have covered the offset.
+                if self._acknowledged_offset() < next_offset and self.poison is None and not self._core.is_closed:
+                    self.sync_tail()
+        finally:
+            # Also if the sync failed: the next thread in turn finds that out by itself.
+            self._turns.pass_on()
+        self.tell()
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
         """See Partition."""
@@ -462,19 +518,35 @@ class Durability:
         # Check again: a sync, a failure or a close may have come between.
         if self._core.is_closed or self.poison is not None or self._acknowledged_offset() >= next_offset:
             self._answer()
+        elif self._journal is not None and self._is_for_journal():
+            self._journal.ask(self)
         else:
             self._syncer.request(self)
 
     def sync(self) -> None:
-        """Make everything written so far durable. A failure poisons the partition and goes to all waiting callbacks."""
+        """Sync the file: everything written so far is durable without the journal, too. A failure poisons the partition
+        and goes to all waiting callbacks."""
         with self.lock:
             if not self._core.is_closed:  # a close has synced, and left the callbacks
                 self.sync_tail()
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """After a sync, or a commit of the journal: run the callbacks whose offset is reached. No lock is held."""
         self._answer()
         self._core.watchers.tell()
+        self._wake_journal()
+        if self._journal is not None:
+            self._write_indexes()
+
+    def tell_quickly(self) -> bool:
+        """As `tell`, on a thread that may not block: True if something is left that takes longer."""
+        self._core.watchers.tell()
+        return self._waiting.reached(self._acknowledged_offset(), only_quick=True) or self._are_indexes_due()
+
+    def _wake_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.turns.wake()
 
     def _answer(self) -> None:
         """Run the callbacks whose offset is acknowledged; if the partition is poisoned or closed, the others fail."""
@@ -489,6 +561,7 @@ class Durability:
     def tell_soon(self) -> None:
         """Call the watchers, and have the syncer run the waiting callbacks: the caller synced and holds locks."""
         self._core.watchers.tell()
+        self._wake_journal()
         if self._waiting:
             self._syncer.request(self)
 
@@ -511,7 +584,7 @@ class Durability:
         # Checked after the sync, not before: another writer may meanwhile have cut what was synced here.
         lost = self._lost()
         if lost is not None:
-            self._note_lost_lock(lost)
+            self.note_lost_lock(lost)
         # Also if an append noticed it while the sync ran: without the directory's lock nothing is acknowledged.
         if not isinstance(self.poison, LockLost):
             self._synced(tail, seconds)
@@ -557,7 +630,7 @@ class Durability:
             else:
                 lost = self._lost()
                 if lost is not None:
-                    self._note_lost_lock(lost)
+                    self.note_lost_lock(lost)
                 if not isinstance(self.poison, LockLost):
                     self._synced(tail, seconds)
         finally:
@@ -565,46 +638,119 @@ class Durability:
         # Outside the lock: a callback may append, and an append may roll, which takes the lock. This may be the event
         # loop's thread: it runs only quick callbacks, and leaves the others, and the index, to the pool. Until the pool
         # has run them no lent thread gets another sync, or they would be put off again and again.
-        self._core.watchers.tell()
-        if self._waiting.reached(self._acknowledged_offset(), only_quick=True) or self._are_indexes_due():
+        self._wake_journal()
+        if self.tell_quickly():
             self._wants_thread = True
             self._syncer.request(self)
 
     def _to_sync(self) -> Tail | None:
         """The tail to sync; None if there is nothing to sync. The caller has to sync it."""
         tail = self.tail
-        nothing_new = tail.end_offset <= self._core.state.durable_offset and not self.has_leftovers
+        nothing_new = tail.end_offset <= self._core.state.synced_offset and not self.has_leftovers
         if self.poison is not None or nothing_new:
             return None
         self.unsynced_since_ms = None
-        self.has_leftovers = False
+        self._is_trimming, self.has_leftovers = self.has_leftovers, False
         return tail
 
     def _synced(self, tail: Tail, seconds: float) -> None:
+        state = self._core.state
+        synced_before = state.active_position if state.active_base_offset == tail.segment.base_offset else 0
+        size_bytes = tail.position - synced_before
         if self._syncer.on_synced is not None:
-            state = self._core.state
-            synced_before = state.active_position if state.active_base_offset == tail.segment.base_offset else 0
-            records = tail.end_offset - state.durable_offset
-            self._syncer.on_synced(seconds, tail.position - synced_before, records)
+            # Records that the journal has made durable before were counted then.
+            records = max(0, tail.end_offset - state.durable_offset)
+            self._syncer.on_synced(seconds, size_bytes, records)
         self._raise_watermarks(tail.end_offset, tail)
+        self._is_trimming = False
+        if self._journal is not None:
+            self._journal.note_sync(size_bytes)
+
+    # With the journal. A commit takes what is in the file, as a reader would: nothing is kept in memory for it, and
+    # appends that come one after the other are one entry. It needs none of this partition's locks but that of the
+    # state: a roll or a sync of the file at the same time raises the same offsets, and never lowers them.
+
+    @property
+    def partition(self) -> int:
+        return self._core.label[1]
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._core.state.leader_epoch
+
+    @property
+    def synced_offset(self) -> int:
+        return self._core.state.synced_offset
+
+    def _is_for_journal(self) -> bool:
+        """Whether what is not durable yet may become so by a commit. Not behind a truncation that a power cut could
+        undo: the bytes that it removed would follow on those of the commit."""
+        state, journal = self._core.state, self._journal
+        return (
+            journal is not None
+            and not self.has_leftovers
+            and not self._is_trimming
+            and not self._core.config.acks_when_written
+            and journal.takes(self.tail.position - state.durable_position)
+        )
+
+    def to_journal(self) -> Part | None:
+        """What the next commit has to take; None if there is nothing, or it has to go another way."""
+        # In this order: a roll changes the state first. A tail of the new segment comes with a state of it.
+        tail = self.tail
+        state = self._core.state
+        if self.poison is not None or self._core.is_closed or tail.end_offset <= state.durable_offset:
+            return None
+        length = tail.position - state.durable_position
+        if state.active_base_offset != tail.segment.base_offset or not self._is_for_journal():
+            self._syncer.request(self)
+            return None
+        try:
+            data = (tail.segment.held or tail.segment.log()).read(state.durable_position, length)
+        except (OSError, FoldlogError):
+            data = b""
+        if len(data) != length:
+            self._syncer.request(self)  # which will meet and report the error
+            return None
+        self.unsynced_since_ms = None
+        return Part(self, tail, state.durable_offset, state.durable_position, data)
+
+    def journaled(self, tail: Tail) -> None:
+        """A commit has everything up to `tail`. Does nothing if the partition was closed or poisoned meanwhile."""
+        core = self._core
+        try:
+            with core.state_lock:
+                state = core.state
+                # Closed: the slot may be another partition's by now.
+                if core.is_closed or state.poisoned or tail.end_offset <= state.durable_offset:
+                    return
+                state = state._replace(
+                    high_watermark=max(state.high_watermark, tail.end_offset),
+                    durable_offset=tail.end_offset,
+                    durable_position=tail.position,
+                    clean=False,
+                )
+                core.slot.store(state)
+                core.state = state
+        except StorageError as error:
+            self.poison_with(error)
 
     def _raise_watermarks(self, high_watermark: int, synced: Tail | None = None) -> None:
-        """Raise them, never lower: syncs of several threads may end in any order. All below `synced` is durable."""
+        """Raise them, never lower: syncs of several threads may end in any order. All below `synced` is in the file."""
         core = self._core
         try:
             with core.state_lock:
                 state = core.state
                 high_watermark = max(high_watermark, state.high_watermark)
-                if synced is None or synced.end_offset < state.durable_offset:
-                    state = state._replace(high_watermark=high_watermark, clean=False)
-                else:
+                state = state._replace(high_watermark=high_watermark, clean=False)
+                if synced is not None and synced.end_offset >= state.synced_offset:
                     state = state._replace(
-                        high_watermark=high_watermark,
-                        durable_offset=synced.end_offset,
+                        synced_offset=synced.end_offset,
                         active_base_offset=synced.segment.base_offset,
                         active_position=synced.position,
-                        clean=False,
                     )
+                    if synced.end_offset >= state.durable_offset:
+                        state = state._replace(durable_offset=synced.end_offset, durable_position=synced.position)
                 core.slot.store(state)  # first: nothing is acknowledged that reading processes cannot see
                 core.state = state
         except StorageError as error:
@@ -623,11 +769,11 @@ class Durability:
 
     def refuse_if_poisoned(self) -> None:
         if self.poison is None and (lost := self._lost()) is not None:
-            self._note_lost_lock(lost)
+            self.note_lost_lock(lost)
         if self.poison is not None:
             raise self.poison
 
-    def _note_lost_lock(self, lost: LockLost) -> None:
+    def note_lost_lock(self, lost: LockLost) -> None:
         """Write and acknowledge nothing more: another process may be the directory's writer. Not stored in the slot:
         what was written is whole, and the next open may keep it."""
         if self.poison is None:

@@ -204,7 +204,7 @@ class FollowedPartition:
         last = view.segments[-1]
         if state.high_watermark > state.durable_offset:
             return False  # flush.* is relaxed: all that is written may be read
-        return last.base_offset != state.active_base_offset or last.size > state.active_position
+        return last.base_offset != state.active_base_offset or last.size > state.durable_position
 
     @property
     def log_end_offset(self) -> int:
@@ -213,7 +213,7 @@ class FollowedPartition:
 
     @property
     def durable_offset(self) -> int:
-        """All records below are fsynced."""
+        """All records below are fsynced, in the segments or in the journal."""
         return self._state().durable_offset
 
     @property
@@ -318,7 +318,7 @@ class FollowedPartition:
 
     def _view_of(self, state: SlotState, listing: Listing) -> LogView:
         return LogView(
-            listing.segments, listing.epochs.starts, state.gaps_below, state.high_watermark, state.durable_offset
+            listing.segments, listing.epochs.starts, state.gaps_below, state.high_watermark, state.synced_offset
         )
 
     def _load_epochs(self) -> Epochs:

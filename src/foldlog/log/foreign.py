@@ -157,6 +157,7 @@ class ForeignState:
             log_start_offset=bases[0],
             high_watermark=end,
             durable_offset=end,
+            synced_offset=end,
             active_base_offset=bases[-1],
             gaps_below=ANY_OFFSET,
             segment_count=len(bases),

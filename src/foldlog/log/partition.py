@@ -58,7 +58,7 @@ from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.doctor.recompression import RecompressionReport
-from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
+from foldlog.log.durability import Durability, Membership, OnAcknowledged, Syncer, Tail, Watchers
 from foldlog.log.epochs import Epochs
 from foldlog.log.produced import (
     ExpandsFurther,
@@ -149,6 +149,7 @@ class PartitionCore:
         self.watchers = Watchers()
         self.is_closed = False
         self.names_are_unsettled = False
+        self.membership: Membership | None = None
 
     def change(self, *, firmly: bool = False, generation: Callable[[int], int] = int, **changes: Any) -> None:
         """Replace the state and store it, no longer as clean unless `changes` says so; `firmly`: durable on return.
@@ -220,7 +221,7 @@ class PartitionCore:
             if offset is not None and not state.log_start_offset <= offset <= state.high_watermark:
                 raise out_of_range(self.label, offset, state.log_start_offset, state.high_watermark, state.start_reason)
             view = LogView(
-                self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.durable_offset
+                self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.synced_offset
             )
             # State and segments were taken one after the other. If retention came between, the first segment begins
             # after the log start: take a new view. A file that was removed while it was read looks like damage, and is
@@ -288,10 +289,11 @@ class Partition:
         syncer: Syncer,
         label: tuple[str, int],
         producers: AllProducers | None = None,
+        membership: Membership | None = None,
     ) -> Partition:
         """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged.
 
-        `producers`: shared with other partitions, to bound how many producers all of them remember.
+        `producers`: shared, to bound how many all partitions remember. `membership`: in the directory's journal.
         """
         known = slot.load()
         try:
@@ -316,6 +318,7 @@ class Partition:
             slot.store(state)
         state = state._replace(clean=known is not None and known.clean)  # as the slot on disk still says
         core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
+        core.membership = membership
         partition = cls(core, clock, syncer, producers or AllProducers())
         if state.has_transactions:
             # Now, so that reads of committed records need not wait for it later.
@@ -387,7 +390,7 @@ class Partition:
 
     @property
     def durable_offset(self) -> int:
-        """All records below are fsynced."""
+        """All records below are fsynced: in the segments, or in the journal."""
         return self._core.state.durable_offset
 
     @property
@@ -677,6 +680,7 @@ class Partition:
                     generation=name_added,
                     active_base_offset=end_offset,
                     active_position=0,
+                    durable_position=0,
                     segment_count=len(core.segments) + 1,
                 )
             except (OSError, StorageError) as error:

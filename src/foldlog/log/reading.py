@@ -67,7 +67,7 @@ class LogView:
     epoch_starts: Sequence[tuple[int, int]]
     gaps_below: int
     end_offset: int  # the high watermark: always the end of a batch
-    durable_offset: int  # with relaxed flush.*, a power cut may have taken what is missing above it
+    synced_offset: int  # a power cut may have taken what is missing above it: recovery has it from the journal
     aborted: Aborted | None = None
     diagnose: Diagnose | None = None
 
@@ -148,8 +148,8 @@ def _lost_end(view: LogView, ended_at: int) -> CorruptLog:
         last.log_path,
         last.size,
         f"it ends at offset {ended_at}, and the log at {view.end_offset}: its end, or a file behind it, is missing",
-        # Recovery keeps what is there: nothing above the durable offset was promised to survive a power cut.
-        "open the log once for writing, which recovers it" if ended_at >= view.durable_offset else None,
+        # Recovery keeps what is there, and has what was acknowledged from the journal; below it, damage is rot.
+        "open the log once for writing, which recovers it" if ended_at >= view.synced_offset else None,
     )
 
 

@@ -1,8 +1,10 @@
 """Opening a partition: compare the checkpoint with the files, and resolve where they disagree.
 
-Bytes below the checkpointed durable offset are taken as they are (reads verify them): damage there is rot, and refused.
-Bytes above were never acknowledged as a whole: whole batches are kept, but written and synced again before they are
-served (after a failed sync a page can be clean in memory and not on disk); the rest is cut off and kept beside the log.
+Bytes below the checkpointed synced offset are taken as they are (reads verify them): damage there is rot, and refused.
+Bytes above are not known to be on the disk: what was acknowledged by the journal has been replayed by now
+(journal_recovery.py), and everything else was never acknowledged as a whole. Whole batches are kept, but written and
+synced again before they are served (after a failed sync a page can be clean in memory and not on disk); the rest is cut
+off and kept beside the log, unless the checkpoint says that it was durable: then the partition is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.layout import finish_swaps, free_cut_name, read_layout
 from foldlog.log.reading import check_boundary
-from foldlog.log.segment import Segment
+from foldlog.log.segment import LOG_SUFFIX, Segment, segment_stem
 from foldlog.records.loops import walk
 
 logger = logging.getLogger("foldlog.log")
@@ -36,7 +38,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Where whole batches above the durable offset end, and what has to be cut behind them."""
+    """Where whole batches above the synced offset end, and what has to be cut behind them."""
 
     end_offset: int
     end_base_offset: int
@@ -77,13 +79,20 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
         and not known.poisoned
         and segments[-1].base_offset == state.active_base_offset
         and segments[-1].size == state.active_position
+        and state.durable_offset == state.synced_offset
     ):
         # Unclean even if the sizes match: if flush.* is relaxed, records that a power cut took may have been read, and
         # their offsets are used again. An epoch raised without need costs one line of text.
         return Recovered(tuple(segments), _settled(state, state, segments), unclean=not known.clean)
     # After a failed sync not even whole batches are kept: their senders got an error, and memory may hold what the disk
     # does not.
-    scan = scan_above(segments, state) if not state.poisoned else _cut_to_durable(state)
+    scan = scan_above(segments, state) if not state.poisoned else _cut_to_synced(state)
+    if scan.end_offset < state.durable_offset:
+        raise CorruptLog(
+            segment_stem(directory, scan.end_base_offset) + LOG_SUFFIX,
+            scan.end_position,
+            f"records up to offset {state.durable_offset} were durable, and are neither whole here nor in the journal",
+        )
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
@@ -108,7 +117,10 @@ def _without_checkpoint(state: SlotState, segments: list[Segment]) -> tuple[Slot
         check_boundary(segment, _verified_end(segment), following)
     active = segments[-1]
     return state._replace(
-        durable_offset=active.base_offset, active_base_offset=active.base_offset, active_position=0
+        durable_offset=active.base_offset,
+        synced_offset=active.base_offset,
+        active_base_offset=active.base_offset,
+        active_position=0,
     ), segments
 
 
@@ -145,8 +157,8 @@ def _check_segments(directory: str, state: SlotState, segments: list[Segment], s
 
 
 def scan_above(segments: list[Segment], state: SlotState) -> Scan:
-    """Walk the batches that follow the durable offset, as far as they are whole."""
-    end_offset, position = state.durable_offset, state.active_position
+    """Walk the batches that follow the synced offset, as far as they are whole."""
+    end_offset, position = state.synced_offset, state.active_position
     last_base, last_end = state.active_base_offset, state.active_position
     for segment in (segment for segment in segments if segment.base_offset >= state.active_base_offset):
         if segment.base_offset > state.active_base_offset:
@@ -180,9 +192,9 @@ def _scan_segment(segment: Segment, position: int, expected: int, gaps_below: in
     return expected, position, None
 
 
-def _cut_to_durable(state: SlotState) -> Scan:
+def _cut_to_synced(state: SlotState) -> Scan:
     cut = Cut(state.active_base_offset, state.active_position, "a sync failed after it was written")
-    return Scan(state.durable_offset, state.active_base_offset, state.active_position, cut)
+    return Scan(state.synced_offset, state.active_base_offset, state.active_position, cut)
 
 
 def _carry_out(files: Files, directory: str, segments: list[Segment], state: SlotState, scan: Scan) -> list[Segment]:
@@ -233,13 +245,15 @@ def _settle(segment: Segment, start: int, end: int) -> None:
 
 
 def _settled(state: SlotState, scan: Scan | SlotState, segments: list[Segment]) -> SlotState:
-    end_offset = scan.end_offset if isinstance(scan, Scan) else state.durable_offset
+    end_offset = scan.end_offset if isinstance(scan, Scan) else state.synced_offset
     # The next even generation, even if it was even: a reading process may have listed what was cut here, or know the
     # size of a file that is shorter now.
     return state._replace(
         generation=(state.generation | 1) + 1,
         high_watermark=end_offset,
         durable_offset=end_offset,
+        durable_position=segments[-1].size,
+        synced_offset=end_offset,
         active_base_offset=segments[-1].base_offset,
         active_position=segments[-1].size,
         segment_count=len(segments),

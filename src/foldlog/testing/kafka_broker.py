@@ -162,6 +162,7 @@ class _Opening:
             offsets_retention_ms=settings.offsets_retention_ms,
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
             compaction_threads=settings.log_cleaner_threads,
+            journal=settings.journal_enable,
         )
         backend = LocalBackend(broker, self._files)
         log = Log(backend)

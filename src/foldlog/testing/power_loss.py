@@ -14,7 +14,8 @@ The fault model: `files/base.py` has the promises, and this is the worst behavio
    name or the other, never both, never neither. A file whose name is lost is lost with it, synced or not.
 5. A store into an allocated file is an unsynced write from the moment it is made, and `Allocated.sync` a sync of it.
 6. A sync that fails leaves its changes visible and clean but not on disk, and a later sync does not write them again
-   (`fail_next_sync`). Only what is written after it reaches the disk.
+   (`fail_next_sync`). Only what is written after it reaches the disk. Or all of it is on disk, and the writer hears of
+   an error all the same (`reaches_disk`): it must not count on either.
 7. Nothing that was on disk and is not being written changes: bit rot is tested elsewhere.
 
 Not modelled: reordering across a completed sync (a drive that lies), and time.
@@ -97,16 +98,16 @@ class PowerLossFiles:
         self._books: dict[FileNode, _FileBooks] = {}
         self._synced_names: dict[DirectoryNode, dict[str, Node]] = {}
         self._name_changes: list[_NameChange] = []
-        self._failing_syncs = 0
+        self._failing_syncs: list[bool] = []
         self._adopt(self._live.root)
 
     @property
     def forked(self) -> bool:
         return self._live.forked
 
-    def fail_next_sync(self) -> None:
-        """The next file sync raises EIO and does not write its changes (6 in the fault model)."""
-        self._failing_syncs += 1
+    def fail_next_sync(self, *, reaches_disk: bool = False) -> None:
+        """The next file sync raises EIO and does not write its changes, or does (6 in the fault model)."""
+        self._failing_syncs.append(reaches_disk)
 
     # Files
 
@@ -246,8 +247,8 @@ class PowerLossFiles:
 
     def note_sync(self, path: str, node: FileNode) -> None:
         books = self._books.setdefault(node, _FileBooks())
-        if self._failing_syncs:
-            self._failing_syncs -= 1
+        is_failing = bool(self._failing_syncs)
+        if is_failing and not self._failing_syncs.pop(0):
             books.sectors.clear()
             books.lost_sync = True
             self._done("fail to sync", path)
@@ -259,7 +260,9 @@ class PowerLossFiles:
             books.synced = bytes(node.data)
         books.sectors.clear()
         books.sizes.clear()
-        self._done("sync", path)
+        self._done("fail to sync" if is_failing else "sync", path)
+        if is_failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     # Images
 

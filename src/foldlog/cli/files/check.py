@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing
+from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing, settle_journal
 from foldlog.broker.topics.catalog import Catalog
 from foldlog.broker.topics.directories import plan_settlement
 from foldlog.cli.exit_codes import DONE, FAILED
@@ -23,6 +24,7 @@ from foldlog.cli.output import say
 from foldlog.cli.parsing import Arguments, argument, command, count_value, one_of, option, switch
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import format_option, show_json
+from foldlog.cli.wording import counted
 from foldlog.clock import SystemClock
 from foldlog.errors import CorruptLog, FoldlogError, InvalidArgument
 from foldlog.files.base import Buffer, File, Files
@@ -32,6 +34,7 @@ from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.doctor.inspection import inspect, inspect_alone, inspect_live
 from foldlog.log.doctor.repair import cut_out, rebuild
 from foldlog.log.doctor.segment_scan import ForEach
+from foldlog.log.journal_recovery import JOURNAL_NAME, read_journal
 from foldlog.log.layout import CUT_SUFFIX, read_layout
 
 DESCRIPTION: Final = """\
@@ -46,6 +49,9 @@ indexes, producer snapshots, leader epochs, the checkpoint. It takes no byte out
 
 With --cut-out, which needs the log to be closed, damaged bytes are moved into .cut files beside the segment, never
 deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
+
+
+_JOURNAL_ADVICE: Final = "every partition says by itself whether it lacks something; open the log to see"
 
 
 def _cores() -> int:
@@ -83,7 +89,8 @@ def run(arguments: Arguments) -> int:
         if not is_json:
             say(line)
     if targets.is_all and targets.catalog is not None:
-        for line in _report_directories(files, targets.path, targets.catalog, report):
+        looks = (_report_directories, _report_journal)
+        for line in (line for look in looks for line in look(files, targets.path, targets.catalog, report)):
             if not is_json:
                 say(line)
     if is_json:
@@ -159,6 +166,19 @@ def _report_directories(files: Files, path: str, catalog: Catalog, report: Check
     report.is_whole = report.is_whole and not settlement.missing
 
 
+def _report_journal(files: Files, path: str, catalog: Catalog, report: CheckReport) -> Iterator[str]:
+    """What the journal holds that the segments may lack, and whether it is whole. A writer may use a file again while
+    it is read, which looks like damage once."""
+    directory_id = uuid.UUID(catalog.directory_id).bytes
+    contents = read_journal(files, path, directory_id)
+    seen = set(read_journal(files, path, directory_id).damages) if contents.damages else set()
+    for damage in (damage for damage in contents.damages if damage in seen):
+        yield from report.damage(CorruptLog(damage.path, damage.position, damage.reason, _JOURNAL_ADVICE))
+    if contents.entries:
+        count = sum(len(use.commits) for use in contents.uses)
+        yield from report.note(f"{path}/{JOURNAL_NAME}: {counted(count, 'commit')} that a writer replays where need be")
+
+
 # Changing
 
 Change = Callable[[Files, CheckTarget, Checkpoint], Finding]
@@ -225,6 +245,9 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
             files.sync_directory(path)
             checkpoint = Checkpoint.open(files, checkpoint_path, write=True)
         try:
+            # First: what the journal has for a partition is not damage of the partition.
+            replayed = settle_journal(files, path, opened.catalog, checkpoint)[1]
+            remarks += [f"the journal could not be replayed: {error}" for error in replayed.refused.values()]
             yield checkpoint, remarks
         finally:
             checkpoint.close()

@@ -27,13 +27,16 @@ from foldlog.files.base import Files, read_file
 from foldlog.files.posix import PosixFiles
 from foldlog.log.doctor.salvage import UNKNOWN_END
 from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.journal_format import JOURNAL_SUFFIX
+from foldlog.log.journal_recovery import journal_files
 from foldlog.log.layout import METADATA_NAME
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 DESCRIPTION: Final = """\
 Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and
-the entries of indexes, producer snapshots, leader epochs, the checkpoint and the catalog. What Apache Kafka wrote is
-read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of metadata.
+the entries of indexes, producer snapshots, leader epochs, the checkpoint, the catalog and the journal. What Apache
+Kafka wrote is read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of
+metadata.
 Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
 
 PATH is a file, the directory of a partition, or that of a log. Of a directory the segments are shown, with --all the
@@ -52,7 +55,7 @@ _SMALL_NAMES: Final = (EPOCHS_NAME, METADATA_NAME)
     option("-p", "--partition", metavar="N", read=count_value(0), told="of a log, only this partition of the topic"),
     switch("--records", told="the records of each batch, too"),
     option("--offsets", metavar="A:B", told="only from offset A to before B; A: and :B are ranges, too"),
-    switch("--all", told="of directories also indexes, snapshots, epochs, checkpoint"),
+    switch("--all", told="of directories also indexes, snapshots, epochs, checkpoint, journal"),
     option(
         "--format",
         metavar="FORMAT",
@@ -124,6 +127,7 @@ def _all_files(files: Files, arguments: Arguments) -> Iterator[str]:
             yield from _of_partition(f"{path}/{name}", inside, start, stop, everything=arguments.all)
         if arguments.all:
             yield from (f"{path}/{name}" for name in (CHECKPOINT_NAME, CATALOG_NAME, *KAFKA_NAMES) if name in names)
+            yield from (journal for journal, _ in journal_files(files, path))
 
 
 def _refuse_choice(path: str, what: str, arguments: Arguments) -> None:
@@ -176,7 +180,7 @@ def is_shown(path: str) -> bool:
     """Whether a file of that name can be shown."""
     name = os.path.basename(path)
     match = _STEM.fullmatch(name)
-    if _METADATA_SNAPSHOT.fullmatch(name):
+    if _METADATA_SNAPSHOT.fullmatch(name) or name.endswith(JOURNAL_SUFFIX):
         return True
     if match is None:
         return name in (*_SMALL_NAMES, CHECKPOINT_NAME, CATALOG_NAME, *KAFKA_NAMES)
@@ -194,6 +198,8 @@ def items_of(files: Files, path: str, wanted: Wanted) -> Items:
         return _partition_file_items(files, path, int(match["base"]), match["kind"], wanted)
     if name in KAFKA_NAMES:
         return items_of_kafkas(name, read_file(files, path))
+    if name.endswith(JOURNAL_SUFFIX):
+        return hints.journal_items(files, path)
     if name == EPOCHS_NAME:
         return hints.epoch_items(files, path)
     if name == METADATA_NAME:

@@ -1,4 +1,4 @@
-"""The files beside the segments: indexes, producer snapshots, leader epochs, metadata, the checkpoint, the catalog."""
+"""The files beside the segments: indexes, producer snapshots, leader epochs, metadata, checkpoint, catalog, journal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from foldlog.cli.wording import counted
 from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.files.base import Files, read_file
 from foldlog.limits import SECTOR_BYTES
-from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.epochs import Epochs
+from foldlog.log.journal_format import read_use
 from foldlog.log.producers import read_snapshot
 from foldlog.log.segment import OffsetIndex, TimeIndex
 
@@ -113,13 +114,19 @@ def checkpoint_items(files: Files, path: str) -> Items:
             yield Item(
                 "slot",
                 f"  slot {number} ({owner or 'of no topic'}): offsets {state.log_start_offset} to"
-                f" {state.high_watermark}, durable up to {state.durable_offset}, active segment"
+                f" {state.high_watermark}, durable up to {state.durable_offset}{_by_journal(state)}, active segment"
                 f" {state.active_base_offset} up to byte {state.active_position}, epoch {state.leader_epoch},"
                 f" generation {state.generation}, {'closed' if state.clean else 'open, or not closed cleanly'}",
                 fields,
             )
         elif any(checkpoint.load(position, slot_bytes)):
             yield damage(position, position + slot_bytes, f"slot {number} ({owner or 'of no topic'}) is not whole")
+
+
+def _by_journal(state: SlotState) -> str:
+    if state.durable_offset == state.synced_offset:
+        return ""
+    return f" (from {state.synced_offset} on by the journal)"
 
 
 def _owners(files: Files, directory: str) -> dict[int, str]:
@@ -151,3 +158,34 @@ def catalog_items(files: Files, path: str) -> Items:
                 "growths": [asdict(growth) for growth in topic.growths],
             },
         )
+
+
+def journal_items(files: Files, path: str) -> Items:
+    """The commits of the file's present use, in the order in which they were written, with their entries."""
+    file = files.open(path)
+    try:
+        found = read_use(file, path)
+    finally:
+        file.close()
+    if found is None:
+        yield Item("journal", "  not used yet", {"use": None})
+        return
+    fields: dict[str, object] = {"use": found.use, "needed_from_use": found.needed}
+    yield Item("journal", f"  use {found.use}, {counted(len(found.commits), 'commit')}", fields)
+    for commit in found.commits:
+        yield Item(
+            "commit",
+            f"  @{commit.position}  commit {commit.number}: {counted(len(commit.entries), 'partition')}",
+            {"position": commit.position, "number": commit.number, "previous": commit.previous},
+        )
+        for placed in commit.entries:
+            entry = placed.entry
+            yield Item(
+                "entry",
+                f"    topic {entry.topic_id.hex()} partition {entry.partition}: offsets {entry.first_offset} to"
+                f" {entry.next_offset - 1}, {counted(entry.length, 'byte')} for byte {entry.position} of segment"
+                f" {entry.base_offset}, epoch {entry.leader_epoch}" + ("" if placed.is_whole else ", not whole"),
+                {**entry._asdict(), "topic_id": entry.topic_id.hex(), "is_whole": placed.is_whole},
+            )
+    for fault in found.damages:
+        yield damage(fault.position, fault.position, fault.reason)

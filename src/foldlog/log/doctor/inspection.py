@@ -58,7 +58,7 @@ class Inspection:
         """Where the log ends: by the checkpoint or, without a slot there, by the last batch."""
         active = self.segments[-1]
         if active.end_offset != UNKNOWN_END:
-            return self.state.durable_offset
+            return self.state.synced_offset
         return active.pieces[-1].next_offset if active.pieces else active.base_offset
 
     @property
@@ -126,6 +126,19 @@ def inspect(
 
     `each` runs over the segments, several at a time if it can.
     """
+    if known is not None and known.durable_offset > known.synced_offset:
+        # The journal has it, and usually the segment, too. After a power cut only the journal may: not damage.
+        further = known._replace(synced_offset=known.durable_offset, active_position=known.durable_position)
+        found = _inspect_synced(files, directory, further, index_interval_bytes, each)
+        if not found.damages:
+            return found
+    return _inspect_synced(files, directory, known, index_interval_bytes, each)
+
+
+def _inspect_synced(
+    files: Files, directory: str, known: SlotState | None, index_interval_bytes: int, each: ForEach
+) -> Inspection:
+    """As far as the segments are synced."""
     layout = read_layout(files.entries(directory))
     state = known or state_without_checkpoint(layout)
     stretches = _stretches(layout, state, has_slot=known is not None)
@@ -217,6 +230,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
     return SlotState(
         log_start_offset=first,
         durable_offset=last,
+        synced_offset=last,
         high_watermark=last,
         active_base_offset=last,
         active_position=0,
@@ -236,7 +250,7 @@ def _stretches(layout: PartitionLayout, state: SlotState, *, has_slot: bool) -> 
     found = [Stretch(base, layout.logs.get(base), None, following) for base, following in pairwise(bases)]
     active = bases[-1]
     if has_slot:
-        found.append(Stretch(active, layout.logs.get(active), state.active_position, state.durable_offset))
+        found.append(Stretch(active, layout.logs.get(active), state.active_position, state.synced_offset))
     else:
         found.append(Stretch(active, layout.logs.get(active), None, UNKNOWN_END))
     return found
@@ -289,7 +303,7 @@ def _notes(directory: str, layout: PartitionLayout, state: SlotState, known: Slo
         notes.append(f"{directory}: {above} bytes are not in the checkpoint yet; the next open looks at them")
     if layout.swaps or layout.cleaned:
         notes.append(f"{directory}: a compaction is under way or was interrupted; the next open finishes it")
-    first = min(layout.logs, default=state.durable_offset)
+    first = min(layout.logs, default=state.synced_offset)
     if first > state.log_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
     return notes

@@ -171,9 +171,9 @@ def _scan_above(files: Files, inspection: Inspection) -> Above:
     state, active = inspection.state, inspection.segments[-1]
     end = max(active.size, state.active_position)
     if active.size <= state.active_position or state.poisoned:
-        return Above(state.active_position, state.durable_offset, "a sync failed after it was written")
+        return Above(state.active_position, state.synced_offset, "a sync failed after it was written")
     bounds = SalvageBounds(
-        state.active_position, end, state.durable_offset, UNKNOWN_END, state.gaps_below, inspection.epoch_starts
+        state.active_position, end, state.synced_offset, UNKNOWN_END, state.gaps_below, inspection.epoch_starts
     )
     file = files.open(segment_stem(inspection.directory, active.base_offset) + LOG_SUFFIX)
     try:
@@ -183,7 +183,7 @@ def _scan_above(files: Files, inspection: Inspection) -> Above:
     if pieces and not pieces[0].reason:
         reason = pieces[1].reason if len(pieces) > 1 else ""
         return Above(pieces[0].end, pieces[0].next_offset, reason)
-    return Above(state.active_position, state.durable_offset, pieces[0].reason if pieces else "")
+    return Above(state.active_position, state.synced_offset, pieces[0].reason if pieces else "")
 
 
 def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int]) -> RepairPlan:
@@ -197,7 +197,7 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
         seal = _plan_seal(inspection, above, bases)
         pieces = active.pieces
         if above is not None and above.end > state.active_position:
-            pieces = (*pieces, Piece(state.active_position, above.end, state.durable_offset, above.end_offset))
+            pieces = (*pieces, Piece(state.active_position, above.end, state.synced_offset, above.end_offset))
         rewrites[-1] = Rewrite(active.base_offset, pieces, seal.end_offset)
         if seal.end_offset == active.base_offset:
             rewrites.pop()  # it held nothing: an empty segment in its place is enough
@@ -206,6 +206,8 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
         state = state._replace(
             high_watermark=seal.end_offset,
             durable_offset=seal.end_offset,
+            durable_position=0,
+            synced_offset=seal.end_offset,
             active_base_offset=following[0] if following else seal.end_offset,
             active_position=0,
             segment_count=len(inspection.segments) + (seal.end_offset != active.base_offset),

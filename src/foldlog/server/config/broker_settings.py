@@ -320,6 +320,10 @@ _SERVER_SETTINGS: Final = {
         False,
         "Let every client write `__folds`, change and delete it, not only runners with the directory's key.",
     ),
+    "foldlog.journal.enable": _boolean(
+        limits.JOURNAL_ENABLED,
+        "Sync small appends of all partitions together, in a journal of the data directory.",
+    ),
     "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
     "foldlog.log.level": _one_of(LOG_LEVELS, "info", "What the process logs."),
     "foldlog.create.topics": _text_list(

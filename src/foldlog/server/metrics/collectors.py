@@ -115,12 +115,22 @@ def _sums(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[Famil
             "Bytes of the segments of a topic's open partitions.",
             [Sample(size, (("topic", topic),)) for topic, size in sorted(sizes.items())],
         ),
+        *_journal(broker),
         Family(
             "foldlog_warnings",
             "gauge",
             "Different warnings that the log keeps for its owner.",
             [Sample(len(broker.warnings()))],
         ),
+    ]
+
+
+def _journal(broker: Broker) -> list[Family]:
+    counts = broker.journal_counts()
+    return [
+        Family("foldlog_journal_syncs_total", "counter", "Syncs of the journal.", [Sample(counts.commits)]),
+        Family("foldlog_journal_bytes_total", "counter", "Bytes of batches they held.", [Sample(counts.bytes)]),
+        Family("foldlog_journal_files", "gauge", "Files of the journal.", [Sample(counts.files)]),
     ]
 
 

@@ -1,0 +1,536 @@
+"""One journal for all partitions of a directory: small appends are durable once their bytes are in it.
+
+A partition's file grows, so each of its syncs has the file system commit metadata, and a sync of N partitions is N
+syncs. A journal file is written over blocks that were written before, and one sync serves everything that all
+partitions were given since the last: see `journal_format` for the bytes, `journal_recovery` for what a crash leaves.
+
+What holds at any moment, and what recovery relies on:
+
+1. A commit is written when the one before it is durable, or has failed and its file is retired. So at most one commit
+   is not acknowledged, and it is the newest of its file.
+2. A file is written over only after every partition with commits in it was synced, and the slots that say so were
+   synced, too (`_release`). Its header has the new use number durably before the first commit is written (`_prepare`):
+   half a commit over an old one is neither.
+3. A partition's entries follow on each other without a gap, from where its file is synced.
+
+To follow a commit: `wait` or `ask`, `_begin` (what goes into it), the sync, `_end` (who is told).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from foldlog import limits
+from foldlog.errors import FoldlogError, StorageError
+from foldlog.files.base import File, Files, sync_fault
+from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.durability import Durability, Part, Syncer, SyncLock, Turns
+from foldlog.log.journal_format import (
+    BLOCK_BYTES,
+    JOURNAL_SUFFIX,
+    Entry,
+    Header,
+    commit_bytes,
+    encode_commit,
+    encode_header,
+)
+from foldlog.log.journal_recovery import JOURNAL_NAME, JournalContents
+
+logger = logging.getLogger("foldlog.log")
+
+FILES_MIN: Final = 2
+_DRAFT_SUFFIX: Final = ".tmp"
+_YIELDS_MAX: Final = 200  # how often a leader lets other threads run first; none does if nobody else came last time
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """When a directory gets a journal, and how large its files are. Tests use small ones."""
+
+    begin_syncs: int = limits.JOURNAL_BEGIN_SYNCS
+    first_bytes: int = limits.JOURNAL_FIRST_BYTES
+    file_bytes: int = limits.JOURNAL_FILE_BYTES
+    files_max: int = limits.JOURNAL_FILES_MAX
+    entry_bytes_max: int = limits.JOURNAL_ENTRY_BYTES_MAX
+    commit_bytes_max: int = limits.JOURNAL_COMMIT_BYTES_MAX
+
+
+@dataclass(slots=True, eq=False)
+class JournalFile:
+    """A file of the ring. `use`: the present one, or the next if it is free. `members`: the partitions with commits in
+    it, and up to which offset."""
+
+    path: str
+    size: int
+    file: File
+    use: int = 0
+    position: int = BLOCK_BYTES
+    members: dict[Durability, int] = field(default_factory=dict)
+    is_retired: bool = False  # a sync of it failed: it is never written again
+
+
+class PendingCommit(NamedTuple):
+    """A commit that is written, and not synced yet."""
+
+    file: JournalFile
+    number: int
+    parts: list[Part]
+
+
+@dataclass(slots=True)
+class JournalCounts:
+    """What the journal has done since the directory was opened. For metrics."""
+
+    commits: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
+class Journal:
+    """The journal of an open directory. Any thread.
+
+    Threads that may block take turns in `wait`: one commits for all of them. Who must not block asks (`ask`), and the
+    syncer has it synced, as it has partitions synced. `lock` is held from the beginning of a commit to its end; under
+    it are taken the state locks of partitions, never their append or sync locks.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        directory_id: bytes,
+        checkpoint: Checkpoint,
+        syncer: Syncer,
+        contents: JournalContents,
+        settings: JournalSettings = JournalSettings(),
+        *,
+        are_refused: bool = False,
+    ) -> None:
+        """`contents`: what was found and replayed at the open; with `are_refused`, not all of it."""
+        self._files = files
+        self._directory = f"{directory}/{JOURNAL_NAME}"
+        self._directory_id = directory_id
+        self._checkpoint = checkpoint
+        self._syncer = syncer
+        self._settings = settings
+        self.counts = JournalCounts()
+        self.lock = SyncLock(syncer)
+        self.turns = Turns()
+        self.on_work: Callable[[], None] = lambda: None
+        """Called when `work` has something to do, on any thread."""
+        self._asked: deque[Durability] = deque()  # may name a partition twice; appended to by any thread
+        self._to_answer: deque[Durability] = deque()  # after a commit on a lent thread: slow callbacks, or an index
+        self._under_way: PendingCommit | None = None  # on a lent thread
+        self._company = 1
+        # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
+        self._ring_lock = threading.Lock()
+        self._active: JournalFile | None = None
+        self._free: list[JournalFile] = []  # in the order in which they will be used
+        self._unprepared: list[JournalFile] = []  # nobody needs what is in them, and their header is of the last use
+        self._sealed: list[JournalFile] = []
+        self._kept = [(use.path, use.use) for use in contents.uses] if are_refused else []
+        self._next_use, self._next_number, self._last_good = (
+            contents.next_use,
+            contents.next_number,
+            contents.last_number,
+        )
+        self._small_syncs = 0
+        self._is_wanted = False
+        self._has_been_full = False
+        self._is_short = False
+        self._is_given_up = False
+        self._is_closed = False
+        self.is_ready = False
+        """Whether the next commit finds room. Read without a lock: who sees it wrongly syncs a partition, or asks."""
+        self._adopt(contents)
+
+    def _adopt(self, contents: JournalContents) -> None:
+        """The files that are there can be used: their blocks were written before. Not before there is something to
+        write: who only opens a log, and closes it, touches none."""
+        kept = {path for path, _ in self._kept}
+        found = [*contents.spare, *((use.path, use.size) for use in contents.uses)]
+        for path, size in sorted(found):
+            if path not in kept and size >= 2 * BLOCK_BYTES:
+                self._unprepared.append(JournalFile(path, size, self._files.open(path, write=True)))
+        self.counts.files = len(self._unprepared) + len(self._kept)
+        if self._unprepared:
+            self._small_syncs = self._settings.begin_syncs
+
+    # Who waits
+
+    def takes(self, pending_bytes: int) -> bool:
+        """Whether so many bytes of a partition may go into the next commit."""
+        return self.is_ready and pending_bytes < self._settings.entry_bytes_max
+
+    def wait(self, member: Durability, next_offset: int, reached: Callable[[], int]) -> None:
+        """Take one turn: returns when everything below `next_offset` is reached, or after a commit of this thread."""
+        self._asked.append(member)
+        if not self.turns.take(next_offset, reached):
+            return
+        told: list[Durability] = []
+        try:
+            self._let_others_ask()
+            with self.lock:
+                if reached() < next_offset:
+                    told = self._commit()
+        finally:
+            self._company = self.turns.pass_on() + 1
+        for one in told:
+            one.tell()
+
+    def _let_others_ask(self) -> None:
+        """Threads that the last commit woke are on their way here with their next records. With the interpreter's lock
+        one runs at a time, and a commit at once would serve the few that were first (measured: 4 of 100)."""
+        if self._company <= 1:
+            return
+        before = -1
+        for _ in range(_YIELDS_MAX):
+            here = self.turns.waiting_count
+            if here + 1 >= self._company or here == before:
+                return
+            before = here
+            time.sleep(0)
+
+    def ask(self, member: Durability) -> None:
+        """Commit what the partition was given, soon and on another thread."""
+        self._asked.append(member)
+        self._syncer.request(self)
+
+    # Syncable: as a partition is synced, by the pool or on a lent thread
+
+    def sync(self) -> None:
+        with self.lock:
+            told = self._commit()
+        for one in told:
+            one.tell()
+        while self._to_answer:
+            try:
+                self._to_answer.popleft().tell()
+            except IndexError:
+                break
+        if self._asked:
+            self._syncer.request(self)
+
+    def begin_sync(self) -> int | None:
+        if self._to_answer or not self.lock.take_at_once():
+            return None
+        commit = None
+        try:
+            # Of all its files or of none: a commit that is written has to be synced.
+            first = self._active or next(iter(self._free), None)
+            if first is not None and first.file.sync_descriptor is not None:
+                commit = self._begin()
+        finally:
+            if commit is None:
+                self.lock.release()
+        self._under_way = commit
+        return None if commit is None else commit.file.file.sync_descriptor
+
+    def end_sync(self, error_number: int, is_nameless: bool, seconds: float) -> None:
+        commit, self._under_way = self._under_way, None
+        if commit is None:
+            raise RuntimeError("no commit is under way")
+        try:
+            fault = sync_fault(commit.file.path, error_number, is_nameless)
+            if fault is not None:
+                self._fail(commit, fault)
+            else:
+                self._end(commit, seconds)
+        finally:
+            self.lock.release()
+        # As in `Durability.end_sync`: this may be an event loop's thread.
+        wants_thread = [part.member for part in commit.parts if part.member.tell_quickly()]
+        self.turns.wake()
+        if wants_thread or self._asked:
+            self._to_answer.extend(wants_thread)
+            self._syncer.request(self)
+
+    # A commit
+
+    def _commit(self) -> list[Durability]:
+        """Commit what was asked for, and return the partitions to tell. The caller holds the lock."""
+        commit = self._begin()
+        return [] if commit is None else self._sync_and_end(commit)
+
+    def _sync_and_end(self, commit: PendingCommit) -> list[Durability]:
+        began = time.perf_counter()
+        try:
+            commit.file.file.sync()
+        except OSError as error:
+            self._fail(commit, error)
+        else:
+            self._end(commit, time.perf_counter() - began)
+        return [part.member for part in commit.parts]
+
+    def _begin(self) -> PendingCommit | None:
+        """Write the next commit: of each partition that was asked for, all that it was given and is not durable."""
+        parts = self._take_parts()
+        if not parts:
+            return None
+        size = commit_bytes(len(parts), sum([len(part.data) for part in parts]))
+        file = self._room_for(size)
+        if file is None:
+            for part in parts:
+                self._syncer.request(part.member)
+            return None
+        number, self._next_number = self._next_number, self._next_number + 1
+        pieces = encode_commit(
+            file.use, self._first_needed(), number, self._last_good, [(_entry_of(part), part.data) for part in parts]
+        )
+        commit = PendingCommit(file, number, parts)
+        try:
+            file.file.write(file.position, pieces)
+        except (OSError, StorageError) as error:
+            self._fail(commit, error)
+            return None
+        # Before it is synced: even if the sync fails, nothing may be written over what it may have put there.
+        file.position += size
+        return commit
+
+    def _take_parts(self) -> list[Part]:
+        members: dict[Durability, None] = {}
+        while self._asked:
+            try:
+                members[self._asked.popleft()] = None
+            except IndexError:
+                break
+        parts: list[Part] = []
+        total = 0
+        for member in members:
+            if total >= self._settings.commit_bytes_max:
+                self._asked.append(member)
+                continue
+            part = member.to_journal()
+            if part is not None:
+                parts.append(part)
+                total += len(part.data)
+        return parts
+
+    def _end(self, commit: PendingCommit, seconds: float) -> None:
+        """The commit is durable."""
+        self._last_good = commit.number
+        # Checked after the sync, as for a partition: another writer may have the directory by now.
+        lost = self._checkpoint.lost()
+        records = size = 0
+        for part in commit.parts:
+            commit.file.members[part.member] = part.tail.end_offset
+            records += part.tail.end_offset - part.first_offset
+            size += len(part.data)
+            if lost is not None:
+                part.member.note_lost_lock(lost)
+            else:
+                part.member.journaled(part.tail)
+        self.counts.commits += 1
+        self.counts.bytes += size
+        if self._syncer.on_synced is not None:
+            self._syncer.on_synced(seconds, size, records)
+
+    def _fail(self, commit: PendingCommit, error: Exception) -> None:
+        """Nobody is told that it is durable, and the file is not written again: what it holds stays until its
+        partitions are synced."""
+        for part in commit.parts:
+            part.member.poison_with(error)
+        with self._ring_lock:
+            file = commit.file
+            file.is_retired = True
+            if self._active is file:
+                self._active = None
+                self._sealed.append(file)
+            self.is_ready = bool(self._free)
+        self.on_work()
+
+    # The ring
+
+    def _room_for(self, size: int) -> JournalFile | None:
+        """The file for a commit of that size; the next one if the present one is full, None if none is free."""
+        active = self._active
+        if active is not None and active.position + size <= active.size:
+            return active
+        with self._ring_lock:
+            if active is not None:
+                self._sealed.append(active)
+                self._active = None
+                self._has_been_full = True
+            if self._free and BLOCK_BYTES + size <= self._free[0].size:
+                self._active = self._free.pop(0)
+            else:
+                self._is_short = True
+            self.is_ready = self._active is not None
+        self.on_work()
+        return self._active
+
+    def _first_needed(self) -> int:
+        """The first use whose commits a recovery has to read: also those that are still to come."""
+        with self._ring_lock:
+            uses = [file.use for file in (*self._sealed, *self._free)] + [use for _, use in self._kept]
+            if self._active is not None:
+                uses.append(self._active.use)
+            return min(uses, default=self._next_use)
+
+    def _ring(self) -> list[JournalFile]:
+        """Every file that is or will be written, under its lock."""
+        files = [*self._free, *self._unprepared, *self._sealed, *([self._active] if self._active is not None else [])]
+        return [file for file in files if not file.is_retired]
+
+    def note_sync(self, size_bytes: int) -> None:
+        """A partition was synced without the journal. After many small ones the directory gets one."""
+        if not self._is_wanted and size_bytes < self._settings.entry_bytes_max:
+            self._small_syncs += 1
+            if self._small_syncs >= self._settings.begin_syncs:
+                self._is_wanted = True
+                self.on_work()
+
+    def work(self) -> None:
+        """Release the files that are full, and make those that are missing. One thread at a time, which may wait."""
+        while self._sealed and not self._is_closed:
+            self._release(self._sealed[0])
+        while self._unprepared and not self._is_closed:
+            self._prepare(self._unprepared[0])
+        self._make_files()
+
+    def _release(self, file: JournalFile) -> None:
+        """Sync the partitions with commits in the file, and the slots that say so; then it may be used again."""
+        for member, end_offset in list(file.members.items()):
+            if member.synced_offset < end_offset:
+                member.sync()
+        if any(member.synced_offset < end_offset for member, end_offset in file.members.items()):
+            # A sync failed: these bytes are nowhere else. The next open writes them into their segments.
+            with self._ring_lock:
+                self._sealed.remove(file)
+                self._kept.append((file.path, file.use))
+            return
+        self._checkpoint.sync()
+        file.members.clear()
+        with self._ring_lock:
+            self._sealed.remove(file)
+            larger = [one for one in self._ring() if one.size > file.size]
+            is_dropped = file.is_retired or len(larger) >= FILES_MIN
+            if not is_dropped:
+                self._unprepared.append(file)
+        if is_dropped:
+            self._drop(file)
+
+    def _prepare(self, file: JournalFile) -> None:
+        """Give the file its next use number, durably: commits of the last one do not count from then on."""
+        use = self._next_use
+        try:
+            file.file.write(0, [encode_header(Header(self._directory_id, use, self._first_needed()))])
+            file.file.sync()
+        except (OSError, StorageError) as error:
+            logger.warning("%s: the journal goes on without it (%s)", file.path, error)
+            file.is_retired = True
+        with self._ring_lock:
+            self._unprepared.remove(file)
+            self._next_use = use + 1
+            if not file.is_retired:
+                file.use, file.position = use, BLOCK_BYTES
+                self._free.append(file)
+                self.is_ready = True
+        if file.is_retired:
+            self._drop(file)
+
+    def _drop(self, file: JournalFile) -> None:
+        file.file.close()
+        self.counts.files -= 1
+        try:
+            self._files.unlink(file.path)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            logger.warning("%s is not needed any more, and could not be removed (%s)", file.path, error)
+
+    def _make_files(self) -> None:
+        """As many as there have to be at least; one more, and larger ones, where commits found none free."""
+        while self._is_wanted and not self._is_given_up and not self._is_closed:
+            with self._ring_lock:
+                usable = self._ring()
+                size = self._settings.file_bytes if self._has_been_full else self._settings.first_bytes
+                enough = sum(1 for file in usable if file.size >= size) >= FILES_MIN
+                if (enough and not self._is_short) or len(usable) + len(self._kept) >= self._settings.files_max:
+                    self._is_short = False
+                    return
+                self._is_short = False
+            try:
+                made = self._make_file(size)
+            except (OSError, FoldlogError) as error:
+                self._is_given_up = True
+                logger.warning(
+                    "%s: no journal file of %d bytes could be made (%s); appends sync their partitions instead",
+                    self._directory,
+                    size,
+                    error,
+                )
+                return
+            with self._ring_lock:
+                self._unprepared.append(made)
+                self.counts.files += 1
+            self._prepare(made)
+
+    def _make_file(self, size: int) -> JournalFile:
+        """A file of written zeroes, durable with its name. Allocated is not enough: the first write to a block that was
+        only allocated changes metadata, which the sync would have to wait for."""
+        self._files.make_directory(self._directory)
+        self._files.sync_directory(self._directory.rpartition("/")[0] or ".")
+        taken = {entry.name for entry in self._files.entries(self._directory)}
+        names = (f"{number:08d}{JOURNAL_SUFFIX}" for number in range(1, len(taken) + 2))
+        path = f"{self._directory}/{next(name for name in names if name not in taken)}"
+        draft = path + _DRAFT_SUFFIX
+        file = self._files.open(draft, write=True, create=True)
+        try:
+            file.truncate(0)
+            for position in range(0, size, limits.JOURNAL_ZERO_BYTES):
+                file.write(position, [bytes(min(limits.JOURNAL_ZERO_BYTES, size - position))])
+                file.sync()
+            self._files.rename(draft, path)
+            self._files.sync_directory(self._directory)
+        except BaseException:
+            file.close()
+            self._remove_draft(draft)
+            raise
+        return JournalFile(path, size, file)
+
+    def _remove_draft(self, draft: str) -> None:
+        try:
+            self._files.unlink(draft)
+        except OSError as error:
+            logger.warning("%s could not be removed (%s)", draft, error)
+
+    def close(self) -> None:
+        """After every partition was closed and the checkpoint synced. Says that nothing is needed, unless it is."""
+        self._is_closed = True
+        self.is_ready = False
+        with self._ring_lock:
+            files = self._ring()
+            newest = max((file for file in files if file.use), key=lambda file: file.use, default=None)
+            is_needed = bool(self._kept) or any(
+                member.synced_offset < end_offset
+                for file in (*files, *self._sealed)
+                for member, end_offset in file.members.items()
+            )
+        try:
+            if newest is not None and not is_needed:
+                newest.file.write(0, [encode_header(Header(self._directory_id, newest.use, self._next_use))])
+                newest.file.sync()
+        finally:
+            for file in files:
+                file.file.close()
+
+
+def _entry_of(part: Part) -> Entry:
+    member, tail = part.member, part.tail
+    return Entry(
+        member.topic_id,
+        member.partition,
+        member.leader_epoch,
+        tail.segment.base_offset,
+        part.first_position,
+        part.first_offset,
+        tail.end_offset,
+        len(part.data),
+        0,
+    )
