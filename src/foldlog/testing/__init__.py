@@ -1,7 +1,7 @@
-"""For tests: of programs that speak Kafka (`KafkaBroker` and the pytest plugin), and of foldlog itself (the rest)."""
+"""For tests: of programs that speak Kafka (`Broker` and the pytest plugin), of folds, and of foldlog itself (the rest)."""
 
 from __future__ import annotations
 
-from foldlog.testing.kafka_broker import KafkaBroker
+from foldlog.testing.kafka_broker import Broker, KafkaBroker
 
-__all__ = ["KafkaBroker"]
+__all__ = ["Broker", "KafkaBroker"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 import pytest
 
-from foldlog.testing.kafka_broker import MEMORY, KafkaBroker
+from foldlog.testing.kafka_broker import MEMORY, KafkaBroker, clear_all_faults
 
 if TYPE_CHECKING:
     from foldlog.client.log import Log
@@ -64,6 +64,12 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
             " alone with kafka_broker_factory",
             pytrace=False,
         ) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """End the faults that a test asked for, before its fixtures end: a client's close may wait for an answer."""
+    clear_all_faults()
 
 
 class KafkaBrokerFactory(Protocol):

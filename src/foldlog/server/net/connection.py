@@ -325,7 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
                 fast = None
-                if charge is None:
+                if charge is None and self._node.interceptor is None:
                     fast = self._node.produce_fast_path.append(self._caller, view, start, end)
                 if isinstance(fast, FastAppend):
                     self._begin_fast(fast, began)
@@ -338,7 +338,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 return
             request = served.decode(view, position, end)
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
-            reply = served.handle(call, request)
+            interceptor = self._node.interceptor
+            handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
+            reply = handle(call, request)
         except MalformedBytes as error:
             self.refuse("unreadable", f"a request that cannot be read: {error}")
             return
