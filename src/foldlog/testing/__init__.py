@@ -1,4 +1,4 @@
-"""For tests: of programs that speak Kafka (`Broker` and the pytest plugin), of folds, and of foldlog itself (the rest)."""
+"""For tests: of programs that speak Kafka (`Broker`, the pytest plugin), of folds, and of foldlog itself (the rest)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from foldlog.errors import StorageFull
-from foldlog.files.base import Allocated, Buffer, DirectoryEntry, File, Files, Lock
-from foldlog.files.holder import WriterInfo
+from foldlog.files.base import Allocated, Buffer, File, Files, Lock
 from foldlog.files.posix import PosixLock
 
 

@@ -120,7 +120,7 @@ def refusing(code: ErrorCode, handle: Handler) -> Handler:
 
 def error_answer(request: Request, version: int, code: ErrorCode) -> Response:
     """The answer of that version that refuses all that the request names."""
-    kind = response_of(request)
+    kind = response_of(type(request))
     answer = _refused(kind, version, code, request)
     if not has_error(answer):
         _put_one(answer, version, code)

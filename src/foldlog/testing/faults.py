@@ -27,6 +27,7 @@ When = Literal["before", "after"]
 
 _Kind = TypeVar("_Kind", bound="RequestFault")
 
+_DELAY_MAX_S: Final = 1e6
 _WHENS: Final = ("before", "after")
 
 
@@ -138,7 +139,7 @@ class Faults:
     def delay(
         self, api: str, seconds: float, times: int | None, topic: str | None, client_id: str | None
     ) -> RequestFault:
-        if not (isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 1e6):
+        if type(seconds) not in (int, float) or not 0 <= seconds < _DELAY_MAX_S:
             raise InvalidArgument(f"seconds={brief_repr(seconds)} is not a time to wait, such as 0.5")
         fault = self._made(_Delaying, f"delay({api!r}, {seconds:g})", api, times, topic, client_id)
         fault.seconds = seconds

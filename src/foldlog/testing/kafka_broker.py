@@ -176,7 +176,7 @@ class KafkaBroker(str):
         topic: str | None = None,
         client_id: str | None = None,
     ) -> RequestFault:
-        """Let requests of an API wait so long before they have their effect, and those behind them on the connection."""
+        """Let requests of an API wait before they have their effect, and with them what follows on the connection."""
         return self._running.faults.delay(api, seconds, times, topic, client_id)
 
     def drop_connection(
