@@ -31,6 +31,18 @@ class FullDisk:
         """Use `KafkaBroker.disk_full`."""
         self.is_full = False
         self.struck = 0
+        self._moved = threading.Condition()
+
+    def wait(self, times: int = 1, timeout: float = 30.0) -> None:
+        """Return once it has refused so often. TimeoutError, which says how often it did, after `timeout` seconds."""
+        with self._moved:
+            if not self._moved.wait_for(lambda: self.struck >= times, timeout):
+                raise TimeoutError(f"the full disk refused {self.struck} of {times} times within {timeout:g} s")
+
+    def _strike(self) -> None:
+        with self._moved:
+            self.struck += 1
+            self._moved.notify_all()
 
     def fill(self) -> Self:
         self.is_full = True
@@ -52,7 +64,7 @@ class FullDisk:
     def refuse(self, path: str) -> None:
         """StorageFull if it is full: `path` needs another block."""
         if self.is_full:
-            self.struck += 1
+            self._strike()
             cause = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             raise StorageFull(
                 f"no space to write {path} ({cause.strerror}); nothing was kept, free space and send again"
@@ -61,7 +73,7 @@ class FullDisk:
     def refuse_name(self, path: str) -> None:
         """As `refuse`, with the system's own error, as for new names."""
         if self.is_full:
-            self.struck += 1
+            self._strike()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 

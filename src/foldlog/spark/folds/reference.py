@@ -52,11 +52,11 @@ Coordinates = set[tuple[int, int]]
 
 def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
     """The change of the view by these ranges. Reads them twice, except for counters."""
-    (delta,) = _long_deltas(fold, frames, shape, [ranges])
+    (delta,) = long_deltas(fold, frames, shape, [ranges])
     return delta
 
 
-def _long_deltas(fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges]) -> list[Delta]:
+def long_deltas(fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges]) -> list[Delta]:
     """The change by each of the pieces. The function is called for each, and Spark computes all of them in one job."""
     keyed = fold.view.is_keyed
     records = [None if fold.view.aggregation else frames.records(piece, needs_key=keyed) for piece in pieces]
@@ -414,7 +414,7 @@ def fold_sample(
 ) -> TrialSample:
     """The first half of a trial, which needs nothing of the short way and may run beside it."""
     first, second = _cut(ranges, chance or random.Random())
-    deltas = _long_deltas(fold, frames, shape, [piece for piece in (first, second) if piece])
+    deltas = long_deltas(fold, frames, shape, [piece for piece in (first, second) if piece])
     return TrialSample(ranges, places_text({one.partition: one.start for one in second}), _held(fold, shape, deltas))
 
 
