@@ -44,7 +44,12 @@ class Confluent:
                 refused.append(error.code())
 
         producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "reconnect.backoff.max.ms": 100, "log_level": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
         )
         for value in values:
             producer.produce("t", value, on_delivery=delivered)

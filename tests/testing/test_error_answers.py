@@ -1,4 +1,4 @@
-"""A fault's answer is one that Kafka could send: of that API and version, about what was asked, with the error in place.
+"""A fault's answer is one that Kafka could send: of that API and version, about what was asked, the error in place.
 
 Every version of every API is asked for something, its refusal goes over the wire as bytes and is read back. What a few
 APIs must say stands here by hand, with the names of Kafka's protocol.

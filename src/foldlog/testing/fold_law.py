@@ -71,7 +71,9 @@ def check_law(name: str, contents: Contents, records: Sequence[GivenRecord], *, 
         if _differs(contents, records, steps) is not None:
             fewest, shortest = smallest(contents, records, steps)
             raise LawBroken(
-                _told(name, contents, fewest, shortest, f"run {number} of {tries}, seed={seed}, {len(records)} records"),
+                _told(
+                    name, contents, fewest, shortest, f"run {number} of {tries}, seed={seed}, {len(records)} records"
+                ),
                 fewest,
                 shortest,
             )
@@ -126,9 +128,7 @@ def smallest(
     return found
 
 
-def _smaller(
-    records: list[GivenRecord], steps: list[Step]
-) -> Iterator[tuple[list[GivenRecord], list[Step]]]:
+def _smaller(records: list[GivenRecord], steps: list[Step]) -> Iterator[tuple[list[GivenRecord], list[Step]]]:
     """Smaller cases, those that leave out most first. Each has fewer records or fewer steps, so shrinking ends."""
     size = len(records) // 2
     while size:
@@ -146,13 +146,13 @@ def _smaller(
 
 
 def _by_partition(records: Sequence[GivenRecord], numbers: Sequence[int]) -> tuple[int, ...]:
-    order = {partition: place for place, partition in reversed(list(enumerate(records[one].partition for one in numbers)))}
+    order = {
+        partition: place for place, partition in reversed(list(enumerate(records[one].partition for one in numbers)))
+    }
     return tuple(sorted(numbers, key=lambda number: (order[records[number].partition], number)))
 
 
-def _without(
-    records: list[GivenRecord], steps: list[Step], gone: set[int]
-) -> tuple[list[GivenRecord], list[Step]]:
+def _without(records: list[GivenRecord], steps: list[Step], gone: set[int]) -> tuple[list[GivenRecord], list[Step]]:
     kept = [number for number in range(len(records)) if number not in gone]
     numbers = {old: new for new, old in enumerate(kept)}
     fewer = [Step(tuple(numbers[one] for one in step.numbers if one in numbers), step.is_lost) for step in steps]
@@ -182,7 +182,9 @@ def _told(name: str, contents: Contents, records: list[GivenRecord], steps: list
     lines = [f"fold {name!r} breaks the law of folds: these records give another view when they are split"]
     lines += [f"  {number}  {record}" for number, record in enumerate(records)]
     if difference is None:
-        lines.append(f"  split {' '.join(map(str, steps))}, and not each time: the function does not always give the same")
+        lines.append(
+            f"  split {' '.join(map(str, steps))}, and not each time: the function does not always give the same"
+        )
     else:
         lines.append("folded at once, only then the view has")
         lines += [f"  {row}" for row in only_at_once] or ["  nothing more"]

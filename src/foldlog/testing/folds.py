@@ -31,6 +31,29 @@ Given = Mapping[str, Any] | tuple[Any, Any] | GivenRecord
 _PARTITIONS: Final = 2
 
 
+@contextmanager
+def spark_for_tests() -> Iterator[Callable[[], SparkSession]]:
+    """A function that returns the active Spark session, or starts one, which is stopped at the end of the block."""
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        from pyspark.sql import SparkSession as Spark
+
+        from foldlog.spark.session import fold_session
+
+        active = Spark.getActiveSession()
+        if active is not None:
+            return active
+        started.append(fold_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"}))
+        return started[-1]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            one.stop()
+
+
 class FoldTester:
     """The fixture `foldlog_fold`: runs folds on given records. One thread.
 
@@ -124,7 +147,7 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
             made = GivenRecord(one[1], one[0])
         else:
             raise InvalidArgument(
-                f"record {number} is {brief_repr(one)}; give a dict of the topic's columns, (key, value) or a GivenRecord"
+                f"record {number} is {brief_repr(one)}; give a dict of columns, (key, value) or a GivenRecord"
             )
         spread = number if made.key is None else sum(str(made.key).encode())
         found.append(made._replace(partition=spread % _PARTITIONS))
