@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
@@ -69,7 +69,8 @@ class FoldTester:
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
         given = given_records(fold.topic, records)
-        return sorted((dict(row) for row in self._contents(fold)(given, whole(given))), key=_order)
+        with self._contents(fold) as contents:
+            return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
     def rows(self, source: DeclaredTopic | Fold, records: Iterable[Given]) -> DataFrame:
         """The records as a fold's function gets them: the topic's columns, and `_topic, _partition, _offset,
@@ -88,22 +89,31 @@ class FoldTester:
         given = given_records(fold.topic, records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
-        check_law(fold.name, self._contents(fold), given, tries=tries, seed=seed)
+        with self._contents(fold) as contents:
+            check_law(fold.name, contents, given, tries=tries, seed=seed)
 
-    def _contents(self, fold: Fold) -> Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]:
-        def contents(records: Sequence[GivenRecord], steps: Sequence[Step]) -> list[Row]:
-            from foldlog.spark.folds.deltas import prepare
-            from foldlog.spark.folds.reference import long_deltas
+    @contextmanager
+    def _contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+        """Folds runs. Runs over the same records share a log: writing and planning take longer than folding."""
+        from foldlog.spark.folds.deltas import prepare
+        from foldlog.spark.folds.reference import long_deltas
 
-            with self._written(fold.topic, records) as (frames, _):
-                shape = prepare(fold, frames).shape
-                pieces = [_ranges(fold.topic.name, records, step) for step in steps]
+        known: list[tuple[list[GivenRecord], TopicFrames, Shape]] = []
+        with ExitStack() as logs:
+
+            def contents(records: Sequence[GivenRecord], steps: Sequence[Step]) -> list[Row]:
+                if not known or known[0][0] != list(records):
+                    logs.close()
+                    frames, _ = logs.enter_context(self._written(fold.topic, records))
+                    shape = known[0][2] if known else prepare(fold, frames).shape
+                    known[:] = [(list(records), frames, shape)]
+                _, frames, shape = known[0]
                 # All of them, in their order: a function that remembers something has seen the lost ones too.
-                deltas = long_deltas(fold, frames, shape, pieces) if pieces else []
+                deltas = long_deltas(fold, frames, shape, [_ranges(fold.topic.name, records, step) for step in steps])
                 stored = [delta for step, delta in zip(steps, deltas, strict=True) if not step.is_lost]
                 return held(fold, shape, stored)
 
-        return contents
+            yield contents
 
     @contextmanager
     def _written(
