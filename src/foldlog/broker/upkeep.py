@@ -174,6 +174,7 @@ class JobScheduler:
             for job in jobs:
                 # Removed before it runs: a request during the run asks for another one.
                 del self._deadlines[job]
+            self._condition.notify_all()  # its clock may have been moved: the thread that waits looks at it again
         for job in jobs:
             if not self._stopping:
                 self._run_one(job)

@@ -116,6 +116,14 @@ class Handler(Protocol):
     def __call__(self, call: Call, request: Any) -> Reply: ...
 
 
+class Interceptor(Protocol):
+    """Stands between the requests of a node and their handlers; see `BrokerNode.interceptor`. Event loop only."""
+
+    def __call__(self, api_key: int, handle: Handler) -> Handler:
+        """The handler for the next request of this API: `handle`, or another one in its place."""
+        ...
+
+
 # --- whether an answer has an error, for any API: looked up where its schema has error codes --------------------------
 
 _CODES: Final = ("error_code", "partition_error_code")

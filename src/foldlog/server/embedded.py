@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from foldlog.broker.broker import Broker
@@ -12,6 +12,7 @@ from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import Log
 from foldlog.errors import DirectoryLocked, InvalidArgument, InvalidConfig, ReadOnly, brief_repr
 from foldlog.files.posix import PosixFiles
+from foldlog.server.call import Interceptor
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.net.listeners import PLAINTEXT, parse_listeners, refuse_exposed
 from foldlog.server.server import Server
@@ -37,6 +38,16 @@ class EmbeddedServer:
             # First: a client that looks for the writer now has to wait for the next one, not connect to this one.
             self._broker.withdraw_address()
             self._server.stop()
+
+    def abort(self, meanwhile: Callable[[], None]) -> None:
+        """End as a killed process does: see `Server.abort`. The address stays in the lock file. Idempotent."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._server.abort(meanwhile)
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """See `Server.intercept`."""
+        self._server.intercept(interceptor)
 
 
 def listen_on(log: Log, where: bool | str | Sequence[str], *, insecure: bool = False) -> None:

@@ -40,6 +40,7 @@ from foldlog.server.transactions import EarlyCommits
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.log.partition import Partition
+    from foldlog.server.call import Interceptor
     from foldlog.server.config.settings import ServerSettings
     from foldlog.server.metrics.metrics import Metrics
     from foldlog.server.telemetry.clients import ClientTelemetry
@@ -105,6 +106,7 @@ class BrokerNode:
             self._login_refused,
             _token_checker(settings),
         )
+        self.interceptor: Interceptor | None = None  # if there is one, no request takes the fast path
         self.is_audited = settings.knows_clients
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -17,7 +18,7 @@ from foldlog.errors import LogClosed, ReadOnly, StorageError
 from foldlog.files.posix import descriptor_advice, files_open_max
 from foldlog.limits import TLS_LOOK_MS
 from foldlog.server.authorizer import Authorizer
-from foldlog.server.call import Endpoint
+from foldlog.server.call import Endpoint, Interceptor
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.net.connection import ClientConnection
@@ -150,6 +151,28 @@ class Server:
             except RuntimeError:
                 pass  # the loop is closed: it is stopping by itself
             self._thread.join()
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """Put this between requests and their handlers, from the next request on; None for nothing. Any thread."""
+        if self._node is not None:
+            self._node.interceptor = interceptor
+
+    def abort(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Stop at once: every connection is cut, and nothing that is under way is answered. Once `meanwhile` was
+        called, on the loop's thread, no answer is sent."""
+        if self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop is closed: it is stopping by itself
+                self._loop.call_soon_threadsafe(self._cut, meanwhile)
+            self._thread.join()
+
+    def _cut(self, meanwhile: Callable[[], None]) -> None:
+        for accepting in self._listeners:
+            accepting.close()
+        meanwhile()
+        if self._node is not None:
+            self._node.is_leaving = True
+            self._node.connections.abort()
+        self._leaving.set()
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The pytest plugin: `kafka_broker`, `kafka_broker_factory` and `foldlog_log`. The page about testing shows their use.
+"""The pytest plugin: `kafka_broker` and its like, `foldlog_log` and `foldlog_fold`. The page about testing shows them.
 
 pytest finds it through an entry point and loads it in every run wherever foldlog is installed. So only pytest is
 imported here; the broker is imported when a test first uses one.
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 import pytest
 
-from foldlog.testing.kafka_broker import MEMORY, KafkaBroker
+from foldlog.testing.kafka_broker import MEMORY, KafkaBroker, clear_all_faults
 
 if TYPE_CHECKING:
     from foldlog.client.log import Log
+    from foldlog.testing.folds import FoldTester
 
 Scope = Literal["session", "package", "module", "class", "function"]
 
@@ -64,6 +65,12 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
             " alone with kafka_broker_factory",
             pytrace=False,
         ) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """End the faults that a test asked for, before its fixtures end: a client's close may wait for an answer."""
+    clear_all_faults()
 
 
 class KafkaBrokerFactory(Protocol):
@@ -125,3 +132,15 @@ def foldlog_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
     with foldlog.open(tmp_path_factory.mktemp("foldlog_log")) as log:
         yield log
+
+
+@pytest.fixture(scope="session")
+def foldlog_fold() -> Iterator[FoldTester]:
+    """Runs folds on given records and checks that they obey the law, in one Spark session for all tests.
+
+    It uses the active session, or starts one on this machine with the first fold, and stops it after the last test.
+    """
+    from foldlog.testing.folds import FoldTester, spark_for_tests
+
+    with spark_for_tests() as session:
+        yield FoldTester(session)

@@ -1,6 +1,8 @@
-"""A clock that a test controls."""
+"""Clocks that a test controls."""
 
 from __future__ import annotations
+
+from foldlog.clock import SystemClock
 
 
 class SimClock:
@@ -33,3 +35,34 @@ class SimClock:
     def set_wall(self, now_ms: int) -> None:
         """Set the wall clock, perhaps back; monotonic time is not affected."""
         self._now_ms = now_ms
+
+
+class MovedClock:
+    """The machine's clocks, and what a test has added to them. Any thread.
+
+    >>> clock = MovedClock()
+    >>> before = clock.monotonic_ms()
+    >>> clock.move(3_600_000)
+    >>> clock.monotonic_ms() - before >= 3_600_000
+    True
+    """
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._wall_ms = 0
+        self._monotonic_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._wall_ms
+
+    def monotonic_ms(self) -> float:
+        return self._clock.monotonic_ms() + self._monotonic_ms
+
+    def move(self, by_ms: int) -> None:
+        """Move both clocks; back only that of the wall, as on a machine whose clock is set."""
+        self._wall_ms += by_ms
+        self._monotonic_ms += max(by_ms, 0)
+
+    def set_right(self) -> None:
+        """Show the machine's own time again. Monotonic time stays ahead."""
+        self._wall_ms = 0

@@ -337,7 +337,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._quotas.is_on:
                 charge = self._throttle.begin(self._caller.who, view, start, end)
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
-                fast = self._append_fast(view, start, end) if charge is None else None
+                fast = None
+                if charge is None and self._node.interceptor is None:
+                    fast = self._append_fast(view, start, end)
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
                 if isinstance(fast, ProducedRun):
                     self._begin_run(fast, began)
@@ -352,7 +354,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._node.is_audited and header.api_key in AUDITED:
                 audited = change_in(header.api_key, request, self._node.topic_ids.name_of)
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
-            reply = served.handle(call, request)
+            interceptor = self._node.interceptor
+            handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
+            reply = handle(call, request)
         except MalformedBytes as error:
             self.refuse("unreadable", f"a request that cannot be read: {error}")
             return end

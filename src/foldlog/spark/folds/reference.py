@@ -51,11 +51,11 @@ Coordinates = set[tuple[int, int]]
 
 def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
     """The change of the view by these ranges. Reads them twice, except for counters."""
-    (delta,) = _long_deltas(fold, frames, shape, [ranges])
+    (delta,) = long_deltas(fold, frames, shape, [ranges])
     return delta
 
 
-def _long_deltas(
+def long_deltas(
     fold: Fold, frames: TopicFrames, shape: Shape, pieces: Sequence[Ranges], sample: ReadSample | None = None
 ) -> list[Delta]:
     """The change by each of the pieces, for each of which the function is called. They may be those of a sample."""
@@ -450,7 +450,7 @@ def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.
 
 def fold_sample(fold: Fold, frames: TopicFrames, shape: Shape, sample: ReadSample) -> TrialSample:
     """The first half of a trial, which needs nothing of the short way and may run beside it."""
-    return TrialSample(sample, _long_deltas(fold, frames, shape, sample.pieces, sample))
+    return TrialSample(sample, long_deltas(fold, frames, shape, sample.pieces, sample))
 
 
 def check_trial(
@@ -468,7 +468,7 @@ def check_trial(
     if found == cut:
         return
     uncut = replace(sample, pieces=[sample.ranges], parts=[sample.read], given=[frames.local(sample.read)])
-    whole = _held(fold, shape, _long_deltas(fold, frames, shape, uncut.pieces, uncut))
+    whole = _held(fold, shape, long_deltas(fold, frames, shape, uncut.pieces, uncut))
     what = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
     advice = "a fold may look at one row at a time, and must find the same in it"
     if whole != cut:

@@ -1,0 +1,238 @@
+"""Folds on given records, for tests: what the view holds after them, and whether the fold obeys the law.
+
+The records are written into a log in a temporary directory, decoded as a runner decodes them, and given to the fold's
+function by Spark: a function of DataFrames means what Spark makes of it. The view is a model in plain Python of what
+every view promises (`views.contract`), so that neither a database is needed nor the fold's own view touched.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.testing.fold_law import GivenRecord, Row, Step, check_law, whole
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from foldlog.spark.folds.declaration import DeclaredTopic, Fold
+    from foldlog.spark.folds.reading import TopicFrames
+    from foldlog.spark.origins.origin import OffsetRange
+    from foldlog.views.counters.measures import Aggregation
+
+Given = Mapping[str, Any] | tuple[Any, Any] | GivenRecord
+"""A record as a test gives it: its columns, with that of the key among them; (key, value); or a GivenRecord."""
+
+_PARTITIONS: Final = 2
+
+
+@contextmanager
+def spark_for_tests() -> Iterator[Callable[[], SparkSession]]:
+    """A function that returns the active Spark session, or starts one, which is stopped at the end of the block."""
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        from pyspark.sql import SparkSession as Spark
+
+        from foldlog.spark.session import fold_session
+
+        active = Spark.getActiveSession()
+        if active is not None:
+            return active
+        started.append(fold_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"}))
+        return started[-1]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            one.stop()
+
+
+class FoldTester:
+    """The fixture `foldlog_fold`: runs folds on given records. One thread.
+
+    Records are dicts of the topic's columns, with that of the key; or (key, value), where a value of None is a
+    tombstone; or GivenRecord, which also has a partition and a time. Without a partition, records with a key are spread
+    over two by their key, the others in turn.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        """`session` starts Spark when it is first needed."""
+        self._session = session
+
+    def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
+        """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
+        given = given_records(fold.topic, records)
+        with self._contents(fold) as contents:
+            return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
+
+    def rows(self, source: DeclaredTopic | Fold, records: Iterable[Given]) -> DataFrame:
+        """The records as a fold's function gets them: the topic's columns, and `_topic, _partition, _offset,
+        _timestamp, _deleted`. A frame of its own, which stays valid."""
+        topic = source if not hasattr(source, "function") else source.topic
+        with self._written(topic, given_records(topic, records)) as (frames, ranges):
+            rows = frames.rows(ranges, None, needs_key=False)
+            return self._session().createDataFrame(rows.collect(), rows.schema)
+
+    def check_law(self, fold: Fold, records: Iterable[Given], *, tries: int = 10, seed: int = 0) -> None:
+        """Fold the records `tries` times, split, ordered and interrupted at random. LawBroken, with the fewest records
+        and steps that show it, if one gives another view than all records at once; UnlawfulFold if the plan shows it.
+        """
+        if type(tries) is not int or tries < 1:
+            raise InvalidArgument(f"tries={brief_repr(tries)} is not a number from 1 on")
+        given = given_records(fold.topic, records)
+        if not given:
+            raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
+        with self._contents(fold) as contents:
+            check_law(fold.name, contents, given, tries=tries, seed=seed)
+
+    @contextmanager
+    def _contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+        """Folds runs. Runs over the same records share a log: writing and planning take longer than folding."""
+        from foldlog.spark.folds.deltas import prepare
+        from foldlog.spark.folds.reference import long_deltas
+
+        known: list[tuple[list[GivenRecord], TopicFrames, Shape]] = []
+        with ExitStack() as logs:
+
+            def contents(records: Sequence[GivenRecord], steps: Sequence[Step]) -> list[Row]:
+                if not known or known[0][0] != list(records):
+                    logs.close()
+                    frames, _ = logs.enter_context(self._written(fold.topic, records))
+                    shape = known[0][2] if known else prepare(fold, frames).shape
+                    known[:] = [(list(records), frames, shape)]
+                _, frames, shape = known[0]
+                # All of them, in their order: a function that remembers something has seen the lost ones too.
+                deltas = long_deltas(fold, frames, shape, [_ranges(fold.topic.name, records, step) for step in steps])
+                stored = [delta for step, delta in zip(steps, deltas, strict=True) if not step.is_lost]
+                return held(fold, shape, stored)
+
+            yield contents
+
+    @contextmanager
+    def _written(
+        self, topic: DeclaredTopic, records: Sequence[GivenRecord]
+    ) -> Iterator[tuple[TopicFrames, list[OffsetRange]]]:
+        """A log with these records, as Spark reads it."""
+        import foldlog
+        from foldlog.spark.folds.reading import TopicFrames
+        from foldlog.spark.origins.origin import OffsetRange, open_origin, origin_spec
+
+        session = self._session()
+        with tempfile.TemporaryDirectory(prefix="foldlog_fold") as directory:
+            with foldlog.open(directory) as log:
+                log.create_topic(topic.name, max((one.partition for one in records), default=0) + 1)
+                with log.producer() as producer:
+                    for one in records:
+                        producer.send(
+                            topic.name, one.value, one.key, partition=one.partition, timestamp_ms=one.timestamp_ms
+                        )
+            origin = open_origin(origin_spec(directory))
+            try:
+                frames = TopicFrames(session, topic, origin.spec, origin.topic(topic.name).topic_id)
+                bounds = origin.bounds(topic.name)
+                yield frames, [OffsetRange(topic.name, number, 0, one.end) for number, one in bounds.items()]
+            finally:
+                origin.close()
+
+
+def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenRecord]:
+    """The records as they are written, each with its partition."""
+    found: list[GivenRecord] = []
+    for number, one in enumerate(records):
+        if isinstance(one, GivenRecord):
+            found.append(one)
+            continue
+        if isinstance(one, Mapping):
+            value = dict(one)
+            key = value.pop(topic.key, None) if topic.key is not None else None
+            made = GivenRecord(value, key if key is None or isinstance(key, bytes) else str(key))
+        elif isinstance(one, tuple) and len(one) == 2:
+            made = GivenRecord(one[1], one[0])
+        else:
+            raise InvalidArgument(
+                f"record {number} is {brief_repr(one)}; give a dict of columns, (key, value) or a GivenRecord"
+            )
+        spread = number if made.key is None else sum(str(made.key).encode())
+        found.append(made._replace(partition=spread % _PARTITIONS))
+    return found
+
+
+def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[OffsetRange]:
+    from foldlog.spark.origins.origin import OffsetRange
+
+    offsets: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    for number, record in enumerate(records):
+        offsets[number] = seen.get(record.partition, 0)
+        seen[record.partition] = offsets[number] + 1
+    found: dict[int, tuple[int, int]] = {}
+    for number in step.numbers:
+        start, _ = found.get(records[number].partition, (offsets[number], 0))
+        found[records[number].partition] = (start, offsets[number] + 1)
+    return [OffsetRange(topic, partition, start, stop) for partition, (start, stop) in found.items()]
+
+
+# --- the model of a view ----------------------------------------------------------------------------------------------
+
+
+def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
+    """The rows of a view that stored these changes, one after the other, as a reader sees them."""
+    if fold.view.aggregation is not None:
+        return _counters(fold.view.aggregation, deltas)
+    rows = (row for delta in deltas for row in delta.rows.to_pylist())
+    if not fold.view.is_keyed:
+        return [_shown(row) for row in rows if not row[DELETED]]
+    newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
+    for row in rows:
+        coordinate = (row[PARTITION], row[OFFSET])
+        key = row[shape.record_key or ""]
+        if key not in newest or newest[key][0] != coordinate:
+            newest[key] = (coordinate, [])
+        if not row[DELETED]:
+            newest[key][1].append(_shown(row))
+    return [row for _, rows_of_key in newest.values() for row in rows_of_key]
+
+
+def _shown(row: Mapping[str, Any]) -> Row:
+    return {name: value for name, value in row.items() if name not in META and name != RECORD}
+
+
+def _counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> list[Row]:
+    groups = aggregation.group_columns()
+    kept: dict[str, dict[str, Any]] = {}
+    for delta in deltas:
+        for row in delta.rows.to_pylist():
+            group = json.dumps([row[name] for name in groups], default=str)
+            partials = kept.setdefault(group, {name: row[name] for name in groups})
+            for name, how, _ in aggregation.partials():
+                partials[name] = _merged(how, partials.get(name), row[name])
+    return [
+        {name: row[name] for name in groups}
+        | {name: _measure(name, measure.kind, row) for name, measure in aggregation.measures.items()}
+        for row in kept.values()
+    ]
+
+
+def _measure(name: str, kind: str, row: Mapping[str, Any]) -> Any:
+    if kind != "avg":
+        return row[name]
+    return row[f"{name}__sum"] / row[f"{name}__count"] if row[f"{name}__count"] else None
+
+
+def _merged(how: str, one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    if how in ("count", "sum"):
+        return one + other
+    return min(one, other) if how == "min" else max(one, other)
+
+
+def _order(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, default=str)
