@@ -73,6 +73,7 @@ SMALL_MODULES: dict[str, str] = {
     "spark/sink/wire_committing.py": "the driver's side of a write by wire, and why it is so",
     "spark/source/newest.py": "the newest record of each key, as a reader of its own",
     "spark/source/stream.py": "what Spark calls of a stream, beside that of a batch",
+    "testing/sim_clock.py": "clocks that tests turn: of the broker under test, and of our own tests",
     "testing/power_cuts.py": "a fault model, beside the histories that it cuts",
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",

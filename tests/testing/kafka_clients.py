@@ -92,7 +92,7 @@ class Confluent:
 
 
 class CommitRefused(Exception):
-    """A commit was refused with this code."""
+    """A commit was refused with this code; None where the client says only that the group has moved on."""
 
 
 class KafkaPython:
@@ -132,7 +132,7 @@ class KafkaPython:
         try:
             consumer.commit()
         except KafkaError as error:
-            raise CommitRefused(error.errno) from error
+            raise CommitRefused(getattr(error, "errno", None)) from error
         finally:
             consumer.close(autocommit=False)
         return found
@@ -176,7 +176,7 @@ class Aiokafka:
                 try:
                     await consumer.commit()
                 except AioKafkaError as error:
-                    raise CommitRefused(error.errno) from error
+                    raise CommitRefused(getattr(error, "errno", None)) from error
             return found
 
         return asyncio.run(run())

@@ -162,7 +162,7 @@ class KafkaBroker(str):
     ) -> RequestFault:
         """Answer the next `times` requests of an API with an error; they have no effect. None for every request.
 
-        `api` and `error` are Kafka's names, such as "Produce" and "NOT_LEADER_OR_FOLLOWER"; or the error's code. With
+        `api` and `error` are Kafka's names, such as `Produce` and `NOT_LEADER_OR_FOLLOWER`; or the error's code. With
         `topic` only requests that name the topic, with `client_id` only those of that client. All that a request names
         gets the error."""
         return self._running.faults.fail(api, error, times, topic, client_id)
