@@ -74,10 +74,12 @@ class Confluent:
         while len(found) < count:
             message = consumer.poll(PATIENCE_S)
             assert message is not None
-            if message.error():
-                assert message.error().retriable(), message.error()
+            error, value = message.error(), message.value()
+            if error is not None:
+                assert error.retriable(), error
                 continue
-            found.append(message.value())
+            assert value is not None
+            found.append(value)
             if len(found) == 1:
                 meanwhile()
         self.commit(consumer)

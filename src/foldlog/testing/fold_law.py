@@ -32,7 +32,12 @@ class GivenRecord(NamedTuple):
     timestamp_ms: int | None = None
 
     def __str__(self) -> str:
-        value = self.value if isinstance(self.value, str | bytes) else json.dumps(self.value, ensure_ascii=False)
+        if isinstance(self.value, bytes):
+            value = repr(self.value)
+        elif isinstance(self.value, str):
+            value = self.value
+        else:
+            value = json.dumps(self.value, ensure_ascii=False)
         key = "" if self.key is None else f"key {self.key!r}, "
         return f"partition {self.partition}: {key}{'a tombstone' if self.value is None else value}"
 

@@ -75,7 +75,9 @@ class FoldTester:
     def rows(self, source: DeclaredTopic | Fold, records: Iterable[Given]) -> DataFrame:
         """The records as a fold's function gets them: the topic's columns, and `_topic, _partition, _offset,
         _timestamp, _deleted`. A frame of its own, which stays valid."""
-        topic = source if not hasattr(source, "function") else source.topic
+        from foldlog.spark.folds.declaration import Fold
+
+        topic = source.topic if isinstance(source, Fold) else source
         with self._written(topic, given_records(topic, records)) as (frames, ranges):
             rows = frames.rows(ranges, None, needs_key=False)
             return self._session().createDataFrame(rows.collect(), rows.schema)
@@ -145,7 +147,8 @@ class FoldTester:
 def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenRecord]:
     """The records as they are written, each with its partition."""
     found: list[GivenRecord] = []
-    for number, one in enumerate(records):
+    given: Iterable[object] = records  # as people give them: anything may come
+    for number, one in enumerate(given):
         if isinstance(one, GivenRecord):
             found.append(one)
             continue
