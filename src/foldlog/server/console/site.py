@@ -123,6 +123,7 @@ class ConsoleRoutes:
         users = self._users
         if users is None:
             self._access.check(request)
+            request.known()
             return await self._respond(replace(request, principal=DIRECTORY_OWNER))
         if request.method == "POST" and request.path in (LOGIN_PATH, LOGOUT_PATH):
             self._access.check_form(request)
@@ -131,6 +132,7 @@ class ConsoleRoutes:
         principal = await users.principal(request)
         if principal is None:
             raise ApiError(HTTPStatus.UNAUTHORIZED, "log in first: open the console's page, or send a user by Basic")
+        request.known()
         request = replace(request, principal=principal)
         request = replace(request, holds=partial(users.holds, request))
         if request.method in READS:
@@ -229,7 +231,13 @@ async def start_console(
         )
     found = [*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()]
     routes = ConsoleRoutes(found, access, node.authorizer, users)
-    http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
+    http = HttpServer(
+        routes,
+        node.clock,
+        limits or HttpLimits(),
+        lambda text, status: error_response(status, text),
+        strangers=node.strangers if has_users or token else None,
+    )
     await http.listen(listener, secured)
     return Console(http, feed, folds, workers, token)
 

@@ -42,9 +42,15 @@ if TYPE_CHECKING:
 _PRODUCE_KEY: Final = 0
 _FETCH_KEYS: Final = frozenset({1, 78})
 _INT16: Final = struct.Struct(">h")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
 _CLIENT_ID_AT: Final = 8
 _MS: Final = 1000.0
 _THREAD_PERCENT: Final = 100.0
+
+
+STRICT_FROM: Final = {19: 6, 20: 5, 37: 3}
+"""CreateTopics, DeleteTopics and CreatePartitions: the version from which on clients understand that a topic is refused
+for its quota (KIP-599)."""
 
 
 class Limits(NamedTuple):
@@ -254,7 +260,11 @@ class ConnectionThrottle:
         if limits is None:
             return False
         now = self._quotas.time()
-        waits = [(bucket.wait_s(now), key) for key, bucket in limits.of_api(_INT16.unpack_from(view, start)[0])]
+        api_key, version = _KEY_AND_VERSION.unpack_from(view, start)
+        waits = [(bucket.wait_s(now), key) for key, bucket in limits.of_api(api_key)]
+        if limits.controller_mutation_rate is not None and version < STRICT_FROM.get(api_key, 0):
+            # Newer versions are refused. These would be served however large the debt, each on another connection.
+            waits.append((limits.controller_mutation_rate.wait_s(now), MUTATIONS))
         wait_s, key = max(waits, default=(0.0, ""))
         if wait_s > 0:
             self._mute(key, wait_s)
