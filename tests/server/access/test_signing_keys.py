@@ -269,7 +269,9 @@ def test_an_operator_may_take_keys_without_encryption() -> None:
         ServerSettings.parse(settings)
     assert ServerSettings.parse({**settings, "foldlog.jwks.insecure": "true"}).sasl_oauthbearer_jwks_endpoint_url == url
     with pytest.raises(InvalidConfig, match="without a user in it"):
-        ServerSettings.parse({"sasl.oauthbearer.jwks.endpoint.url": "http://me:secret@keycloak/keys", "foldlog.jwks.insecure": "true"})
+        ServerSettings.parse(
+            {"sasl.oauthbearer.jwks.endpoint.url": "http://me:secret@keycloak/keys", "foldlog.jwks.insecure": "true"}
+        )
 
 
 # --- at a broker ------------------------------------------------------------------------------------------------------

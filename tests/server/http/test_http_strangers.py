@@ -36,7 +36,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an
 
 
 @contextmanager
-def flooded(address: tuple[str, int], sent: bytes, count: int = 2 * HTTP_CONNECTIONS_MAX) -> Iterator[list[socket.socket]]:
+def flooded(
+    address: tuple[str, int], sent: bytes, count: int = 2 * HTTP_CONNECTIONS_MAX
+) -> Iterator[list[socket.socket]]:
     """So many connections of a stranger, each with the beginning of something."""
     with ExitStack() as stack:
         held = []
@@ -69,7 +71,7 @@ def asked(address: tuple[str, int], path: str, tls: ssl.SSLContext | None = None
         made.close()
 
 
-PLACES = {"metrics": "/healthz", "console": "/api/topics"}
+PLACES = {"metrics": "/healthz", "console": "/api/overview"}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -101,7 +103,7 @@ def test_who_has_logged_in_is_no_stranger() -> None:
         for _ in range(3 * HTTP_STRANGERS_PER_ADDRESS_MAX):
             kept = HTTPConnection(*address_of(server, "console"), timeout=WAIT_S)
             stack.callback(kept.close)
-            kept.request("GET", "/api/topics", headers=LOGIN)
+            kept.request("GET", "/api/overview", headers=LOGIN)
             answer = kept.getresponse()
             answer.read()
             assert answer.status == 200
