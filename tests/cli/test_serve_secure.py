@@ -19,10 +19,10 @@ import foldlog
 from cli.command import WAIT_S
 from cli.command import foldlog as run
 from cli.serving import ANY_PORT, Serving, serving
-from foldlog.server.access.secure_start import NewAdmin, client_settings
 from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.cli.serve import warn_of_no_users
 from foldlog.errors import AuthenticationFailed
+from foldlog.server.access.secure_start import NewAdmin, client_settings
 from foldlog.server.config.settings import ServerSettings
 from server.access.sasl_broker import set_password
 

@@ -323,8 +323,8 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
     keys = settings.sasl_oauthbearer_jwks_endpoint_url
     if keys is not None and is_clear(keys):
         logger.warning(
-            "the keys of tokens come from %s without encryption: whoever is on the way can put in keys of their own, and"
-            " log in as anybody",
+            "the keys of tokens come from %s without encryption: whoever is on the way can put in keys of their own,"
+            " and log in as anybody",
             keys,
         )
     console = settings.console

@@ -265,7 +265,7 @@ def test_this_machine_and_its_files_are_taken(location: str) -> None:
 def test_an_operator_may_take_keys_without_encryption() -> None:
     url = "http://keycloak:8080/keys"
     settings = {"sasl.oauthbearer.jwks.endpoint.url": url}
-    with pytest.raises(InvalidConfig, match="foldlog.jwks.insecure=true allows it"):
+    with pytest.raises(InvalidConfig, match=r"foldlog\.jwks\.insecure=true allows it"):
         ServerSettings.parse(settings)
     assert ServerSettings.parse({**settings, "foldlog.jwks.insecure": "true"}).sasl_oauthbearer_jwks_endpoint_url == url
     with pytest.raises(InvalidConfig, match="without a user in it"):
