@@ -176,6 +176,25 @@ class NodeQuotas:
         bucket = None if limits is None else limits.consumer_byte_rate
         return MAX_INT32 if bucket is None else min(MAX_INT32, max(1, int(bucket.burst)))
 
+    # --- the console --------------------------------------------------------------------------------------------------
+
+    def http_wait_s(self, who: Identity, *, is_write: bool) -> float:
+        """How long the user's requests over HTTP are refused: what they read and write there is of the same quotas."""
+        limits = self.limits(who, "") if self.is_on else None
+        if limits is None:
+            return 0.0
+        bytes_of = limits.producer_byte_rate if is_write else limits.consumer_byte_rate
+        now = self.time()
+        waits = [bucket.wait_s(now) for bucket in (bytes_of, limits.request_percentage) if bucket is not None]
+        return max(waits, default=0.0)
+
+    def http_used(self, who: Identity, *, is_write: bool, used_bytes: int) -> None:
+        """A write was received, or the answer to a read is sent."""
+        limits = self.limits(who, "") if self.is_on else None
+        bucket = None if limits is None else limits.producer_byte_rate if is_write else limits.consumer_byte_rate
+        if bucket is not None:
+            bucket.use(used_bytes, self.time())
+
     # --- new connections --------------------------------------------------------------------------------------------
 
     def connection_delay_s(self, host: str) -> float | None:
