@@ -242,10 +242,14 @@ def test_a_user_gains_nothing_over_a_quota_by_the_console() -> None:
         broker.access.change(
             lambda access: replace(access, quotas=access.quotas.changed(entity({"user": SIMPLE_USER}), rates))
         )
-        for request in (
-            lambda who: site.ask("GET", "/api/overview", headers=who),
-            lambda who: site.post("/api/topics/orders/records", {"value": "x" * 100}, **who),
-        ):
+
+        def read(who: dict[str, str]) -> Answer:
+            return site.ask("GET", "/api/overview", headers=who)
+
+        def write(who: dict[str, str]) -> Answer:
+            return site.post("/api/topics/orders/records", {"value": "x" * 100}, **who)
+
+        for request in (read, write):
             assert request(cookie).status == 200
             refused = request(cookie)
             assert refused.status == 429

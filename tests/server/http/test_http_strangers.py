@@ -29,6 +29,9 @@ USER = "127.0.0.1"
 WAIT_S = 60
 """For what is certain to come: only a hang is longer."""
 
+CLOSED = 0
+"""No answer: beyond twice its places, an address is not even told so."""
+
 LOGIN = {"Authorization": "Basic " + base64.b64encode(f"{SIMPLE_USER}:{PASSWORD}".encode()).decode()}
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -67,6 +70,8 @@ def asked(address: tuple[str, int], path: str, tls: ssl.SSLContext | None = None
     try:
         made.request("GET", path, headers=LOGIN)
         return made.getresponse().status
+    except ConnectionError:
+        return CLOSED
     finally:
         made.close()
 
