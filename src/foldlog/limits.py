@@ -373,6 +373,10 @@ TLS_LOOK_MS = 2000
 HTTP_CONNECTIONS_MAX = 64
 """Of the HTTP listener: a few scrapers, a few browsers. Each may hold a page of metrics that it does not read."""
 
+HTTP_STRANGERS_PER_ADDRESS_MAX = 8
+"""Of those, from one address and not logged in: a browser opens six to a page. One that stalls, or whose failed login
+waits for its answer, holds its place for seconds; from one address that is an eighth of the places."""
+
 HTTP_HEADER_BYTES_MAX = 16 << 10
 """Request line and headers: what browsers send is a tenth of it."""
 

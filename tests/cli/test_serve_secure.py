@@ -22,6 +22,7 @@ from cli.serving import ANY_PORT, Serving, serving
 from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.cli.serve import warn_of_no_users
 from foldlog.errors import AuthenticationFailed
+from foldlog.server.access.secure_start import NewAdmin, client_settings
 from foldlog.server.config.settings import ServerSettings
 from server.access.sasl_broker import set_password
 
@@ -176,3 +177,15 @@ def test_a_broker_that_nobody_can_log_in_to_says_so(caplog: pytest.LogCaptureFix
         set_password(broker, "ann", "hunter2 hunter2")
         warn_of_no_users(broker, settings)
         assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("super_users", "told"),
+    [
+        ("User:ops;User:admin", "admin may do everything\n"),
+        ("User:ops", "admin may do what ACLs allow, since super.users does not name it"),
+    ],
+)
+def test_the_admin_is_not_promised_what_super_users_does_not_give(super_users: str, told: str) -> None:
+    admin = NewAdmin("admin", "secret")
+    assert told in client_settings("h:1", "ca.pem", admin, None, "data", super_users)

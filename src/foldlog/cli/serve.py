@@ -24,6 +24,7 @@ from foldlog.server import process_log as logs
 from foldlog.server.access.mechanisms import OAUTHBEARER
 from foldlog.server.access.own_certificates import OwnCertificates, SecureFiles
 from foldlog.server.access.secure_start import client_settings, prepare_admin, secured
+from foldlog.server.access.signing_keys import is_clear
 from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.net.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, address_text, check_free, is_safe
@@ -159,7 +160,8 @@ def serve(
             if secure:
                 ca = "AUTHORITY.pem" if renew is None else SecureFiles(path).ca
                 bootstrap = address_text(*server.endpoints[0][1:3])
-                say("\n" + client_settings(bootstrap, ca, admin, metrics_url(settings, server), path))
+                url = metrics_url(settings, server)
+                say("\n" + client_settings(bootstrap, ca, admin, url, path, settings.super_users))
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
@@ -318,6 +320,13 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
     if unknown:
         logger.warning(
             "whoever reaches %s can read, write and delete everything: there is no authentication", ", ".join(unknown)
+        )
+    keys = settings.sasl_oauthbearer_jwks_endpoint_url
+    if keys is not None and is_clear(keys):
+        logger.warning(
+            "the keys of tokens come from %s without encryption: whoever is on the way can put in keys of their own,"
+            " and log in as anybody",
+            keys,
         )
     console = settings.console
     if console is not None and not (console.is_loopback or console.has_tls or settings.has_logins):

@@ -213,8 +213,16 @@ class BrokerNode:
     def _login_refused(self, host: str, refusal: Exception) -> None:
         """Log that somebody is not let in, once in a while for an address."""
         self.lines.warn((host, "login"), f"{host}: login refused: {refusal}")
-        self.refused_logins.add(Identity("", address_in_acls(host) if host else "this machine"), str(refusal))
+        self._note_refused(host, str(refusal))
         self.metrics.connection_refused("login")
+
+    def certificate_refused(self, host: str, why: str) -> None:
+        """Write down that a client was not let in for its certificate, or for having none."""
+        if self.is_audited:
+            self._note_refused(host, why)
+
+    def _note_refused(self, host: str, why: str) -> None:
+        self.refused_logins.add(Identity("", address_in_acls(host) if host else "this machine"), why)
 
     def close(self) -> None:
         """End every thread. What they have written is synced: the log stays open, and its readers have to see it."""

@@ -275,7 +275,16 @@ class Server:
             return HeldMemory(node.strangers, lambda: None, give_up)
 
         def secure(counts: CountsHandshakes, *, has_principals: bool = False) -> TlsListener:
-            return TlsListener(live, self._loop, turns, counts, hold=hold, warn=warn, has_principals=has_principals)
+            return TlsListener(
+                live,
+                self._loop,
+                turns,
+                counts,
+                hold=hold,
+                warn=warn,
+                certificate_refused=node.certificate_refused,
+                has_principals=has_principals,
+            )
 
         return secure
 

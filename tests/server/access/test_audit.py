@@ -205,8 +205,8 @@ def test_a_topic_that_is_made_by_asking_about_it_is_a_change(caplog: pytest.LogC
 
 
 def test_a_login_is_a_line_and_logging_in_again_another(caplog: pytest.LogCaptureFixture) -> None:
-    limited = {"connections.max.reauth.ms": 60_000}
-    with caplog.at_level(logging.INFO, "foldlog.audit"), sasl_broker(limited) as (_, server):
+    ends = {"connections.max.reauth.ms": 3_600_000}  # nobody else logs in again
+    with caplog.at_level(logging.INFO, "foldlog.audit"), sasl_broker(ends) as (_, server):
         raw = known(server)
         assert raw.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
         assert raw.ask(SaslAuthenticateRequest(auth_bytes=plain(SIMPLE_USER)), 2).error_code == 0

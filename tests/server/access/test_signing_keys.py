@@ -262,6 +262,18 @@ def test_this_machine_and_its_files_are_taken(location: str) -> None:
     check_location(location)
 
 
+def test_an_operator_may_take_keys_without_encryption() -> None:
+    url = "http://keycloak:8080/keys"
+    settings = {"sasl.oauthbearer.jwks.endpoint.url": url}
+    with pytest.raises(InvalidConfig, match=r"foldlog\.jwks\.insecure=true allows it"):
+        ServerSettings.parse(settings)
+    assert ServerSettings.parse({**settings, "foldlog.jwks.insecure": "true"}).sasl_oauthbearer_jwks_endpoint_url == url
+    with pytest.raises(InvalidConfig, match="without a user in it"):
+        ServerSettings.parse(
+            {"sasl.oauthbearer.jwks.endpoint.url": "http://me:secret@keycloak/keys", "foldlog.jwks.insecure": "true"}
+        )
+
+
 # --- at a broker ------------------------------------------------------------------------------------------------------
 
 

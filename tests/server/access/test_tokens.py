@@ -176,3 +176,23 @@ def test_what_is_no_message_of_a_token_is_refused_in_one_pass(message: bytes) ->
 
     with pytest.raises(LoginRefused):
         asyncio.run(BearerExchange(check).respond(message))
+
+
+def test_a_refused_token_counts_though_its_client_leaves_at_the_challenge(
+    jwks: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": str(jwks)}
+    with sasl_broker(settings) as (_, server), caplog.at_level("INFO", "foldlog.audit"):
+        client = RawClient(server.addresses[0])
+        client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+        challenge = client.ask(SaslAuthenticateRequest(auth_bytes=bearer(token(exp=time.time() - 300))), 2)
+        assert (challenge.error_code, bytes(challenge.auth_bytes)) == (0, b'{"status":"invalid_token"}')
+        lines = [record.getMessage() for record in caplog.records if record.name == "foldlog.audit"]
+        assert len(lines) == 1
+        assert 'result="refused" reason="its token is not taken: Signature has expired"' in lines[0]
+        # Who answers is told the rest, and has not failed twice.
+        assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\x01"), 2).error_code == (
+            ErrorCode.SASL_AUTHENTICATION_FAILED
+        )
+        assert "count=" not in caplog.text
+        client.close()

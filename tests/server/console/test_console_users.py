@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from foldlog.broker.access.quotas import entity
 from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.errors import InvalidConfig
 from foldlog.server.config.settings import ServerSettings
@@ -227,3 +228,32 @@ def test_with_acls_and_no_logins_the_console_needs_its_token() -> None:
 def test_a_console_without_tls_takes_no_passwords_from_other_machines() -> None:
     with pytest.raises(InvalidConfig, match="https://"):
         ServerSettings.parse({"listeners": "SASL_SSL://127.0.0.1:0", "foldlog.console": "0.0.0.0:0"} | KEYS)
+
+
+def test_a_user_gains_nothing_over_a_quota_by_the_console() -> None:
+    with sasl_broker(SETTINGS | {"super.users": f"User:{SIMPLE_USER};User:admin", "quota.window.num": 1}) as (
+        broker,
+        server,
+    ):
+        set_password(broker, "admin", "admin's")
+        site = ConsoleSite(broker, server)
+        cookie, other = session(site), session(site, "admin", "admin's")
+        rates: dict[str, float | None] = {"producer_byte_rate": 1, "consumer_byte_rate": 1}
+        broker.access.change(
+            lambda access: replace(access, quotas=access.quotas.changed(entity({"user": SIMPLE_USER}), rates))
+        )
+
+        def read(who: dict[str, str]) -> Answer:
+            return site.ask("GET", "/api/overview", headers=who)
+
+        def write(who: dict[str, str]) -> Answer:
+            return site.post("/api/topics/orders/records", {"value": "x" * 100}, **who)
+
+        for request in (read, write):
+            assert request(cookie).status == 200
+            refused = request(cookie)
+            assert refused.status == 429
+            assert int(refused.headers["retry-after"]) > 1
+            assert request(other).status == 200
+        assert site.ask("GET", "/", headers=cookie).status == 200
+        assert broker.partition("orders", 0).log_end_offset == 2

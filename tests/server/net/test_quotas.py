@@ -322,3 +322,23 @@ def test_settings_say_how_much_may_be_used_at_once() -> None:
         assert limits.consumer_byte_rate is not None
         assert limits.request_percentage is not None
         assert (limits.consumer_byte_rate.burst, limits.request_percentage.burst) == (1200, 6)
+
+
+def test_older_versions_gain_no_topics_by_another_connection(broker: Broker, connect: Connect) -> None:
+    set_quotas(broker, controller_mutation_rate=0.001)
+    other = connect("other")
+
+    def creation(name: str) -> CreateTopicsRequest:
+        return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=20, replication_factor=1)])
+
+    assert connect().ask(creation("first"), 5).throttle_time_ms > 0
+    for number in range(3):
+        again = connect()
+        again.send(creation(f"next-{number}"), 5)
+        assert has_nothing_for(again, other)
+    deleting = connect()
+    deleting.send(DeleteTopicsRequest(topic_names=["orders"]), 4)
+    assert has_nothing_for(deleting, other)
+    assert broker.topics() == ["first", "orders"]
+    refused = connect().ask(creation("newer"), 7)
+    assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -142,6 +142,29 @@ def test_a_certificate_out_of_its_time_or_of_a_broker_is_no_clients(
 # --- handshakes that are not finished ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "rules", "reason"),
+    [
+        (None, "DEFAULT", "it has no certificate"),
+        ("other", "DEFAULT", "its certificate is not taken: "),
+        ("alice", "RULE:^CN=bob$/bob/", "no rule of ssl.principal.mapping.rules applies to 'CN=alice'"),
+    ],
+)
+def test_who_is_refused_for_a_certificate_has_a_line_in_the_audit_log(
+    site: Site, name: str | None, rules: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "foldlog.audit")
+    site.serve(ssl_client_auth="required", ssl_principal_mapping_rules=rules)
+    assert is_refused(site, site.context(name, Authority() if name == "other" else None))
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "foldlog.audit"]
+
+    eventually(lambda: len(lines()) == 1)
+    assert lines()[0].startswith('principal="" address="127.0.0.1" action="login" names=[] result="refused" reason="')
+    assert reason in lines()[0]
+
+
 def test_a_thousand_half_open_handshakes_do_not_hinder_honest_clients(site: Site) -> None:
     raise_descriptor_limit()
     server = site.serve()

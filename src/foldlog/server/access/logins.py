@@ -224,6 +224,7 @@ class Login:
         self._until = 0.0  # the loop's time until which everything may be asked
         self.principal: str | None = None
         self.is_refused = False
+        self._has_cost = False  # the refusal that is to come was counted already
         self.takes_raw = False
 
     @property
@@ -277,14 +278,20 @@ class Login:
         if exchange is None:
             raise LoginRefused("it shows a token before it names a mechanism")
         try:
-            await self._logins.turn(self._host)
+            if not self._has_cost:
+                await self._logins.turn(self._host)
             outcome = await exchange.respond(token)
+            if outcome.refusal is not None:
+                # Here, and not when the client has answered: one that leaves instead has guessed all the same.
+                self._has_cost = True
+                await self._logins.refused(self._host, outcome.refusal)
             if outcome.principal is None:
                 return outcome.answer, 0
             return outcome.answer, self._known(outcome, outcome.principal)
         except LoginRefused as refusal:
             self.is_refused = True
-            await self._logins.refused(self._host, refusal)
+            if not self._has_cost:
+                await self._logins.refused(self._host, refusal)
             raise
 
     def _known(self, outcome: SaslOutcome, principal: str) -> int:

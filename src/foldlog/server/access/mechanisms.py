@@ -38,11 +38,13 @@ _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
 class SaslOutcome(NamedTuple):
-    """What to answer; once the client is known, its principal, and until when, in milliseconds of the wall clock."""
+    """What to answer; once the client is known, its principal, and until when, in milliseconds of the wall clock. With
+    a `refusal` it is not who it says, and the answer tells it so before the end."""
 
     answer: bytes
     principal: str | None = None
     until_ms: int | None = None
+    refusal: LoginRefused | None = None
 
 
 class SaslExchange(Protocol):
@@ -118,7 +120,7 @@ class BearerExchange:
                 raise LoginRefused(f"the token is of {name!r}, which wants to act as somebody else")
         except LoginRefused as refusal:
             self._refusal = refusal
-            return SaslOutcome(_INVALID_TOKEN)
+            return SaslOutcome(_INVALID_TOKEN, refusal=refusal)
         return SaslOutcome(b"", USER_PREFIX + name, until_ms)
 
 

@@ -91,11 +91,27 @@ def prepare_admin(access: AccessStore) -> NewAdmin | None:
     return None if had_users else NewAdmin(ADMIN, password)
 
 
-def client_settings(bootstrap: str, ca: str, admin: NewAdmin | None, metrics: str | None, directory: str) -> str:
+def _rights_text(super_users: str, directory: str) -> str:
+    """
+    >>> _rights_text("User:admin;User:ops", "data")
+    'may do everything'
+    """
+    if f"User:{ADMIN}" in super_users.split(";"):
+        return "may do everything"
+    return (
+        "may do what ACLs allow, since super.users does not name it; to let it give others rights:"
+        f" 'foldlog acl create {ADMIN} all cluster -d {directory}'"
+    )
+
+
+def client_settings(
+    bootstrap: str, ca: str, admin: NewAdmin | None, metrics: str | None, directory: str, super_users: str
+) -> str:
     """What to tell clients, for people to copy. `ca`: the file with the authority; `metrics`: the URL of /metrics."""
     password = admin.password if admin is not None else "PASSWORD"
     told = (
-        f"the user {admin.name} was made, and may do everything; its password is shown only now: {admin.password}"
+        f"the user {admin.name} was made; its password is shown only now: {admin.password}\n"
+        f"{admin.name} {_rights_text(super_users, directory)}"
         if admin is not None
         else "there are users already; 'foldlog user list' names them, and 'foldlog user password' sets new passwords"
     )

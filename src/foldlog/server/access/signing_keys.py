@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.server")
 
 SETTING: Final = "sasl.oauthbearer.jwks.endpoint.url"
+CLEAR_SETTING: Final = "foldlog.jwks.insecure"
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _ADDRESSES: Final = frozenset({"http", "https"})
@@ -172,8 +173,14 @@ class SigningKeys:
         return MappingProxyType(keys)
 
 
-def check_location(location: str) -> None:
-    """InvalidConfig for an address that somebody else could answer for."""
+def is_clear(location: str) -> bool:
+    """Whether keys are asked for over a network without encryption."""
+    parts = urlsplit(location)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+def check_location(location: str, *, takes_clear: bool = False) -> None:
+    """InvalidConfig for an address that somebody else could answer for, unless the operator takes one."""
     try:
         parts = urlsplit(location)
         port = parts.port
@@ -183,10 +190,10 @@ def check_location(location: str) -> None:
         return
     if not parts.hostname or port == 0 or "@" in parts.netloc:
         raise InvalidConfig(f"{SETTING} is like https://login.example.com/keys, without a user in it")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
+    if is_clear(location) and not takes_clear:
         raise InvalidConfig(
             f"{SETTING}={brief_repr(location)} is not encrypted: whoever is on the way could put in keys of their own;"
-            " use https, or a file"
+            f" use https, or a file; {CLEAR_SETTING}=true allows it, for a network that only you are on"
         )
 
 

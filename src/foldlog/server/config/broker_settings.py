@@ -304,6 +304,10 @@ _SERVER_SETTINGS: Final = {
     "foldlog.metrics": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."
     ),
+    "foldlog.jwks.insecure": _boolean(
+        False,
+        "Take the keys of tokens from an address of http on another machine: who is on the way can put in others.",
+    ),
     "foldlog.metrics.open": _boolean(False, "Let everybody see /metrics, also where clients of the broker log in."),
     "foldlog.console": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."

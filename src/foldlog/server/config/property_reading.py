@@ -11,8 +11,8 @@ from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_o
 from foldlog.errors import CallerError, InvalidConfig, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.access.mechanisms import OAUTHBEARER
+from foldlog.server.access.signing_keys import CLEAR_SETTING, check_location
 from foldlog.server.access.signing_keys import SETTING as JWKS
-from foldlog.server.access.signing_keys import check_location
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS, TLS_SETTINGS
 from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
 from foldlog.server.config.properties_file import has_secret_name
@@ -120,7 +120,7 @@ class PropertyReader:
                 "sasl.enabled.mechanisms", f"OAUTHBEARER needs {JWKS}: the public keys that tokens are signed with"
             )
         if values.get(JWKS):
-            self._located(JWKS, lambda: check_location(values[JWKS]))
+            self._located(JWKS, lambda: check_location(values[JWKS], takes_clear=values.get(CLEAR_SETTING, False)))
         return values
 
     def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:

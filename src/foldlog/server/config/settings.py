@@ -70,6 +70,7 @@ class ServerSettings:
     controller_quota_window_num: int = _default("controller.quota.window.num")
     controller_quota_window_size_seconds: int = _default("controller.quota.window.size.seconds")
     metrics: Listener | None = None
+    jwks_insecure: bool = _default("foldlog.jwks.insecure")
     metrics_open: bool = _default("foldlog.metrics.open")
     console: Listener | None = None
     console_token: str | None = field(default=None, repr=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpR
 if TYPE_CHECKING:
     from foldlog.server.authorizer import Authorizer
     from foldlog.server.net.listeners import Listener
+    from foldlog.server.net.quotas import NodeQuotas
     from foldlog.server.node import BrokerNode
     from foldlog.server.server import Secured
 
@@ -81,11 +83,13 @@ class ConsoleRoutes:
         access: ConsoleAccess,
         authorizer: Authorizer,
         users: ConsoleUsers | None = None,
+        quotas: NodeQuotas | None = None,
     ) -> None:
         self._routes = HttpRoutes([replace(route, handler=self._guarded(route)) for route in routes])
         self._access = access
         self._authorizer = authorizer
         self._users = users
+        self._quotas = quotas
 
     def find(self, request: HttpRequest) -> Handler:
         return self._answer
@@ -123,6 +127,7 @@ class ConsoleRoutes:
         users = self._users
         if users is None:
             self._access.check(request)
+            request.known()
             return await self._respond(replace(request, principal=DIRECTORY_OWNER))
         if request.method == "POST" and request.path in (LOGIN_PATH, LOGOUT_PATH):
             self._access.check_form(request)
@@ -131,17 +136,37 @@ class ConsoleRoutes:
         principal = await users.principal(request)
         if principal is None:
             raise ApiError(HTTPStatus.UNAUTHORIZED, "log in first: open the console's page, or send a user by Basic")
+        request.known()
         request = replace(request, principal=principal)
         request = replace(request, holds=partial(users.holds, request))
         if request.method in READS:
-            return await self._respond(request)
+            return await self._respond_within_quotas(request)
         result = REFUSED
         try:
-            response = await self._respond(request)
+            response = await self._respond_within_quotas(request)
             result = DONE if response.status < HTTPStatus.BAD_REQUEST else REFUSED
             return response
         finally:
             note(identity_of(request), f"console {request.method}", [request.path], result=result)
+
+    async def _respond_within_quotas(self, request: HttpRequest) -> HttpResponse:
+        """The user's quotas of bytes hold here too: else who has used them up would go on with the console."""
+        quotas = self._quotas
+        if quotas is None or not quotas.is_on or not request.path.startswith("/api/"):
+            return await self._respond(request)
+        who, is_write = identity_of(request), request.method not in READS
+        wait_s = quotas.http_wait_s(who, is_write=is_write)
+        if wait_s > 0:
+            refusal = error_response(
+                HTTPStatus.TOO_MANY_REQUESTS, f"{request.principal} has used up a quota; try again in {wait_s:.0f} s"
+            )
+            return replace(refusal, headers=(*refusal.headers, ("retry-after", str(math.ceil(wait_s)))))
+        if is_write:
+            quotas.http_used(who, is_write=True, used_bytes=len(request.body))
+        response = await self._respond(request)
+        if not is_write and isinstance(response.body, bytes):
+            quotas.http_used(who, is_write=False, used_bytes=len(response.body))
+        return response
 
     def _refusal(self, request: HttpRequest, error: ApiError) -> HttpResponse:
         """One sentence of JSON; if a person opens the page without being known, the page that asks."""
@@ -228,8 +253,14 @@ async def start_console(
             node.logins, stored, node.clock, cookie_name=access.cookie_name, has_tls=secured is not None
         )
     found = [*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()]
-    routes = ConsoleRoutes(found, access, node.authorizer, users)
-    http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
+    routes = ConsoleRoutes(found, access, node.authorizer, users, node.quotas)
+    http = HttpServer(
+        routes,
+        node.clock,
+        limits or HttpLimits(),
+        lambda text, status: error_response(status, text),
+        strangers=node.strangers if has_users or token else None,
+    )
     await http.listen(listener, secured)
     return Console(http, feed, folds, workers, token)
 

@@ -14,6 +14,7 @@ from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
 from foldlog.server.call import Call
+from foldlog.server.net.quotas import STRICT_FROM
 from foldlog.server.topic_admin import (
     DUPLICATE,
     check_assignment,
@@ -36,7 +37,7 @@ from foldlog.wire.messages.create_partitions import (
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
-_STRICT_FROM: Final = 3
+_STRICT_FROM: Final = STRICT_FROM[37]
 """Partitions beyond the quota of mutations are refused; older versions are throttled only (KIP-599)."""
 
 

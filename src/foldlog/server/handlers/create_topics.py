@@ -18,6 +18,7 @@ from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.errors import FoldlogError, InvalidConfig, RefusedByBroker
 from foldlog.server.call import Call
 from foldlog.server.config.resources import topic_rows
+from foldlog.server.net.quotas import STRICT_FROM
 from foldlog.server.topic_admin import (
     DEFAULT,
     DUPLICATE,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 _REPLICAS: Final = 1
-_STRICT_FROM: Final = 6
+_STRICT_FROM: Final = STRICT_FROM[19]
 """Topics beyond the quota of mutations are refused; older versions are throttled only (KIP-599)."""
 
 

@@ -15,7 +15,7 @@ from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.server.call import Call
-from foldlog.server.net.quotas import MutationQuota
+from foldlog.server.net.quotas import STRICT_FROM, MutationQuota
 from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_topics import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _DISABLED_CODE_FROM: Final = 3
 _TOPIC_IDS_FROM: Final = 6
 _NO_SUCH_ID: Final = "there is no topic with this id"
-_STRICT_FROM: Final = 5
+_STRICT_FROM: Final = STRICT_FROM[20]
 """Topics beyond the quota of mutations are not deleted; older versions are throttled only (KIP-599)."""
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
@@ -23,11 +24,19 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from foldlog.errors import FoldlogError, MalformedBytes, brief_repr
-from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX, HTTP_STALL_MS
+from foldlog.limits import (
+    HTTP_BODY_BYTES_MAX,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_HEADER_BYTES_MAX,
+    HTTP_STALL_MS,
+    HTTP_STRANGERS_PER_ADDRESS_MAX,
+)
+from foldlog.server.access.logins import network_of
 from foldlog.server.http.host_names import OwnNames
 from foldlog.server.http.routes import FindsHandlers, Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
 from foldlog.server.http.status_pages import StatusPages
 from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, refuse_exposed
+from foldlog.server.net.memory import HeldMemory, StrangersBudget
 
 if TYPE_CHECKING:
     from foldlog.clock import Clock
@@ -63,6 +72,7 @@ class HttpLimits:
     """Limits for one connection, and for their number."""
 
     connections_max: int = HTTP_CONNECTIONS_MAX
+    strangers_per_address_max: int = HTTP_STRANGERS_PER_ADDRESS_MAX
     header_bytes_max: int = HTTP_HEADER_BYTES_MAX
     body_bytes_max: int = HTTP_BODY_BYTES_MAX
     stall_ms: float = HTTP_STALL_MS
@@ -87,7 +97,8 @@ async def start_http(
     pages = StatusPages(node)
     advertised = (listener.host for listener in node.settings.advertised_listeners)
     guarded = _Guarded(HttpRoutes([*pages.routes(), *routes]), OwnNames([host, *advertised]))
-    server = HttpServer(guarded, node.clock, limits or HttpLimits())
+    strangers = node.strangers if node.settings.metrics_ask else None
+    server = HttpServer(guarded, node.clock, limits or HttpLimits(), strangers=strangers)
     await server.listen(listener, secured, has_principals=tls is not None and tls.client_auth != "none")
     return server
 
@@ -115,12 +126,25 @@ Refusal = Callable[[str, int], HttpResponse]
 
 
 class HttpServer:
-    """The listener and its connections. Event loop only."""
+    """The listener and its connections. Event loop only.
+
+    `strangers`: where clients say who they are, the memory of those who have not. Until then an address has few
+    connections, TLS handshakes included, so that whoever holds them keeps nobody else out.
+    """
 
     def __init__(
-        self, routes: FindsHandlers, clock: Clock, limits: HttpLimits, refusal: Refusal = HttpResponse.text
+        self,
+        routes: FindsHandlers,
+        clock: Clock,
+        limits: HttpLimits,
+        refusal: Refusal = HttpResponse.text,
+        *,
+        strangers: StrangersBudget | None = None,
     ) -> None:
         self._refusal = refusal
+        self._strangers = strangers
+        self._unknown: Counter[str] = Counter()  # connections and handshakes of strangers, by network
+        self._served = 0
         self._routes = routes
         self._clock = clock
         self._limits = limits
@@ -146,11 +170,28 @@ class HttpServer:
     def handshaking(self, handshake: TlsTransport, host: str, descriptor: int) -> None:
         """See `CountsHandshakes`."""
         self._handshakes.add(handshake)
+        from_there = 0 if self._strangers is None else self._comes(host)
         if len(self._handshakes) > 2 * self._limits.connections_max:
             handshake.refuse("handshake", "there are too many TLS handshakes; try again later")
+        elif from_there > 2 * self._limits.strangers_per_address_max:
+            handshake.refuse("handshake", "its address has too many connections that have not logged in")
 
     def handshaken(self, handshake: TlsTransport, host: str) -> None:
         self._handshakes.discard(handshake)
+        if self._strangers is not None:
+            self._leaves(host)
+
+    def _comes(self, host: str) -> int:
+        """Count one more stranger from there; how many there are."""
+        network = network_of(host)
+        self._unknown[network] += 1
+        return self._unknown[network]
+
+    def _leaves(self, host: str) -> None:
+        network = network_of(host)
+        self._unknown[network] -= 1
+        if self._unknown[network] <= 0:
+            del self._unknown[network]
 
     async def close(self) -> None:
         """Stop listening and cut off all clients: a scrape is repeated, and a stream has no end to wait for."""
@@ -167,31 +208,76 @@ class HttpServer:
             await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= 2 * self._limits.connections_max:
+        host = (writer.get_extra_info("peername") or ("",))[0]
+        here_max = self._limits.strangers_per_address_max
+        from_there = 0 if self._strangers is None else self._comes(host)
+        if len(self._tasks) >= 2 * self._limits.connections_max or from_there > 2 * here_max:
+            if from_there:
+                self._leaves(host)
             writer.transport.abort()  # too many even for an answer
             return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer, host, from_there > here_max))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if writer.transport.is_closing():
-            return  # it left before its turn
-        exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits, self._refusal)
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, is_one_too_many: bool
+    ) -> None:
+        stranger = None
+        if self._strangers is not None:
+            stranger = _Stranger(self._strangers, partial(self._leaves, host), writer.transport.abort)
         try:
-            if len(self._tasks) > self._limits.connections_max:
+            if not writer.transport.is_closing():  # it may have left before its turn
+                await self._exchange(reader, writer, stranger, is_one_too_many)
+        finally:
+            if stranger is not None:
+                stranger.known()
+            # Every write was waited for. What is left was not read in time: release its memory.
+            writer.transport.abort()
+
+    async def _exchange(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        stranger: _Stranger | None,
+        is_one_too_many: bool,
+    ) -> None:
+        exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits, self._refusal, stranger)
+        try:
+            # Those who are turned away have places of their own: they keep nobody from being served.
+            if is_one_too_many or self._served >= self._limits.connections_max:
                 await exchanges.turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
-            else:
+                return
+            self._served += 1
+            try:
                 await exchanges.run()
+            finally:
+                self._served -= 1
         except TimeoutError:
             logger.debug("%s: connection closed: nothing moved for too long", exchanges.peer)
         except (ConnectionError, h11.ProtocolError) as error:
             logger.debug("%s: connection closed: %s", exchanges.peer, error)
         except Exception:
             logger.exception("%s: connection closed: its answer failed half-way", exchanges.peer)
-        finally:
-            # Every write was waited for. What is left was not read in time: release its memory.
-            writer.transport.abort()
+
+
+class _Stranger:
+    """A connection whose client has not said who it is: what it holds, until it is known or has left."""
+
+    def __init__(self, budget: StrangersBudget, leave: Callable[[], None], give_up: Callable[[], None]) -> None:
+        self._held = HeldMemory(budget, lambda: None, give_up)
+        self._leave = leave
+        self._is_known = False
+
+    def holds(self, held_bytes: int) -> None:
+        if not self._is_known:
+            self._held.account(held_bytes, is_idle=False)
+
+    def known(self) -> None:
+        if not self._is_known:
+            self._is_known = True
+            self._held.account(0, is_idle=True)
+            self._leave()
 
 
 class _Refused(Exception):
@@ -213,8 +299,10 @@ class _Exchanges:
         clock: Clock,
         limits: HttpLimits,
         refusal: Refusal,
+        stranger: _Stranger | None = None,
     ) -> None:
         self._refusal = refusal
+        self._stranger = stranger
         self._reader = reader
         self._writer = writer
         self._routes = routes
@@ -246,6 +334,8 @@ class _Exchanges:
             if request is None:
                 return
             await self._send(request.method, await self._respond(request))
+            if self._stranger is not None:
+                self._stranger.holds(0)
             if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
                 return
             # Bytes behind this request go back, so that the head of the next one is checked like the first one's.
@@ -279,11 +369,14 @@ class _Exchanges:
             body = bytearray()
             while isinstance(part := await self._next_event(), h11.Data):
                 body += part.data
+                if self._stranger is not None:
+                    self._stranger.holds(len(body))
                 if len(body) > self._limits.body_bytes_max:
                     raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"its body is over {len(body) - 1} bytes")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         request = HttpRequest.parse(head.method.decode("ascii"), head.target.decode("latin-1"), headers, bytes(body))
-        return replace(request, peer=self._host, principal=self._principal)
+        request = replace(request, peer=self._host, principal=self._principal)
+        return request if self._stranger is None else replace(request, known=self._stranger.known)
 
     async def _receive_head(self) -> bool:
         """Pass the checked line and headers of the next request to h11; False if the client is done."""

@@ -29,7 +29,7 @@ class HttpRequest:
 
     `parts` are the path's, each percent-decoded: a name in it may hold a slash. `named` are the parts for which the
     route has a name in braces. `peer` is the client's address, `principal` who it is, where that is asked, and
-    `holds` whether it still may.
+    `holds` whether it still may. Whoever finds out who it is calls `known`: its connection is no stranger's then.
     """
 
     method: str
@@ -42,6 +42,7 @@ class HttpRequest:
     peer: str = ""
     principal: str = ""
     holds: Callable[[], bool] = lambda: True
+    known: Callable[[], None] = lambda: None
 
     @classmethod
     def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpRequest:

@@ -103,6 +103,7 @@ class StatusPages:
         if not principal:
             refusal = HttpResponse.text(_WHO, HTTPStatus.UNAUTHORIZED)
             return replace(refusal, headers=(("www-authenticate", 'Basic realm="foldlog", charset="UTF-8"'),))
+        request.known()
         who = Identity(principal, address_in_acls(request.peer))
         if not self._node.authorizer.allows(who, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
             sentence = f"{principal} may not describe the cluster; an operator can allow it: foldlog acl create"

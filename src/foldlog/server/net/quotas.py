@@ -42,9 +42,15 @@ if TYPE_CHECKING:
 _PRODUCE_KEY: Final = 0
 _FETCH_KEYS: Final = frozenset({1, 78})
 _INT16: Final = struct.Struct(">h")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
 _CLIENT_ID_AT: Final = 8
 _MS: Final = 1000.0
 _THREAD_PERCENT: Final = 100.0
+
+
+STRICT_FROM: Final = {19: 6, 20: 5, 37: 3}
+"""CreateTopics, DeleteTopics and CreatePartitions: the version from which on clients understand that a topic is refused
+for its quota (KIP-599)."""
 
 
 class Limits(NamedTuple):
@@ -170,6 +176,25 @@ class NodeQuotas:
         bucket = None if limits is None else limits.consumer_byte_rate
         return MAX_INT32 if bucket is None else min(MAX_INT32, max(1, int(bucket.burst)))
 
+    # --- the console --------------------------------------------------------------------------------------------------
+
+    def http_wait_s(self, who: Identity, *, is_write: bool) -> float:
+        """How long the user's requests over HTTP are refused: what they read and write there is of the same quotas."""
+        limits = self.limits(who, "") if self.is_on else None
+        if limits is None:
+            return 0.0
+        bytes_of = limits.producer_byte_rate if is_write else limits.consumer_byte_rate
+        now = self.time()
+        waits = [bucket.wait_s(now) for bucket in (bytes_of, limits.request_percentage) if bucket is not None]
+        return max(waits, default=0.0)
+
+    def http_used(self, who: Identity, *, is_write: bool, used_bytes: int) -> None:
+        """A write was received, or the answer to a read is sent."""
+        limits = self.limits(who, "") if self.is_on else None
+        bucket = None if limits is None else limits.producer_byte_rate if is_write else limits.consumer_byte_rate
+        if bucket is not None:
+            bucket.use(used_bytes, self.time())
+
     # --- new connections --------------------------------------------------------------------------------------------
 
     def connection_delay_s(self, host: str) -> float | None:
@@ -254,7 +279,11 @@ class ConnectionThrottle:
         if limits is None:
             return False
         now = self._quotas.time()
-        waits = [(bucket.wait_s(now), key) for key, bucket in limits.of_api(_INT16.unpack_from(view, start)[0])]
+        api_key, version = _KEY_AND_VERSION.unpack_from(view, start)
+        waits = [(bucket.wait_s(now), key) for key, bucket in limits.of_api(api_key)]
+        if limits.controller_mutation_rate is not None and version < STRICT_FROM.get(api_key, 0):
+            # Newer versions are refused. These would be served however large the debt, each on another connection.
+            waits.append((limits.controller_mutation_rate.wait_s(now), MUTATIONS))
         wait_s, key = max(waits, default=(0.0, ""))
         if wait_s > 0:
             self._mute(key, wait_s)

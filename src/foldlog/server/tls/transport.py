@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from foldlog.errors import MalformedBytes
 from foldlog.limits import TLS_HANDSHAKE_MS, TLS_RECEIVE_BYTES, TLS_RECORD_BYTES
-from foldlog.server.tls.certificates import parse_certificate
+from foldlog.server.tls.certificates import Certificate, parse_certificate
 from foldlog.server.tls.principals import NoPrincipal
 
 if TYPE_CHECKING:
@@ -37,13 +37,14 @@ _LINGER_S: Final = 1.0
 
 _HTTP_STARTS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
+_NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that is served here",
     "WRONG_VERSION_NUMBER": "it speaks no version of TLS that is served here",
     "VERSION_TOO_LOW": "it speaks no version of TLS that is served here",
     "NO_SHARED_CIPHER": "it has none of the cipher suites that are served here",
     "NO_SHARED_SIGNATURE_ALGORITHMS": "it has none of the signatures of this broker's certificate",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has no certificate, and ssl.client.auth=required",
+    _NO_CERTIFICATE: "it has no certificate, and ssl.client.auth=required",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority of this broker's certificate",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not take this broker's certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not take this broker's certificate",
@@ -72,7 +73,8 @@ class TlsListener:
     """What the connections of a TLS listener share. Event loop only.
 
     `hold` makes what counts the bytes that a connection holds, and calls back if there are too many; `warn` gets the
-    host, a word and a sentence about a connection that was refused.
+    host, a word and a sentence about a connection that was refused; `certificate_refused` the host and the reason if
+    it was for the client's certificate.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class TlsListener:
         *,
         hold: Callable[[Callable[[], None]], HoldsMemory],
         warn: Callable[[str, str, str], None],
+        certificate_refused: Callable[[str, str], None],
         has_principals: bool,
     ) -> None:
         self.live = live
@@ -92,6 +95,7 @@ class TlsListener:
         self.counts = counts
         self.hold = hold
         self.warn = warn
+        self.certificate_refused = certificate_refused
         self.has_principals = has_principals
         # Behind what a connection has of a record already, there is room for a whole receive.
         self.received = memoryview(bytearray(TLS_RECEIVE_BYTES + _RECORD_BYTES_MAX))
@@ -246,15 +250,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._pace()
         except ssl.SSLError as error:
             self._flush()  # the alert that tells the client
-            self._refused(_why(error))
-        except (NoPrincipal, MalformedBytes) as error:
+            self._refused(_why(error), is_certificate=_is_of_certificate(error))
+        except NoPrincipal as error:
+            self._refused(str(error), is_certificate=True)
+        except MalformedBytes as error:
             self._refused(str(error))
 
     def _established(self, rest: memoryview) -> None:
         connected = cast(ssl.SSLObject, self._ssl)
         certificate = connected.getpeercert(binary_form=True) if self._listener.has_principals else None
         if certificate:
-            self._principal = self._listener.live.settings.mapper.principal_of(parse_certificate(certificate))
+            self._principal = self._listener.live.settings.mapper.principal_of(_parsed(certificate))
         self._end_handshake()
         protocol: Any = self._make()
         if isinstance(protocol, asyncio.BufferedProtocol):
@@ -287,10 +293,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _gave_up(self) -> None:
         self.refuse("memory", "of all that have not logged in, it held most of the memory that they have together")
 
-    def _refused(self, why: str) -> None:
+    def _refused(self, why: str, *, is_certificate: bool = False) -> None:
         """As `refuse`, but the client gets the alert with the reason: closing at once, with bytes of it unread, would
         make the system discard what it has not sent."""
         self._listener.warn(self._host, "handshake", f"{self.peer}: TLS handshake refused: {why}")
+        if is_certificate:
+            self._listener.certificate_refused(self._host, why)
         self._is_closing = True
         self._keep(b"")
         self._pace()
@@ -531,6 +539,17 @@ def _what_it_is(start: bytes) -> str | None:
     if start[:1] and start[0] & 0x80 and start[2:3] == b"\x01":
         return "it looks like SSL 2, which is not served"
     return "it does not look like TLS"
+
+
+def _parsed(certificate: bytes) -> Certificate:
+    try:
+        return parse_certificate(certificate)
+    except MalformedBytes as error:
+        raise NoPrincipal(f"its certificate cannot be read: {error}") from None
+
+
+def _is_of_certificate(error: ssl.SSLError) -> bool:
+    return isinstance(error, ssl.SSLCertVerificationError) or error.reason == _NO_CERTIFICATE
 
 
 def _why(error: ssl.SSLError) -> str:
