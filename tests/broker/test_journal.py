@@ -14,9 +14,9 @@ import pytest
 from foldlog.broker.broker import Broker
 from foldlog.cli.main import main
 from foldlog.files.posix import PosixFiles
-from foldlog.log.journal import Journal, JournalSettings
-from foldlog.log.journal_format import BLOCK_BYTES
-from foldlog.log.journal_recovery import journal_files
+from foldlog.log.journal.format import BLOCK_BYTES
+from foldlog.log.journal.journal import Journal, JournalSettings
+from foldlog.log.journal.recovery import journal_files
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
 

@@ -233,5 +233,5 @@ def test_a_slice_and_a_tail_of_a_deleted_topic_say_so(log: foldlog.Log) -> None:
 
 
 def test_what_is_not_a_topics_name_cannot_be_sent_to(log: foldlog.Log) -> None:
-    with log.producer() as producer, pytest.raises(InvalidTopicName, match="not a topic's name"):
+    with log.producer() as producer, pytest.raises(InvalidTopicName, match="a topic name is a string, not list"):
         producer.send(["t"], b"value")  # type: ignore[arg-type]

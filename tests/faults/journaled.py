@@ -14,9 +14,9 @@ from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint, Slot
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership
-from foldlog.log.journal import Journal, JournalSettings
-from foldlog.log.journal_format import BLOCK_BYTES
-from foldlog.log.journal_recovery import mark_replayed, read_journal, replay
+from foldlog.log.journal.format import BLOCK_BYTES
+from foldlog.log.journal.journal import Journal, JournalSettings
+from foldlog.log.journal.recovery import mark_replayed, read_journal, replay
 from foldlog.log.layout import create_partition
 from foldlog.log.partition import Partition
 from foldlog.testing.disk_image import DiskImage

@@ -20,6 +20,7 @@ from foldlog.server.fetch_sessions import WantedPartition
 from foldlog.server.handlers import fetch as fetching
 from foldlog.server.handlers import produce
 from foldlog.server.net.append_queues import AppendQueue
+from foldlog.server.produce_fast_path import RunAcknowledgement
 from foldlog.spark.folds.runner import Runner
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
@@ -37,11 +38,17 @@ def test_acknowledging_a_failed_sync_on_the_long_way_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
 ) -> None:
     acknowledged = produce._Acknowledgements._acknowledged
+    acknowledged_run = RunAcknowledgement._acknowledged
 
     def careless(self: Any, outcome: Any, error: FoldlogError | None) -> None:
         acknowledged(self, outcome, None)
 
+    def careless_run(self: Any, error: FoldlogError | None, place: int = 0) -> None:
+        acknowledged_run(self, None, place)
+
+    # Compiled, open partitions are appended to as a run, however many there are; without a compiler, by the handler.
     monkeypatch.setattr(produce._Acknowledgements, "_acknowledged", careless)
+    monkeypatch.setattr(RunAcknowledgement, "_acknowledged", careless_run)
     with pytest.raises(AssertionError):
         producing.test_a_failed_sync_is_never_acknowledged_on_the_long_way(tmp_path, way)
 

@@ -12,11 +12,13 @@ import pytest
 
 from faults.test_power_loss_journal import JOURNAL_PLANS, run_with_cuts
 from foldlog.files.memory import FileNode
-from foldlog.log import durability, journal_format, journal_recovery
+from foldlog.log import durability
 from foldlog.log.checkpoint import SlotState
-from foldlog.log.journal import Journal, JournalFile, PendingCommit
-from foldlog.log.journal_format import JOURNAL_SUFFIX, Entry, Placed
-from foldlog.log.journal_recovery import JournalContents
+from foldlog.log.journal import format as journal_format
+from foldlog.log.journal import recovery as journal_recovery
+from foldlog.log.journal.format import JOURNAL_SUFFIX, Entry, Placed
+from foldlog.log.journal.journal import Journal, JournalFile, PendingCommit
+from foldlog.log.journal.recovery import JournalContents
 from foldlog.testing.power_cuts import Violation
 from foldlog.testing.power_loss import PowerLossFiles
 

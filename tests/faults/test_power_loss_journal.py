@@ -135,12 +135,12 @@ class JournalPlan:
 JOURNAL_PLANS: dict[str, JournalPlan] = {
     "shared_commits": JournalPlan(shared_commits, SMALL, 3, 4, (1,), 9_700),
     "some_rest": JournalPlan(some_rest, SMALL, 3, 4, (1,), 3_700),
-    "small_and_large": JournalPlan(small_and_large, SMALL, 2, 4, (1,), 3_400),
+    "small_and_large": JournalPlan(small_and_large, SMALL, 2, 4, (1,), 3_100),
     "killed": JournalPlan(killed, ROLLING, 2, 4, (1,), 7_300),
     "closed_and_opened": JournalPlan(closed_and_opened, SMALL, 2, 4, (1,), 1_800),
     "failed_commits": JournalPlan(failed_commits, SMALL, 2, 4, (1,), 9_800),
     "failed_commits_kept": JournalPlan(failed_commits, SMALL, 2, 4, (1,), 9_600, is_kept=True),
-    "failed_partition_syncs": JournalPlan(failed_partition_syncs, SMALL, 2, 4, (1,), 12_500),
+    "failed_partition_syncs": JournalPlan(failed_partition_syncs, SMALL, 2, 4, (1,), 11_000),
 }
 
 

@@ -24,9 +24,9 @@ from foldlog.files.memory import MemoryFiles
 from foldlog.log.checkpoint import Checkpoint, Slot
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership, Syncer
-from foldlog.log.journal import Journal
-from foldlog.log.journal_format import BLOCK_BYTES, encode_commit, read_use
-from foldlog.log.journal_recovery import JournalContents, journal_files, read_journal, replay
+from foldlog.log.journal.format import BLOCK_BYTES, encode_commit, read_use
+from foldlog.log.journal.journal import Journal
+from foldlog.log.journal.recovery import JournalContents, journal_files, read_journal, replay
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind

@@ -88,7 +88,7 @@ from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.durability import DescriptorThreads, OnSynced
 from foldlog.log.follower import Hurry
-from foldlog.log.journal import JournalCounts, JournalSettings
+from foldlog.log.journal.journal import JournalCounts, JournalSettings
 from foldlog.log.partition import Partition
 from foldlog.records.batch import Compression
 

@@ -26,7 +26,7 @@ from foldlog.errors import (
 from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, replacing, storage_error
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, is_whole
 from foldlog.log.checkpoint import Checkpoint, Slot, is_checkpoint
-from foldlog.log.journal_recovery import JournalContents, Replayed, mark_replayed, read_journal, replay
+from foldlog.log.journal.recovery import JournalContents, Replayed, mark_replayed, read_journal, replay
 from foldlog.log.layout import read_layout
 
 LOCK_NAME: Final = ".lock"

@@ -49,8 +49,8 @@ from foldlog.files.base import Files, read_file, storage_error
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.durability import Membership, Syncer
 from foldlog.log.follower import FollowedPartition, Hurry
-from foldlog.log.journal import Journal, JournalSettings
-from foldlog.log.journal_recovery import Owner, remove_journal
+from foldlog.log.journal.journal import Journal, JournalSettings
+from foldlog.log.journal.recovery import Owner, remove_journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.log.retention import outlived_text

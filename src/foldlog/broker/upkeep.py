@@ -25,7 +25,7 @@ from foldlog.broker.transactions.store import TransactionStore
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
-from foldlog.log.journal import Journal
+from foldlog.log.journal.journal import Journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.records.batch import MAX_INT64

@@ -26,7 +26,7 @@ from foldlog.limits import SYNC_THREADS
 from foldlog.log.segment import Segment
 
 if TYPE_CHECKING:
-    from foldlog.log.journal import Journal
+    from foldlog.log.journal.journal import Journal
     from foldlog.log.partition import PartitionCore
 
 logger = logging.getLogger("foldlog.log")

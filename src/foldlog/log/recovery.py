@@ -2,7 +2,7 @@
 
 Bytes below the checkpointed synced offset are taken as they are (reads verify them): damage there is rot, and refused.
 Bytes above are not known to be on the disk: what was acknowledged by the journal has been replayed by now
-(journal_recovery.py), and everything else was never acknowledged as a whole. Whole batches are kept, but written and
+(journal/recovery.py), and everything else was never acknowledged as a whole. Whole batches are kept, but written and
 synced again before they are served (after a failed sync a page can be clean in memory and not on disk); the rest is cut
 off and kept beside the log, unless the checkpoint says that it was durable: then the partition is refused.
 """

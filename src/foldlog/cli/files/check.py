@@ -34,7 +34,7 @@ from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.doctor.inspection import inspect, inspect_alone, inspect_live
 from foldlog.log.doctor.repair import cut_out, rebuild
 from foldlog.log.doctor.segment_scan import ForEach
-from foldlog.log.journal_recovery import JOURNAL_NAME, read_journal
+from foldlog.log.journal.recovery import JOURNAL_NAME, read_journal
 from foldlog.log.layout import CUT_SUFFIX, read_layout
 
 DESCRIPTION: Final = """\

@@ -27,8 +27,8 @@ from foldlog.files.base import Files, read_file
 from foldlog.files.posix import PosixFiles
 from foldlog.log.doctor.salvage import UNKNOWN_END
 from foldlog.log.epochs import NAME as EPOCHS_NAME
-from foldlog.log.journal_format import JOURNAL_SUFFIX
-from foldlog.log.journal_recovery import journal_files
+from foldlog.log.journal.format import JOURNAL_SUFFIX
+from foldlog.log.journal.recovery import journal_files
 from foldlog.log.layout import METADATA_NAME
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 

@@ -16,7 +16,7 @@ from foldlog.files.base import Files, read_file
 from foldlog.limits import SECTOR_BYTES
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.epochs import Epochs
-from foldlog.log.journal_format import read_use
+from foldlog.log.journal.format import read_use
 from foldlog.log.producers import read_snapshot
 from foldlog.log.segment import OffsetIndex, TimeIndex
 

@@ -25,7 +25,7 @@ from foldlog.files.base import File, Files, storage_error
 from foldlog.limits import SYNC_THREADS
 from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.epochs import Epochs
-from foldlog.log.journal_format import (
+from foldlog.log.journal.format import (
     JOURNAL_SUFFIX,
     Entry,
     Header,

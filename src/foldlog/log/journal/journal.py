@@ -2,7 +2,8 @@
 
 A partition's file grows, so each of its syncs has the file system commit metadata, and a sync of N partitions is N
 syncs. A journal file is written over blocks that were written before, and one sync serves everything that all
-partitions were given since the last: see `journal_format` for the bytes, `journal_recovery` for what a crash leaves.
+partitions were given since the last: see `journal/format.py` for the bytes, and `journal/recovery.py` for what a crash
+leaves.
 
 What holds at any moment, and what recovery relies on:
 
@@ -31,7 +32,7 @@ from foldlog.errors import FoldlogError, StorageError
 from foldlog.files.base import File, Files, sync_fault
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.durability import Durability, Part, Syncer, SyncLock, Turns
-from foldlog.log.journal_format import (
+from foldlog.log.journal.format import (
     BLOCK_BYTES,
     JOURNAL_SUFFIX,
     Entry,
@@ -40,7 +41,7 @@ from foldlog.log.journal_format import (
     encode_commit,
     encode_header,
 )
-from foldlog.log.journal_recovery import JOURNAL_NAME, JournalContents
+from foldlog.log.journal.recovery import JOURNAL_NAME, JournalContents
 
 logger = logging.getLogger("foldlog.log")
 
