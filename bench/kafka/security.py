@@ -21,7 +21,7 @@ from bench.broker_tls import make_certificate
 from bench.kafka.clients import Clients, elapsed_s
 from bench.kafka.recorder import Figures, Recorder, settle, watched
 from bench.kafka.results import Case
-from bench.kafka.sides import FOLDLOG, KAFKA, FoldlogSide, KafkaSide, Side
+from bench.kafka.sides import FOLDLOG, KAFKA, FoldlogSide, KafkaSide
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -30,6 +30,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+
+SecureSide = KafkaSide | FoldlogSide
+"""A side that may have a listener with TLS."""
 
 PLAIN, TLS, TLS_AND_ACLS = "plaintext", "TLS", "TLS and ACLs"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -50,17 +53,17 @@ class Way:
     context: ssl.SSLContext | None
     authority: Path
 
-    def address(self, side: Side) -> tuple[str, int]:
+    def address(self, side: SecureSide) -> tuple[str, int]:
         return side.address if self.context is None else side.tls_address
 
-    def librdkafka(self, side: Side) -> dict[str, Any]:
+    def librdkafka(self, side: SecureSide) -> dict[str, Any]:
         bootstrap = {"bootstrap.servers": "{}:{}".format(*self.address(side)), "acks": "all"}
         if self.context is None:
             return bootstrap
         return {**bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(self.authority)}
 
 
-Measure = Callable[[Recorder, Side, Way, str], Figures]
+Measure = Callable[[Recorder, SecureSide, Way, str], Figures]
 
 
 def run(recorder: Recorder, directory: Path) -> None:
@@ -77,11 +80,11 @@ def run(recorder: Recorder, directory: Path) -> None:
 
 
 @contextmanager
-def _both(directory: Path, pem: Path, guarded: Mapping[str, object]) -> Iterator[dict[str, Side]]:
+def _both(directory: Path, pem: Path, guarded: Mapping[str, object]) -> Iterator[dict[str, SecureSide]]:
     tls = {"ssl.keystore.location": pem}
     ours = {"authorizer.class.name": "foldlog", **guarded} if guarded else {}
     theirs = {"authorizer.class.name": STANDARD_AUTHORIZER, **guarded} if guarded else {}
-    running: dict[str, Side] = {}
+    running: dict[str, SecureSide] = {}
     try:
         kafkas = {**tls, "ssl.keystore.type": "PEM", **theirs}
         running[KAFKA] = KafkaSide(directory / KAFKA, kafkas, listeners=("SSL",))
@@ -93,7 +96,7 @@ def _both(directory: Path, pem: Path, guarded: Mapping[str, object]) -> Iterator
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _make_acls(side: Side, count: int) -> None:
+def _make_acls(side: SecureSide, count: int) -> None:
     """Of other teams and users; one lets everybody do everything to the topics of this section."""
     topic, prefixed = ResourceType.TOPIC, ResourcePatternType.PREFIXED
     wanted = [AclBinding(topic, _PREFIX, prefixed, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)]
@@ -108,7 +111,7 @@ def _make_acls(side: Side, count: int) -> None:
         made.result(_ADMIN_S)
 
 
-def _measure(recorder: Recorder, sides: Mapping[str, Side], ways: list[Way]) -> None:
+def _measure(recorder: Recorder, sides: Mapping[str, SecureSide], ways: list[Way]) -> None:
     work: dict[str, Measure] = {
         "raw, produce acks=1": partial(_produce, acks=1),
         "raw, produce acks=all": partial(_produce, acks=-1),
@@ -127,7 +130,7 @@ def _measure(recorder: Recorder, sides: Mapping[str, Side], ways: list[Way]) -> 
             recorder.in_turns(case, runs)
 
 
-def _of_new_topic(recorder: Recorder, side: Side, way: Way, topic: str, measure: Measure) -> Figures:
+def _of_new_topic(recorder: Recorder, side: SecureSide, way: Way, topic: str, measure: Measure) -> Figures:
     side.create_topic(topic, 1)
     settle()
     figures = measure(recorder, side, way, topic)
@@ -135,7 +138,7 @@ def _of_new_topic(recorder: Recorder, side: Side, way: Way, topic: str, measure:
     return figures
 
 
-def _produce(recorder: Recorder, side: Side, way: Way, topic: str, *, acks: int) -> Figures:
+def _produce(recorder: Recorder, side: SecureSide, way: Way, topic: str, *, acks: int) -> Figures:
     batch, records = batch_of(_BATCH, "none")
     load = produce_load(topic, 1, batch, records, acks, _WINDOW)
     first = run_flat_out(side.address, load, 1, _SECONDS, 0)
@@ -148,7 +151,7 @@ def _produce(recorder: Recorder, side: Side, way: Way, topic: str, *, acks: int)
     return watched(side.pid, work)
 
 
-def _fetch(recorder: Recorder, side: Side, way: Way, topic: str) -> Figures:
+def _fetch(recorder: Recorder, side: SecureSide, way: Way, topic: str) -> Figures:
     """What was produced right before, in plaintext."""
     batch, records = batch_of(_BATCH, "none")
     load = replace(produce_load(topic, 1, batch, records, 1, _WINDOW), is_shared=True)
@@ -165,7 +168,7 @@ def _fetch(recorder: Recorder, side: Side, way: Way, topic: str) -> Figures:
     return watched(side.pid, work)
 
 
-def _librdkafka(recorder: Recorder, side: Side, way: Way, topic: str) -> Figures:
+def _librdkafka(recorder: Recorder, side: SecureSide, way: Way, topic: str) -> Figures:
     spec = {
         "do": "produce",
         "topic": topic,

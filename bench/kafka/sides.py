@@ -86,11 +86,6 @@ class Side(ABC):
 
     @property
     @abstractmethod
-    def tls_address(self) -> tuple[str, int]:
-        """Where it was started with one."""
-
-    @property
-    @abstractmethod
     def data(self) -> Path:
         """Where the directories of partitions are."""
 
@@ -136,6 +131,7 @@ class KafkaSide(Side):
 
     @property
     def tls_address(self) -> tuple[str, int]:
+        """Where it was started with a listener of SSL."""
         return HOST, self._node.ports["SSL"]
 
     @property
@@ -169,6 +165,7 @@ class FoldlogSide(Side):
 
     @property
     def tls_address(self) -> tuple[str, int]:
+        """Where it was started with properties."""
         return HOST, self._tls_port
 
     @property
