@@ -50,6 +50,9 @@ storage, cancelled jobs."""
 _IN_A_TASK: Final = "org.apache.spark.executor.Executor"
 """In the stack trace of an error that occurred while rows were computed, not while they were planned."""
 
+_WHILE_PLANNING: Final = "ConvertToLocalRelation"
+"""Likewise, of rows that the plan itself holds: Spark evaluates projections of them while it plans."""
+
 _OUTSIDE_JAVA: Final = re.compile(
     r"^java\.(io|net|nio\.file|nio\.channels|sql|security)\.|^(javax\.net|org\.apache\.hadoop|com\.amazonaws)\."
     r"|^java\.lang\.(Interrupted|OutOfMemory|NoClassDef|ClassNotFound|NoSuch|Linkage|UnsatisfiedLink|Illegal(State|Monitor))"
@@ -168,13 +171,15 @@ def _is_functions(raised: Raised) -> bool:
 
 def _is_values(error: BaseException) -> bool:
     """Whether an operation of Spark's may have rejected a value. The outermost SQL state decides; without one, any
-    error in a task may be, unless one of its causes is of the environment.
+    error in a task may be, or of rows that the plan itself holds (a trial's sample), unless one of its causes is of the
+    environment.
     """
     causes = list(_causes(error))
     state = next((one.state for one in causes if one.state.startswith((*_OF_VALUES, *_OF_SURROUNDINGS))), "")
     if state:
         return state.startswith(_OF_VALUES)
-    if _IN_A_TASK not in (getattr(error, "_stackTrace", None) or str(error)):
+    trace = getattr(error, "_stackTrace", None) or str(error)
+    if _IN_A_TASK not in trace and _WHILE_PLANNING not in trace:
         return False
     return not any(_OUTSIDE_JAVA.search(one.kind) for one in causes)
 

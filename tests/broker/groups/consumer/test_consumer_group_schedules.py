@@ -178,6 +178,7 @@ def run(schedule: Iterable[tuple[Action, int]]) -> None:
     world.check_settled()
 
 
+@pytest.mark.timeout(900)  # two thousand schedules, beside whatever else the machine does
 @pytest.mark.parametrize("count", SCHEDULES)
 def test_no_partition_has_two_owners_and_in_the_end_each_has_one(count: int) -> None:
     for seed in range(count):
