@@ -58,9 +58,17 @@ def test_librdkafka_with_a_password_is_told_that_there_is_no_sasl(server: Server
     assert "not valid in current SASL state" in errors[0].str()
 
 
-def test_kafka_python_with_a_password_is_told_that_there_is_no_sasl(server: Server) -> None:
-    with pytest.raises(PythonError, match="Unable to bootstrap"):
-        KafkaProducer(bootstrap_servers=server.bootstrap, security_protocol="SASL_PLAINTEXT", **WITH_PASSWORD)
+def test_kafka_python_with_a_password_is_told_that_there_is_no_sasl(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    login = {"bootstrap_servers": server.bootstrap, "security_protocol": "SASL_PLAINTEXT", **WITH_PASSWORD}
+
+    def is_told() -> bool:
+        with pytest.raises(PythonError, match="Unable to bootstrap"):  # it tries again until its time is over
+            KafkaProducer(**login, bootstrap_timeout_ms=500)
+        return "IllegalSaslStateError" in caplog.text
+
+    eventually(is_told, "the broker's answer")
 
 
 def start_aiokafka(server: Server, **settings: Any) -> None:

@@ -37,6 +37,13 @@ sys.stdin.read()
 
 
 @pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child does not end by itself, so there is no use in waiting for it long before it is killed."""
+    monkeypatch.setattr("foldlog.demo.crew.END_WITHIN_S", 0.1)
+    monkeypatch.setattr("foldlog.demo.descendants.ASKED_WITHIN_S", 0.1)
+
+
+@pytest.fixture
 def directory(tmp_path: Path) -> Path:
     made = tmp_path / "demo"
     made.mkdir()
@@ -53,6 +60,7 @@ def started(crew: Crew) -> tuple[CrewMember, list[Process]]:
     return member, family
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_killed_process_takes_its_descendants_with_it(directory: Path) -> None:
     with Crew(directory) as crew:
         member, family = started(crew)
@@ -61,6 +69,7 @@ def test_a_killed_process_takes_its_descendants_with_it(directory: Path) -> None
         assert alive(family) == []
 
 
+@pytest.mark.usefixtures("impatient")
 def test_at_the_end_of_the_block_everything_is_gone_and_so_is_the_directory(directory: Path) -> None:
     with Crew(directory) as crew:
         _, family = started(crew)

@@ -159,6 +159,7 @@ def test_a_paused_or_delayed_broker_can_be_stopped(broker: KafkaBroker, connecti
     connection.send(HeartbeatRequest(group_id="g"), 3)
     paused.wait()
     broker.stop()
+    assert connection.receive().error_code == ErrorCode.UNKNOWN_MEMBER_ID, "what was held up went on, and was answered"
     assert delayed.struck == 1
     broker.start()
     assert count(broker) == 0

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from foldlog.demo.claims import DemoFailed
-from foldlog.demo.descendants import end_all, end_family, family_of, wait_for_end
+from foldlog.demo.descendants import END_WITHIN_S, end_all, end_family, family_of, wait_for_end
 
 FOLDLOG: Final = (sys.executable, "-m", "foldlog.cli.main")
 _USUAL_LOWEST_PORT: Final = 32_768
@@ -102,7 +102,7 @@ class CrewMember:
         family = family_of(self.pid)
         self._process.kill()
         self._process.wait()
-        end_all(wait_for_end(family))
+        end_all(wait_for_end(family, END_WITHIN_S))
         self._crew.forget(self)
 
     def end(self) -> None:

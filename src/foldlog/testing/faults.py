@@ -118,6 +118,7 @@ class Faults:
         self._lock = threading.Lock()
         self._faults: list[RequestFault] = []
         self._waiting: dict[Waiting, tuple[BrokerNode, RequestFault]] = {}
+        self._is_stopping = False
 
     # --- the test's side ----------------------------------------------------------------------------------------------
 
@@ -162,6 +163,8 @@ class Faults:
 
     def let_go(self) -> None:
         """The broker stops: pauses end, and what is delayed goes on at once."""
+        with self._lock:
+            self._is_stopping = True  # before pauses end: what a pause held up may be delayed next
         self.resume()
         with self._lock:
             held = [(node, waiting) for waiting, (node, _) in self._waiting.items()]
@@ -171,6 +174,7 @@ class Faults:
     def started(self) -> None:
         """The broker was started again: the faults that are left strike there."""
         with self._lock:
+            self._is_stopping = False
             self._intercept(self if self._faults else None)
 
     def _known(self) -> list[RequestFault]:
@@ -251,7 +255,7 @@ class Faults:
     async def _wait(self, delay: _Delaying, node: BrokerNode) -> None:
         waiting: Waiting = node.loop.create_future()
         with self._lock:
-            if delay.is_cleared:
+            if delay.is_cleared or self._is_stopping:
                 return
             self._waiting[waiting] = (node, delay)
         timer = None if delay.seconds is None else node.loop.call_later(delay.seconds, _finish, waiting)

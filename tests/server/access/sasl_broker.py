@@ -49,3 +49,10 @@ def sasl_broker(
         set_password(broker, SIMPLE_USER, PASSWORD)
         with Server.start(broker, ServerSettings.parse(given), authorizer=authorizer) as server:
             yield broker, server
+
+
+def refused_logins(server: Server) -> float:
+    """As the broker counts them: a client that gives up for its time alone was not refused."""
+    families = {family.name: family for family in server.metrics.families()}
+    samples = families["foldlog_connections_refused_total"].samples
+    return sum(one.value for one in samples if "login" in dict(one.labels).values())
