@@ -17,7 +17,7 @@ import hmac
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import SCRAM_MESSAGE_BYTES_MAX
@@ -33,6 +33,11 @@ ITERATIONS_MAX: Final = 16_384
 """Kafka's bounds. A guess of a stolen credential costs this many hashes."""
 
 SALT_BYTES: Final = 24
+
+_JAVA_SALT: Final = 0
+_JAVA_SALT_BITS: Final = 130
+_JAVA_SALT_FORM: Final = re.compile(rb"[0-9a-z]{20,26}")
+_BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 # "n" or "y": the client binds no TLS channel to the exchange; an authorization id, the name, a nonce, extensions.
 _FIRST: Final = re.compile(
@@ -75,15 +80,44 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
     return ScramCredential(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", algorithm))
 
 
-def unknown_credential(
-    mechanism: str, name: str, secret: bytes, *, iterations: int = ITERATIONS_MAX, salt_bytes: int = SALT_BYTES
-) -> ScramCredential:
+class SaltKind(NamedTuple):
+    """What a challenge shows of how a password was kept: different tools choose differently."""
+
+    iterations: int
+    salt_bytes: int
+    """_JAVA_SALT: as Kafka's tools make it, 130 random bits written with base 36, so 25 or 26 characters."""
+
+
+OUR_KIND: Final = SaltKind(ITERATIONS_MAX, SALT_BYTES)
+
+
+def kind_of(credential: ScramCredential) -> SaltKind:
+    """
+    >>> kind_of(ScramCredential(b"1k3qmcyx0p9v4h8w2z7r5t6b0d", 8192, b"", b""))
+    SaltKind(iterations=8192, salt_bytes=0)
+    """
+    is_javas = _JAVA_SALT_FORM.fullmatch(credential.salt) is not None
+    return SaltKind(credential.iterations, _JAVA_SALT if is_javas else len(credential.salt))
+
+
+def unknown_credential(mechanism: str, name: str, secret: bytes, kind: SaltKind = OUR_KIND) -> ScramCredential:
     """A credential for a user that does not exist, which no password fits: always the same for a name, so that asking
     twice tells nothing. `secret` is the directory's."""
     algorithm = MECHANISMS[mechanism]
-    salt = hmac.digest(secret, f"salt {mechanism} {name}".encode(), "sha512")[:salt_bytes]
+    salt = hmac.digest(secret, f"salt {mechanism} {name}".encode(), "sha512")
+    while len(salt) < kind.salt_bytes:
+        salt += hmac.digest(secret, salt, "sha512")
+    salt = _java_salt(salt) if kind.salt_bytes == _JAVA_SALT else salt[: kind.salt_bytes]
     keys = [hmac.digest(secret, f"{which} {mechanism} {name}".encode(), algorithm) for which in ("stored", "server")]
-    return ScramCredential(salt, iterations, *keys)
+    return ScramCredential(salt, kind.iterations, *keys)
+
+
+def _java_salt(random: bytes) -> bytes:
+    number, digits = int.from_bytes(random, "big") % (1 << _JAVA_SALT_BITS), bytearray()
+    while number:
+        number, digit = divmod(number, len(_BASE_36))
+        digits.append(_BASE_36[digit])
+    return bytes(reversed(digits))
 
 
 def fits(mechanism: str, credential: ScramCredential, password: str) -> bool:

@@ -3,7 +3,7 @@
 Replacing the file is the commit point of a change: a power cut leaves all of it or nothing. Only its owner may read
 it: it holds what is kept of passwords. A directory without users, ACLs and quotas has no such file.
 
-    {"version":1,"epoch":3,"secret":"<64 hex digits>","users":{
+    {"version":1,"epoch":3,"secret":"<64 hex digits>","kinds":{"SCRAM-SHA-256":[[16384,24]]},"users":{
     "alice":{"SCRAM-SHA-256":["<salt>",16384,"<stored key>","<server key>"]}},"acls":[
     ["TOPIC","orders","LITERAL","User:alice","*","READ","ALLOW"]],"quotas":[
     [{"user":"alice"},{"producer_byte_rate":1048576.0}]],
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from foldlog.broker.access.acls import Acl, AclOperation, Acls, PatternType, Permission, ResourceType
 from foldlog.broker.access.quotas import Quotas, quotas_of
-from foldlog.broker.access.scram import ScramCredential
-from foldlog.broker.access.users import Users
+from foldlog.broker.access.scram import SaltKind, ScramCredential
+from foldlog.broker.access.users import Kinds, Users
 from foldlog.broker.checked_json import compact, lines_of, sealed, unsealed
 from foldlog.errors import FoldlogError, InvalidConfig, NewerVersion
 from foldlog.files.base import Files, read_file, replace_file, storage_error
@@ -109,6 +109,7 @@ def encode(access: Access) -> bytes:
     acls = _rows([one.name if isinstance(one, Enum) else one for one in acl] for acl in access.acls)
     quotas = _rows([dict(one), dict(sorted(access.quotas.of(one).items()))] for one in access.quotas)
     head = f'{{"version":{_VERSION},"epoch":{access.epoch},"secret":"{access.users.secret.hex()}"'
+    head += f',"kinds":{compact(dict(access.users.kinds))}'
     return sealed(f'{head},"users":{{{lines_of(users)}}},"acls":[{acls}],"quotas":[{quotas}]')
 
 
@@ -123,7 +124,7 @@ def decode(data: bytes, path: str) -> Access:
         }
         return Access(
             fields["epoch"],
-            Users(bytes.fromhex(fields["secret"]), MappingProxyType(users)),
+            Users(bytes.fromhex(fields["secret"]), MappingProxyType(users), _kinds_of(fields.get("kinds", {}))),
             Acls(_acl_of(row) for row in fields["acls"]),
             quotas_of((tuple(sorted(named.items())), values) for named, values in fields["quotas"]),
         )
@@ -137,6 +138,11 @@ _ENUMS: Final = MappingProxyType({0: ResourceType, 2: PatternType, 5: AclOperati
 
 def _acl_of(row: list[str]) -> Acl:
     return Acl(*(_ENUMS[index][one] if index in _ENUMS else one for index, one in enumerate(row)))  # type: ignore[arg-type]
+
+
+def _kinds_of(stored: Mapping[str, list[list[int]]]) -> Kinds:
+    """None in a file of before they were kept."""
+    return {mechanism: tuple(SaltKind(*one) for one in ones) for mechanism, ones in stored.items()}
 
 
 def _rows(rows: Iterable[object]) -> str:

@@ -12,10 +12,13 @@ from typing import Final
 from foldlog.broker.access.scram import (
     ITERATIONS_MAX,
     MECHANISMS,
+    OUR_KIND,
     SALT_BYTES,
+    SaltKind,
     ScramCredential,
     credential_of,
     fits,
+    kind_of,
     salted_password,
     unknown_credential,
 )
@@ -24,6 +27,11 @@ from foldlog.limits import PASSWORD_CHARACTERS_MAX, USER_NAME_CHARACTERS_MAX
 
 Credentials = Mapping[str, ScramCredential]
 """By mechanism."""
+
+Kinds = Mapping[str, tuple[SaltKind, ...]]
+"""By mechanism."""
+
+_KINDS_MAX: Final = 16
 
 _PLAIN_MECHANISM: Final = "SCRAM-SHA-256"
 """Whose credential a password in the clear is compared with, if the user has both."""
@@ -36,17 +44,18 @@ class Users:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     credentials: Mapping[str, Credentials] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
-    _kinds: Mapping[str, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
+    kinds: Kinds = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
+    """Of all credentials that there ever were, by mechanism: made-up ones are of these. A kind that is gone with its
+    user stays: otherwise who asks for a name before and after would learn that nobody has it."""
 
     def __post_init__(self) -> None:
-        # Users that Kafka's tools made have other iterations and salts than ours: made-up credentials are of all these
-        # kinds. Looked for once: to look at each login would take the longer the more users there are.
-        kinds: dict[str, set[tuple[int, int]]] = {mechanism: set() for mechanism in MECHANISMS}
+        # Looked for once: to look at each login would take the longer the more users there are.
+        found = {mechanism: dict.fromkeys(self.kinds.get(mechanism, ())) for mechanism in MECHANISMS}
         for kept in self.credentials.values():
             for mechanism, one in kept.items():
-                kinds[mechanism].add((one.iterations, len(one.salt)))
-        usual = [(ITERATIONS_MAX, SALT_BYTES)]
-        object.__setattr__(self, "_kinds", {mechanism: sorted(kinds[mechanism]) or usual for mechanism in kinds})
+                found[mechanism][kind_of(one)] = None
+        kinds = {mechanism: tuple(ones)[:_KINDS_MAX] for mechanism, ones in found.items()}
+        object.__setattr__(self, "kinds", MappingProxyType(kinds))
 
     @property
     def names(self) -> list[str]:
@@ -66,10 +75,12 @@ class Users:
         return self.of(name).get(mechanism, made_up)
 
     def _made_up(self, mechanism: str, name: str) -> ScramCredential:
-        kinds = self._kinds[mechanism]
-        number = int.from_bytes(hmac.digest(self.secret, f"kind {name}".encode(), "sha256")[:8], "big")
-        iterations, salt_bytes = kinds[number % len(kinds)]
-        return unknown_credential(mechanism, name, self.secret, iterations=iterations, salt_bytes=salt_bytes)
+        def weight(kind: SaltKind) -> bytes:
+            return hmac.digest(self.secret, f"kind {kind.iterations} {kind.salt_bytes} {name}".encode(), "sha256")
+
+        # The heaviest for this name: a kind that is new changes the names that it is for, and no others.
+        kind = max(self.kinds[mechanism] or (OUR_KIND,), key=weight)
+        return unknown_credential(mechanism, name, self.secret, kind)
 
     def knows(self, name: str, password: str) -> bool:
         """Whether that is the user's password. Takes the same time whatever the answer: some milliseconds."""
@@ -82,7 +93,7 @@ class Users:
         others = {other: kept for other, kept in self.credentials.items() if other != name}
         if credentials:
             others[check_user_name(name)] = MappingProxyType(dict(credentials))
-        return Users(self.secret, MappingProxyType(others))
+        return Users(self.secret, MappingProxyType(others), self.kinds)
 
 
 def credentials_for(password: str, iterations: int = ITERATIONS_MAX) -> Credentials:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from foldlog.server.console.rights import DESCRIBE, READ, Sight, identity_of, no
 from foldlog.server.console.topics import open_partition
 from foldlog.server.folds_reader import FoldsReader
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
+from foldlog.server.net.quotas import CountedWorkers
 from foldlog.views.peek.locations import NamedLocations
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class FoldPages:
         in_memory = path == MEMORY_PATH
         self._topic.board.source = LogAddress("-b", bootstrap) if in_memory else LogAddress("-d", absolute(path))
         self._reading = asyncio.Lock()
-        self._peekers = ThreadPoolExecutor(_PEEKERS, thread_name_prefix="foldlog-peek")
+        self._peekers = CountedWorkers(_PEEKERS, thread_name_prefix="foldlog-peek")
         self._peeks = 0
         feed.contribute(self.changes, whole=self.all, merge=merged_by("fold"))
 

@@ -41,6 +41,7 @@ from foldlog.server.console.scene import ScenePages
 from foldlog.server.console.sessions import LOGIN_PATH, LOGOUT_PATH, ConsoleUsers, login_page
 from foldlog.server.http.http import HttpLimits, HttpServer
 from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
+from foldlog.server.net.quotas import CountedWorkers, worked_seconds
 
 if TYPE_CHECKING:
     from foldlog.server.authorizer import Authorizer
@@ -150,7 +151,7 @@ class ConsoleRoutes:
             note(identity_of(request), f"console {request.method}", [request.path], result=result)
 
     async def _respond_within_quotas(self, request: HttpRequest) -> HttpResponse:
-        """The user's quotas of bytes hold here too: else who has used them up would go on with the console."""
+        """The user's quotas hold here too: else who has used them up would go on with the console."""
         quotas = self._quotas
         if quotas is None or not quotas.is_on or not request.path.startswith("/api/"):
             return await self._respond(request)
@@ -163,8 +164,14 @@ class ConsoleRoutes:
             return replace(refusal, headers=(*refusal.headers, ("retry-after", str(math.ceil(wait_s)))))
         if is_write:
             quotas.http_used(who, is_write=True, used_bytes=len(request.body))
-        response = await self._respond(request)
-        if not is_write and isinstance(response.body, bytes):
+        with worked_seconds() as seconds:
+            try:
+                response = await self._respond(request)
+            finally:
+                quotas.http_worked(who, sum(seconds))
+        if not isinstance(response.body, bytes):
+            return replace(response, body=quotas.http_paced(who, response.body))
+        if not is_write:
             quotas.http_used(who, is_write=False, used_bytes=len(response.body))
         return response
 
@@ -237,7 +244,7 @@ async def start_console(
     is_open = listener.is_loopback and not node.settings.authorizer_class_name
     if not token and not has_users and not is_open:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-    workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-console")
+    workers = CountedWorkers(_WORKERS, thread_name_prefix="foldlog-console")
     feed = EventFeed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
@@ -259,6 +266,7 @@ async def start_console(
         node.clock,
         limits or HttpLimits(),
         lambda text, status: error_response(status, text),
+        quotas=node.quotas,
         strangers=node.strangers if has_users or token else None,
     )
     await http.listen(listener, secured)

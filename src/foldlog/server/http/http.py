@@ -35,11 +35,13 @@ from foldlog.server.access.logins import network_of
 from foldlog.server.http.host_names import OwnNames
 from foldlog.server.http.routes import FindsHandlers, Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
 from foldlog.server.http.status_pages import StatusPages
+from foldlog.server.net.connections import TOO_FAST
 from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, refuse_exposed
 from foldlog.server.net.memory import HeldMemory, StrangersBudget
 
 if TYPE_CHECKING:
     from foldlog.clock import Clock
+    from foldlog.server.net.quotas import NodeQuotas
     from foldlog.server.node import BrokerNode
     from foldlog.server.server import Secured
     from foldlog.server.tls.transport import TlsTransport
@@ -65,6 +67,9 @@ _LINGER_S: Final = 1.0
 _LINGER_READS: Final = 64
 """How long, and how often, to go on reading from a refused client: closing at once would make the system discard the
 answer with the reason."""
+
+
+_TOO_MANY: Final = (HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ async def start_http(
     advertised = (listener.host for listener in node.settings.advertised_listeners)
     guarded = _Guarded(HttpRoutes([*pages.routes(), *routes]), OwnNames([host, *advertised]))
     strangers = node.strangers if node.settings.metrics_ask else None
-    server = HttpServer(guarded, node.clock, limits or HttpLimits(), strangers=strangers)
+    server = HttpServer(guarded, node.clock, limits or HttpLimits(), quotas=node.quotas, strangers=strangers)
     await server.listen(listener, secured, has_principals=tls is not None and tls.client_auth != "none")
     return server
 
@@ -139,9 +144,11 @@ class HttpServer:
         limits: HttpLimits,
         refusal: Refusal = HttpResponse.text,
         *,
+        quotas: NodeQuotas,
         strangers: StrangersBudget | None = None,
     ) -> None:
         self._refusal = refusal
+        self._quotas = quotas
         self._strangers = strangers
         self._unknown: Counter[str] = Counter()  # connections and handshakes of strangers, by network
         self._served = 0
@@ -175,11 +182,17 @@ class HttpServer:
             handshake.refuse("handshake", "there are too many TLS handshakes; try again later")
         elif from_there > 2 * self._limits.strangers_per_address_max:
             handshake.refuse("handshake", "its address has too many connections that have not logged in")
+        elif self._connects_too_often(host):
+            handshake.refuse("connection rate", TOO_FAST.format(host))
 
     def handshaken(self, handshake: TlsTransport, host: str) -> None:
         self._handshakes.discard(handshake)
         if self._strangers is not None:
             self._leaves(host)
+
+    def _connects_too_often(self, host: str) -> bool:
+        """Whether this connection, with those to the broker, is beyond its address's quota."""
+        return self._quotas.limits_connections and self._quotas.connection_delay_s(host) is not None
 
     def _comes(self, host: str) -> int:
         """Count one more stranger from there; how many there are."""
@@ -216,19 +229,24 @@ class HttpServer:
                 self._leaves(host)
             writer.transport.abort()  # too many even for an answer
             return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer, host, from_there > here_max))
+        refusal = None
+        if from_there > here_max:
+            refusal = _TOO_MANY
+        elif writer.get_extra_info("ssl_object") is None and self._connects_too_often(host):
+            refusal = HTTPStatus.TOO_MANY_REQUESTS, TOO_FAST.format(host)
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer, host, refusal))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, is_one_too_many: bool
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, refusal: tuple[int, str] | None
     ) -> None:
         stranger = None
         if self._strangers is not None:
             stranger = _Stranger(self._strangers, partial(self._leaves, host), writer.transport.abort)
         try:
             if not writer.transport.is_closing():  # it may have left before its turn
-                await self._exchange(reader, writer, stranger, is_one_too_many)
+                await self._exchange(reader, writer, stranger, refusal)
         finally:
             if stranger is not None:
                 stranger.known()
@@ -240,13 +258,15 @@ class HttpServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         stranger: _Stranger | None,
-        is_one_too_many: bool,
+        refusal: tuple[int, str] | None,
     ) -> None:
         exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits, self._refusal, stranger)
         try:
             # Those who are turned away have places of their own: they keep nobody from being served.
-            if is_one_too_many or self._served >= self._limits.connections_max:
-                await exchanges.turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
+            if refusal is None and self._served >= self._limits.connections_max:
+                refusal = _TOO_MANY
+            if refusal is not None:
+                await exchanges.turn_away(*refusal)
                 return
             self._served += 1
             try:

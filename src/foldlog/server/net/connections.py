@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SWEEP_S: Final = 1.0
 
-_TOO_FAST: Final = "{} connects more often than its connection_creation_rate allows"
+TOO_FAST: Final = "{} connects more often than its connection_creation_rate allows"
 
 
 class Connections:
@@ -47,7 +47,7 @@ class Connections:
         if self._quotas.limits_connections and not connection.is_shaken:
             delay_s = self._quotas.connection_delay_s(host)
             if delay_s is not None:
-                connection.refuse_later(delay_s, _TOO_FAST.format(host))
+                connection.refuse_later(delay_s, TOO_FAST.format(host))
 
     def _make_room(self) -> None:
         """Where there are as many as may be, the oldest that has not logged in leaves: otherwise some who never do keep
@@ -70,7 +70,7 @@ class Connections:
             and self._quotas.limits_connections
             and self._quotas.connection_delay_s(host) is not None
         ):
-            handshake.refuse("connection rate", _TOO_FAST.format(host))
+            handshake.refuse("connection rate", TOO_FAST.format(host))
 
     def handshaken(self, handshake: TlsTransport, host: str) -> None:
         """Its handshake is done, or has failed."""

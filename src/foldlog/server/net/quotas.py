@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -46,6 +49,11 @@ _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _CLIENT_ID_AT: Final = 8
 _MS: Final = 1000.0
 _THREAD_PERCENT: Final = 100.0
+
+_STREAM_STEP_S: Final = 0.5
+_STREAM_SIGN_S: Final = 10.0
+_STREAM_SIGN: Final = b": waiting\n\n"
+"""A comment of server-sent events."""
 
 
 STRICT_FROM: Final = {19: 6, 20: 5, 37: 3}
@@ -176,7 +184,7 @@ class NodeQuotas:
         bucket = None if limits is None else limits.consumer_byte_rate
         return MAX_INT32 if bucket is None else min(MAX_INT32, max(1, int(bucket.burst)))
 
-    # --- the console --------------------------------------------------------------------------------------------------
+    # --- the console ------------------------------------------------------------------------------------------------
 
     def http_wait_s(self, who: Identity, *, is_write: bool) -> float:
         """How long the user's requests over HTTP are refused: what they read and write there is of the same quotas."""
@@ -194,6 +202,26 @@ class NodeQuotas:
         bucket = None if limits is None else limits.producer_byte_rate if is_write else limits.consumer_byte_rate
         if bucket is not None:
             bucket.use(used_bytes, self.time())
+
+    def http_worked(self, who: Identity, seconds: float) -> None:
+        """So long the broker has worked for one of the user's requests."""
+        limits = self.limits(who, "") if self.is_on else None
+        if limits is not None and limits.request_percentage is not None:
+            limits.request_percentage.use(seconds, self.time())
+
+    async def http_paced(self, who: Identity, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """A stream without an end: as long as its user is in debt, it waits. Events are gathered meanwhile."""
+        async with aclosing(events):
+            async for piece in events:
+                self.http_used(who, is_write=False, used_bytes=len(piece))
+                yield piece
+                waited_s = 0.0
+                while (wait_s := self.http_wait_s(who, is_write=False)) > 0:
+                    # In small steps: other quotas count at once.
+                    await asyncio.sleep(min(wait_s, _STREAM_STEP_S))
+                    waited_s += _STREAM_STEP_S
+                    if waited_s % _STREAM_SIGN_S == 0:
+                        yield _STREAM_SIGN  # only a write detects that the client is gone
 
     # --- new connections --------------------------------------------------------------------------------------------
 
@@ -384,6 +412,38 @@ class Charge:
     def ended(self, message: Any, answer_bytes: int = 0) -> bool:
         self.waits()
         return self._throttle.ended(self, message, answer_bytes)
+
+
+_WORKED: ContextVar[list[float] | None] = ContextVar("_WORKED", default=None)
+
+
+@contextmanager
+def worked_seconds() -> Iterator[list[float]]:
+    """What `CountedWorkers` work meanwhile for this task, in seconds: filled as it is done."""
+    seconds: list[float] = []
+    before = _WORKED.set(seconds)
+    try:
+        yield seconds
+    finally:
+        _WORKED.reset(before)
+
+
+class CountedWorkers(ThreadPoolExecutor):
+    """Threads that tell `worked_seconds` how long they worked; the time in their queue is free."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        seconds = _WORKED.get()
+        if seconds is None:
+            return super().submit(function, *arguments, **named)
+
+        def counted() -> Any:
+            began = perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                seconds.append(perf_counter() - began)
+
+        return super().submit(counted)
 
 
 def _client_id(view: memoryview, start: int) -> str:

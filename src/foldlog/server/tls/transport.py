@@ -32,6 +32,11 @@ _RECORD_BYTES_MAX: Final = TLS_RECORD_BYTES + 2048 + _HEADER_BYTES
 _SMALL_BYTES: Final = 4 << 10
 """Pieces of an answer below this share a record: each record is encrypted and sent by itself."""
 
+_WRITE_RECORDS: Final = 20
+"""Encrypted and given to the system together: more than the write buffer's limit, so that they leave at once, and few
+enough that the next ones are encrypted into the same memory. With all records of an answer at once, the pages for them
+cost more than the encryption: 1.1 GB/s, not 2.6."""
+
 _PLAIN_BYTES: Final = 64 << 10
 _LINGER_S: Final = 1.0
 
@@ -399,6 +404,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             for record in _records(list_of_data):
                 encrypt(record)
                 sent.append(take())
+                if len(sent) == _WRITE_RECORDS:
+                    self._raw.writelines(sent)
+                    if self._raw.is_closing():
+                        return
+                    sent = []
         except ssl.SSLError as error:
             self._broken(error)
             return
