@@ -13,6 +13,8 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.cli.main import main
+from foldlog.client.backends.local import LocalBackend
+from foldlog.client.log import Log
 from foldlog.files.posix import PosixFiles
 from foldlog.log.journal.format import BLOCK_BYTES
 from foldlog.log.journal.journal import Journal, JournalSettings
@@ -158,6 +160,37 @@ def test_partitions_written_together_share_a_sync(tmp_path: Path) -> None:
         for one, end in ends:
             one.wait_acknowledged(end)
         assert broker.journal_counts().commits - before <= 2
+
+
+def test_the_commit_of_a_transaction_over_ten_partitions_is_two_syncs(tmp_path: Path) -> None:
+    """One for the decision, one for the markers of all partitions. The offsets that it commits are among them."""
+    with opened(tmp_path) as broker:
+        partitions = begin(broker, "orders", 10)
+        log = Log(LocalBackend(broker))
+        for _ in range(3):
+            with log.transaction("etl") as transaction:
+                sent = [transaction.send("orders", b"v", partition=number) for number in range(10)]
+                assert all(future.result() for future in sent)
+                transaction.commit_offsets("readers", {("orders", 0): 1})
+                before = broker.journal_counts().commits
+            assert broker.journal_counts().commits - before <= 2
+        assert all(one.high_watermark == one.durable_offset == 7 for one in partitions)
+        assert all(one._core.state.synced_offset < 7 for one in partitions)  # no file of theirs was synced
+
+
+def test_older_versions_refuse_the_directory_while_the_journal_is_needed(tmp_path: Path) -> None:
+    """They refuse a checkpoint whose version they do not know."""
+    kill_a_writer(tmp_path)
+    checkpoint = tmp_path / "checkpoint"
+    assert checkpoint.read_bytes().startswith(b"foldlog checkpoint 2\n")
+    with opened(tmp_path) as broker:
+        assert values(partition_of(broker, "orders")) == EXPECTED
+        assert checkpoint.read_bytes().startswith(b"foldlog checkpoint 1\n")  # it was replayed
+        append(partition_of(broker, "orders"), b"which has the journal made ready")
+        broker.run_due()
+        append(partition_of(broker, "orders"), b"by the journal")
+        assert checkpoint.read_bytes().startswith(b"foldlog checkpoint 2\n")
+    assert checkpoint.read_bytes().startswith(b"foldlog checkpoint 1\n")
 
 
 def test_check_and_dump_know_the_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

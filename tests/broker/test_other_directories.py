@@ -104,7 +104,7 @@ def test_a_log_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
         log.create_topic("orders")
         log.append("orders", b"kept")
     checkpoint = bytearray((path / "checkpoint").read_bytes())
-    checkpoint[:21] = b"foldlog checkpoint 2\n"
+    checkpoint[:21] = b"foldlog checkpoint 3\n"
     (path / "checkpoint").write_bytes(checkpoint)
     before = picture(path)
     for mode in ("w", "r"):

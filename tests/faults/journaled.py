@@ -88,11 +88,14 @@ class JournaledDirectory:
         contents = read_journal(self.files, DIRECTORY, DIRECTORY_ID)
         if contents.damages:
             raise Violation(f"a power cut looks like damage: {contents.damages}")
+        needs_journal = self.checkpoint.needs_journal
         replayed = replay(self.files, contents, self._find, self.checkpoint.sync)
+        if replayed.written and not needs_journal:
+            raise Violation("the checkpoint lets an older foldlog open it without its journal")
         for error in replayed.refused.values():
             raise error
         if not self.is_kept:
-            mark_replayed(self.files, contents, DIRECTORY_ID)
+            mark_replayed(self.files, contents, DIRECTORY_ID, self.checkpoint)
         self.syncer = WaitersSync()
         self.journal = Journal(
             self.files,
@@ -134,8 +137,8 @@ class JournaledDirectory:
     def close(self) -> None:
         for log in self.logs:
             log.partition.close()
-        self.checkpoint.close()
         self.journal.close()
+        self.checkpoint.close()
 
     def reopen(self, *, cleanly: bool) -> None:
         if cleanly:

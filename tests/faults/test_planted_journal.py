@@ -13,7 +13,7 @@ import pytest
 from faults.test_power_loss_journal import JOURNAL_PLANS, run_with_cuts
 from foldlog.files.memory import FileNode
 from foldlog.log import durability
-from foldlog.log.checkpoint import SlotState
+from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.journal import format as journal_format
 from foldlog.log.journal import recovery as journal_recovery
 from foldlog.log.journal.format import JOURNAL_SUFFIX, Entry, Placed
@@ -137,3 +137,13 @@ def test_taking_a_failed_sync_of_a_partition_for_a_release_is_found(monkeypatch:
 
     monkeypatch.setattr(Journal, "_release", hasty)
     expect_violation("failed_partition_syncs")
+
+
+def test_a_checkpoint_that_does_not_say_that_the_journal_is_needed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older foldlog would take what only the journal holds for lost."""
+
+    def lazy(self: Checkpoint) -> None:
+        self.store(0, b"foldlog checkpoint 2\n")  # durable with the next sync, of whatever
+
+    monkeypatch.setattr(Checkpoint, "begin_journal", lazy)
+    expect_violation("shared_commits")

@@ -10,6 +10,7 @@ from foldlog.errors import CorruptLog, NewerVersion
 from foldlog.files.base import read_file
 from foldlog.files.memory import MemoryFiles
 from foldlog.limits import SECTOR_BYTES
+from foldlog.log import checkpoint as checkpoints
 from foldlog.log.checkpoint import Checkpoint, SlotState, StartReason
 from log.small_partition import DIRECTORY, SmallPartition, read_all
 
@@ -138,14 +139,32 @@ def test_a_cleared_slot_is_forgotten_for_good() -> None:
 def test_a_checkpoint_of_a_newer_version_is_not_called_damaged() -> None:
     files = MemoryFiles()
     files.make_directory("data")
-    content = b"foldlog checkpoint 2\n" + bytes(range(256)) * 4
+    content = b"foldlog checkpoint 3\n" + bytes(range(256)) * 4
     files.open(PATH, write=True, create=True).write(0, [content])
     for write in (False, True):
-        with pytest.raises(NewerVersion, match=r"newer foldlog .*version 2.*upgrade foldlog") as refused:
+        with pytest.raises(NewerVersion, match=r"newer foldlog .*version 3.*upgrade foldlog") as refused:
             open_checkpoint(files, write=write)
         assert "damaged" not in str(refused.value)
         assert "cut-out" not in str(refused.value)
     assert read_file(files, PATH) == content
+
+
+def test_while_the_journal_is_needed_the_file_has_a_version_that_older_ones_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = MemoryFiles()
+    checkpoint = open_checkpoint(files)
+    assert read_file(files, PATH).startswith(b"foldlog checkpoint 1\n")
+    checkpoint.begin_journal()
+    again = open_checkpoint(files)  # as after a crash: nothing was replayed yet
+    assert again.needs_journal
+    with monkeypatch.context() as older:
+        older.setattr(checkpoints, "VERSION", 1)
+        with pytest.raises(NewerVersion, match=r"newer foldlog .*version 2.*upgrade foldlog"):
+            open_checkpoint(files)
+    again.end_journal()
+    assert read_file(files, PATH).startswith(b"foldlog checkpoint 1\n")
+    assert not open_checkpoint(files).needs_journal
 
 
 def test_a_reason_that_a_newer_version_knows_is_told_as_unknown() -> None:

@@ -10,6 +10,8 @@ import pytest
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, PartitionPoisoned, StorageError, StorageFull
 from foldlog.files.base import File
 from foldlog.files.memory import MemoryFile, MemoryFiles
+from foldlog.log import durability
+from foldlog.log.durability import Turns
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 from log.small_partition import SmallPartition, read_all
@@ -83,6 +85,53 @@ def test_who_was_served_does_not_wait_for_the_next_sync(monkeypatch: pytest.Monk
     sync.gate.release()
     late.join()
     assert sync.count == 2
+
+
+def never() -> int:
+    return 0
+
+
+def test_the_leader_waits_for_those_whom_the_last_sync_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durability, "_GATHER_MAX_S", 60.0)  # nobody waits so long: they come
+    turns, offset = Turns(), 0
+    leads: list[bool] = []
+
+    def follow() -> None:
+        leads.append(turns.take(1, lambda: offset))
+
+    def followers() -> list[threading.Thread]:
+        threads = [threading.Thread(target=follow) for _ in range(9)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    assert turns.take(1, never)
+    first = followers()
+    while len(turns._waiting) < 9:
+        first[0].join(0.001)
+    offset = 1
+    turns.pass_on()
+    for thread in first:
+        thread.join()
+    offset, turns._last_s = 0, 3600.0
+    assert turns.take(1, never)
+    second = followers()
+    turns.gather()
+    assert len(turns._waiting) == 9
+    offset = 1
+    turns.pass_on()
+    for thread in second:
+        thread.join()
+    assert leads == [False] * 18
+
+
+def test_the_leader_does_not_wait_for_those_who_stay_away() -> None:
+    turns = Turns()
+    turns._company = 100
+    assert turns.take(1, never)
+    turns.gather()
+    turns.pass_on()
+    assert turns._company == 1
 
 
 def test_waiting_for_what_was_never_written_is_refused() -> None:

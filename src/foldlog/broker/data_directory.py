@@ -98,7 +98,7 @@ def settle_journal(
 
     replayed = replay(files, contents, find, checkpoint.sync)
     if not replayed.refused:
-        mark_replayed(files, contents, directory_id)
+        mark_replayed(files, contents, directory_id, checkpoint)
     return contents, replayed
 
 

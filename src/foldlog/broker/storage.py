@@ -326,9 +326,11 @@ class WrittenStorage(Storage):
         faults = self.partitions.close()
         try:
             self.syncer.close()
-            self.checkpoint.close()
-            if self.journal is not None:
-                self.journal.close()
+            try:
+                if self.journal is not None:
+                    self.journal.close()
+            finally:
+                self.checkpoint.close()
         except (OSError, StorageError) as error:
             faults.append(error)
         finally:

@@ -35,18 +35,25 @@ def _inode_and_size(path: bytes) -> tuple[int, int, int]:
     return found.st_dev, found.st_ino, found.st_size
 
 
-inode_and_size = _inode_and_size
+def _sync_and_look(descriptor: int) -> bool:
+    """`status.sync_and_look` in Python."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # fsync only reaches the drive's cache
+    else:
+        os.fdatasync(descriptor)
+    return os.fstat(descriptor).st_nlink > 0
+
+
+inode_and_size, sync_and_look = _inode_and_size, _sync_and_look
 if not PURE_PYTHON:
     with suppress(ImportError):  # it is not built everywhere
-        from foldlog.files.status import inode_and_size
+        from foldlog.files.status import inode_and_size, sync_and_look
 
-if sys.platform == "darwin":
 
-    def _sync_descriptor(descriptor: int) -> None:
-        # macOS: fsync only reaches the drive's cache.
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-else:
-    _sync_descriptor = os.fdatasync
+def _sync(descriptor: int, path: str) -> None:
+    """Raise FileNotFoundError if the file was unlinked: it accepts writes, and loses them when it is closed."""
+    if not sync_and_look(descriptor):
+        raise deleted(path)
 
 
 class PosixFile:
@@ -128,8 +135,7 @@ class PosixFile:
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        _sync_descriptor(self._descriptor)
-        _refuse_nameless(self._descriptor, self.path)
+        _sync(self._descriptor, self.path)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -138,12 +144,6 @@ class PosixFile:
 
     def __del__(self) -> None:
         self.close()
-
-
-def _refuse_nameless(descriptor: int, path: str) -> None:
-    """Raise FileNotFoundError if the file was unlinked: it accepts writes, and loses them when it is closed."""
-    if os.fstat(descriptor).st_nlink == 0:
-        raise deleted(path)
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -187,8 +187,7 @@ class PosixAllocated:
             raise OSError(errno.EIO, "only a part of it was written", self.path)
 
     def sync(self) -> None:
-        _sync_descriptor(self._descriptor)
-        _refuse_nameless(self._descriptor, self.path)
+        _sync(self._descriptor, self.path)
 
     def _refuse_closed(self) -> None:
         if self._descriptor < 0:

@@ -12,6 +12,9 @@ The number of a store rises with each store: it shows which of the two sectors i
 names in the partition's directory change, and is odd while they do: a reading process, which takes no lock, lists the
 directory between two equal even readings, and so never sees half of a swap. A writer that dies in between leaves it
 odd; the next open finishes the change and makes it even.
+
+The first sector has the file's version: 1, and 2 while records may be in the journal alone. A foldlog that knows
+nothing of journals then refuses the directory, and does not take such records for lost.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ from foldlog.limits import SECTOR_BYTES
 
 logger = logging.getLogger("foldlog.log")
 
-VERSION = 1
-_MAGIC = b"foldlog checkpoint %d\n" % VERSION
+VERSION = 2
+_PLAIN_VERSION = 1
+_MAGIC = b"foldlog checkpoint %d\n"
 _ANY_MAGIC = re.compile(rb"foldlog checkpoint (?P<version>[1-9]\d{0,8})\n")
 _HEAD_BYTES = 64
 _SLOT_BYTES = 2 * SECTOR_BYTES
@@ -223,9 +227,12 @@ class _ReadOnlyFile:
 class Checkpoint:
     """The file of all slots. Only the directory's writer stores; stores to one slot come from one thread at a time."""
 
-    def __init__(self, files: Files, path: str, file: Allocated, write: bool, directory_lock: Lock | None) -> None:
+    def __init__(
+        self, files: Files, path: str, file: Allocated, write: bool, directory_lock: Lock | None, version: int
+    ) -> None:
         """Use `Checkpoint.open`."""
         self._files = files
+        self._version = version
         self.path = path
         self._file = file
         self._write = write
@@ -243,17 +250,35 @@ class Checkpoint:
 
         With `directory_lock`, `lost` reports when that lock is lost.
         """
-        size = SECTOR_BYTES
+        size, version = SECTOR_BYTES, _PLAIN_VERSION
         if not write or files.exists(path):
             file = files.open(path)
             size = max(size, file.size())
-            _refuse_other_file(path, file)
+            version = _version_of(path, file)
             if not write:
-                return cls(files, path, _ReadOnlyFile(file), write, None)
+                return cls(files, path, _ReadOnlyFile(file), write, None, version)
             file.close()
-        checkpoint = cls(files, path, _allocate(files, path, size), write, directory_lock)
-        checkpoint.store(0, _MAGIC)
+        checkpoint = cls(files, path, _allocate(files, path, size), write, directory_lock, version)
+        checkpoint.store(0, _MAGIC % version)
         return checkpoint
+
+    @property
+    def needs_journal(self) -> bool:
+        """Whether records may be durable in the journal alone: an older foldlog refuses the directory."""
+        return self._version > _PLAIN_VERSION
+
+    def begin_journal(self) -> None:
+        """Say that the journal is needed from now on. Durable on return."""
+        if not self.needs_journal:
+            self.store(0, _MAGIC % VERSION)
+            self.sync()
+            self._version = VERSION
+
+    def end_journal(self) -> None:
+        """Say that nothing is needed of the journal, which says so durably itself. Durable with the next sync."""
+        if self.needs_journal:
+            self.store(0, _MAGIC % _PLAIN_VERSION)
+            self._version = _PLAIN_VERSION
 
     def slot(self, number: int) -> Slot:
         """The slot of one partition; a writer's file grows to hold it."""
@@ -351,14 +376,18 @@ def is_checkpoint(data: bytes) -> bool:
     return _ANY_MAGIC.match(data) is not None
 
 
-def _refuse_other_file(path: str, file: File) -> None:
+def _version_of(path: str, file: File) -> int:
     """Raise CorruptLog if it is no checkpoint, NewerVersion if it is one of an unknown version."""
     head = file.read(0, _HEAD_BYTES)
     found = _ANY_MAGIC.match(head)
-    if found and int(found["version"]) > VERSION:
-        raise NewerVersion(path, int(found["version"]), VERSION)
-    if head[: len(_MAGIC)].strip(b"\0") and not head.startswith(_MAGIC):
-        raise CorruptLog(path, 0, "it is not a checkpoint file")
+    if found is None:
+        if head[: len(_MAGIC)].strip(b"\0"):
+            raise CorruptLog(path, 0, "it is not a checkpoint file")
+        return _PLAIN_VERSION  # zeroes: every partition is scanned
+    version = int(found["version"])
+    if version > VERSION:
+        raise NewerVersion(path, version, VERSION)
+    return version
 
 
 def _allocate(files: Files, path: str, size: int, allocated_bytes: int = 0) -> Allocated:

@@ -46,8 +46,11 @@ from foldlog.log.journal.recovery import JOURNAL_NAME, JournalContents
 logger = logging.getLogger("foldlog.log")
 
 FILES_MIN: Final = 2
+_GROWTH: Final = 4
+_OTHER_SYNCS: Final = 2  # of a release, beside those of the partitions: of the checkpoint, and of the header
+_COMMITS_A_SYNC: Final = 8
+"""How many commits a file has to hold for each sync that its release takes; else the next ones are larger."""
 _DRAFT_SUFFIX: Final = ".tmp"
-_YIELDS_MAX: Final = 200  # how often a leader lets other threads run first; none does if nobody else came last time
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class JournalFile:
     file: File
     use: int = 0
     position: int = BLOCK_BYTES
+    commits: int = 0
     members: dict[Durability, int] = field(default_factory=dict)
     is_retired: bool = False  # a sync of it failed: it is never written again
 
@@ -128,7 +132,6 @@ class Journal:
         self._asked: deque[Durability] = deque()  # may name a partition twice; appended to by any thread
         self._to_answer: deque[Durability] = deque()  # after a commit on a lent thread: slow callbacks, or an index
         self._under_way: PendingCommit | None = None  # on a lent thread
-        self._company = 1
         # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
         self._ring_lock = threading.Lock()
         self._active: JournalFile | None = None
@@ -143,7 +146,7 @@ class Journal:
         )
         self._small_syncs = 0
         self._is_wanted = False
-        self._has_been_full = False
+        self._size = settings.first_bytes  # of the next file that is made
         self._is_short = False
         self._is_given_up = False
         self._is_closed = False
@@ -176,27 +179,14 @@ class Journal:
             return
         told: list[Durability] = []
         try:
-            self._let_others_ask()
+            self.turns.gather()
             with self.lock:
                 if reached() < next_offset:
                     told = self._commit()
         finally:
-            self._company = self.turns.pass_on() + 1
+            self.turns.pass_on()
         for one in told:
             one.tell()
-
-    def _let_others_ask(self) -> None:
-        """Threads that the last commit woke are on their way here with their next records. With the interpreter's lock
-        one runs at a time, and a commit at once would serve the few that were first (measured: 4 of 100)."""
-        if self._company <= 1:
-            return
-        before = -1
-        for _ in range(_YIELDS_MAX):
-            here = self.turns.waiting_count
-            if here + 1 >= self._company or here == before:
-                return
-            before = here
-            time.sleep(0)
 
     def ask(self, member: Durability) -> None:
         """Commit what the partition was given, soon and on another thread."""
@@ -292,6 +282,7 @@ class Journal:
             return None
         # Before it is synced: even if the sync fails, nothing may be written over what it may have put there.
         file.position += size
+        file.commits += 1
         return commit
 
     def _take_parts(self) -> list[Part]:
@@ -357,14 +348,19 @@ class Journal:
             if active is not None:
                 self._sealed.append(active)
                 self._active = None
-                self._has_been_full = True
             if self._free and BLOCK_BYTES + size <= self._free[0].size:
                 self._active = self._free.pop(0)
             else:
                 self._is_short = True
+                self._grow()
             self.is_ready = self._active is not None
         self.on_work()
         return self._active
+
+    def _grow(self) -> None:
+        """The files are too small for what is written to them. Under the ring's lock."""
+        if any(file.size >= self._size for file in self._ring()):  # else larger ones are on their way
+            self._size = min(self._settings.file_bytes, _GROWTH * self._size)
 
     def _first_needed(self) -> int:
         """The first use whose commits a recovery has to read: also those that are still to come."""
@@ -407,8 +403,11 @@ class Journal:
                 self._kept.append((file.path, file.use))
             return
         self._checkpoint.sync()
+        syncs = len(file.members) + _OTHER_SYNCS
         file.members.clear()
         with self._ring_lock:
+            if syncs * _COMMITS_A_SYNC > file.commits:
+                self._grow()
             self._sealed.remove(file)
             larger = [one for one in self._ring() if one.size > file.size]
             is_dropped = file.is_retired or len(larger) >= FILES_MIN
@@ -421,6 +420,7 @@ class Journal:
         """Give the file its next use number, durably: commits of the last one do not count from then on."""
         use = self._next_use
         try:
+            self._checkpoint.begin_journal()
             file.file.write(0, [encode_header(Header(self._directory_id, use, self._first_needed()))])
             file.file.sync()
         except (OSError, StorageError) as error:
@@ -430,7 +430,7 @@ class Journal:
             self._unprepared.remove(file)
             self._next_use = use + 1
             if not file.is_retired:
-                file.use, file.position = use, BLOCK_BYTES
+                file.use, file.position, file.commits = use, BLOCK_BYTES, 0
                 self._free.append(file)
                 self.is_ready = True
         if file.is_retired:
@@ -446,11 +446,11 @@ class Journal:
             logger.warning("%s is not needed any more, and could not be removed (%s)", file.path, error)
 
     def _make_files(self) -> None:
-        """As many as there have to be at least; one more, and larger ones, where commits found none free."""
+        """As many of the present size as there have to be at least; one more where commits found none free."""
         while self._is_wanted and not self._is_given_up and not self._is_closed:
             with self._ring_lock:
                 usable = self._ring()
-                size = self._settings.file_bytes if self._has_been_full else self._settings.first_bytes
+                size = self._size
                 enough = sum(1 for file in usable if file.size >= size) >= FILES_MIN
                 if (enough and not self._is_short) or len(usable) + len(self._kept) >= self._settings.files_max:
                     self._is_short = False
@@ -502,7 +502,7 @@ class Journal:
             logger.warning("%s could not be removed (%s)", draft, error)
 
     def close(self) -> None:
-        """After every partition was closed and the checkpoint synced. Says that nothing is needed, unless it is."""
+        """After every partition was closed. Says that nothing is needed, unless it is, once the checkpoint is synced."""
         self._is_closed = True
         self.is_ready = False
         with self._ring_lock:
@@ -514,9 +514,12 @@ class Journal:
                 for member, end_offset in file.members.items()
             )
         try:
-            if newest is not None and not is_needed:
-                newest.file.write(0, [encode_header(Header(self._directory_id, newest.use, self._next_use))])
-                newest.file.sync()
+            if not is_needed:
+                if newest is not None:
+                    self._checkpoint.sync()
+                    newest.file.write(0, [encode_header(Header(self._directory_id, newest.use, self._next_use))])
+                    newest.file.sync()
+                self._checkpoint.end_journal()
         finally:
             for file in files:
                 file.file.close()

@@ -23,7 +23,7 @@ from typing import Final
 from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.files.base import File, Files, storage_error
 from foldlog.limits import SYNC_THREADS
-from foldlog.log.checkpoint import Slot, SlotState
+from foldlog.log.checkpoint import Checkpoint, Slot, SlotState
 from foldlog.log.epochs import Epochs
 from foldlog.log.journal.format import (
     JOURNAL_SUFFIX,
@@ -205,17 +205,18 @@ def replay(files: Files, contents: JournalContents, find: Find, sync_checkpoint:
     return Replayed(written, refused)
 
 
-def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes) -> None:
-    """Let the header of the file that was used last say that no commit is needed. After `replay`, with none refused."""
-    if contents.newest is None or not contents.entries:
-        return
-    path, use = contents.newest
-    file = files.open(path, write=True)
-    try:
-        file.write(0, [encode_header(Header(directory_id, use, contents.next_use))])
-        file.sync()
-    finally:
-        file.close()
+def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes, checkpoint: Checkpoint) -> None:
+    """Let the header of the file that was used last say that no commit is needed, and then the checkpoint. After
+    `replay`, with none refused."""
+    if contents.newest is not None and contents.entries:
+        path, use = contents.newest
+        file = files.open(path, write=True)
+        try:
+            file.write(0, [encode_header(Header(directory_id, use, contents.next_use))])
+            file.sync()
+        finally:
+            file.close()
+    checkpoint.end_journal()
 
 
 def remove_journal(files: Files, directory: str) -> None:
