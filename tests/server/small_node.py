@@ -88,7 +88,12 @@ class SmallNode:
     ) -> Call:
         appends = self.node.appenders.queue(FrameBuffer())
         caller = Caller(
-            host, who or Identity(ANONYMOUS, host), ENDPOINT, ReadBuffers(lambda: True), appends, self.software
+            host,
+            who or Identity(ANONYMOUS, host),
+            ENDPOINT,
+            ReadBuffers(lambda: True, self.node.read_pool),
+            appends,
+            self.software,
         )
         return Call(self.node, caller, version, client_id)
 

@@ -24,7 +24,7 @@ from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Partition
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
-from foldlog.server.handlers import fetch as fetching
+from foldlog.server import fetching
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation

@@ -71,6 +71,11 @@ class PosixFile:
     def sync_descriptor(self) -> int | None:
         return None if sys.platform == "darwin" else self._descriptor
 
+    @property
+    def descriptor(self) -> int:
+        """For compiled code that reads; keep the file while using it. Files of other kinds have none."""
+        return self._descriptor
+
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 

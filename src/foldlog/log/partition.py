@@ -272,6 +272,8 @@ class Partition:
             self._producers,
             ProducedAppends.Steps(self._has_to_prepare, self._write, self._publish, self._look_at_newest),
         )
+        self.fetched: Any = None
+        """How compiled code reads it, once a fetch has (`log.fetched`)."""
         self.on_outlived: Callable[[], None] | None = None
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
 

@@ -673,9 +673,11 @@ class Segment:
             else:
                 self.rebuild_indexes()
 
-    def find(self, offset: int, gaps_below: int = ANY_OFFSET) -> tuple[int, BatchHeader] | None:
-        """Position and header of the batch that holds `offset`, or of the first one after it."""
-        found = self.locate(offset, _FIND_BYTES, gaps_below)
+    def find(
+        self, offset: int, gaps_below: int = ANY_OFFSET, *, nowait: bool = False
+    ) -> tuple[int, BatchHeader] | None:
+        """Position and header of the batch that holds `offset`, or of the first one after it. `nowait`: as `locate`."""
+        found = self.locate(offset, _FIND_BYTES, gaps_below, nowait=nowait)
         for header in found.headers:
             if header.next_offset > offset:
                 return found.position + header.position, header

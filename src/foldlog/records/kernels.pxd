@@ -1,5 +1,5 @@
-# What other compiled modules share with the loops: the batches of Produce requests, on their way from the frame to the
-# log. Everything else is used through Python.
+# What other compiled modules share with the loops: the batches of Produce requests on their way from the frame to the
+# log, and those that a Fetch finds there. Everything else is used through Python.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
@@ -72,3 +72,26 @@ cdef class ProducedBatches:
     cdef void cut_to(self, int32_t frames) noexcept
     cdef void chain(self, int32_t index, Produced *batch, Target *target) noexcept
     cdef int new_target(self) except -1
+
+
+cdef struct EpochStart:
+    int64_t first_offset
+    int32_t epoch
+
+cdef struct Sought:
+    # The batches that a read may return: the first has the base offset `expected`, and all begin below `end_offset`.
+    # At most `max_bytes`, but at least one. `epochs` says who wrote which offsets, in ascending order.
+    int64_t expected
+    int64_t gaps_below
+    int64_t end_offset
+    int64_t max_bytes
+    const EpochStart *epochs
+    int32_t epoch_count
+
+cdef struct FoundRun:
+    int64_t size
+    int64_t next_offset
+    int64_t needed_bytes  # of the first batch, if it is longer than what was read; `size` is 0 then
+
+cdef bint checks_unlocked() noexcept nogil
+cdef bint find_run(const uint8_t *data, int64_t size, const Sought *sought, FoundRun *found) noexcept nogil

@@ -42,6 +42,7 @@ _new_tuple = tuple.__new__
 include "compiled/format.pxi"
 include "compiled/memory.pxi"
 include "compiled/headers.pxi"
+include "compiled/fetched.pxi"
 include "compiled/reading.pxi"
 include "compiled/produced.pxi"
 include "compiled/writing.pxi"

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from foldlog.clock import Clock
+from foldlog.environment import PURE_PYTHON
 from foldlog.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import (
@@ -81,6 +83,13 @@ class WantedPartition:
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
+    def ask_as(self, other: WantedPartition) -> None:
+        """Take over the position of another one of the same partition."""
+        self.fetch_offset = other.fetch_offset
+        self.max_bytes = other.max_bytes
+        self.current_leader_epoch = other.current_leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+
     def tell(self, answer: PartitionData) -> bool:
         """Remember what is answered. Returns whether it is news: records, an error, or an offset that moved."""
         is_news = (
@@ -97,21 +106,63 @@ class WantedPartition:
         return is_news
 
 
+if not TYPE_CHECKING and not PURE_PYTHON:
+    with suppress(ImportError):  # it is not built everywhere
+        from foldlog.wire.fetch_frames import WantedPartition  # noqa: F811  the same, compiled
+
+
+class Answers(Protocol):
+    """What was found for each of a fetch's partitions, in their order."""
+
+    def told(self) -> list[int]:
+        """Note in every partition what it is answered. Returns the places of those with news."""
+        ...
+
+    def has_records(self, place: int) -> bool: ...
+
+
+class _Messages:
+    """Answers that are messages."""
+
+    def __init__(self, partitions: Sequence[WantedPartition], answers: Sequence[PartitionData]) -> None:
+        self._pairs = list(zip(partitions, answers, strict=True))
+
+    def told(self) -> list[int]:
+        return [place for place, (wanted, answer) in enumerate(self._pairs) if wanted.tell(answer)]
+
+    def has_records(self, place: int) -> bool:
+        return bool(self._pairs[place][1].records)
+
+
+class Outcome(NamedTuple):
+    """How a fetch is answered: `places` are those of the partitions in the answer, None for all."""
+
+    error: ErrorCode
+    session_id: int
+    places: list[int] | None
+
+
 class FetchContext:
     """One fetch: its partitions, in the order to read them, and how it is answered. This one has no session.
 
-    Owned by the handler of the fetch, on the event loop. `response` is called once.
+    Owned by the handler of the fetch, on the event loop. `outcome`, or `response`, is called once.
     """
 
     __slots__ = ("error", "partitions")
 
     def __init__(self, partitions: Sequence[WantedPartition] = (), error: ErrorCode = ErrorCode.NONE) -> None:
-        self.partitions = partitions
+        self.partitions = partitions if isinstance(partitions, list) else list(partitions)
         self.error = error
+
+    def outcome(self, answers: Answers) -> Outcome:
+        """What goes into the answer."""
+        return Outcome(self.error, NO_SESSION, None)
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         """The answer, from one result for each of `partitions`, in that order. With an `error` there are none."""
-        return _response(NO_SESSION, zip(self.partitions, answers, strict=True), self.error)
+        error, session_id, places = self.outcome(_Messages(self.partitions, answers))
+        chosen = range(len(answers)) if places is None else places
+        return _response(session_id, ((self.partitions[place], answers[place]) for place in chosen), error)
 
 
 class _FullContext(FetchContext):
@@ -124,13 +175,11 @@ class _FullContext(FetchContext):
         self._sessions = sessions
         self._version = version
 
-    def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
-        pairs = list(zip(self.partitions, answers, strict=True))
+    def outcome(self, answers: Answers) -> Outcome:
         # Before the session is created from them: the first incremental fetch gets only what moved since this answer.
-        for wanted, answer in pairs:
-            wanted.tell(answer)
+        answers.told()
         session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
-        return _response(NO_SESSION if session is None else session.session_id, pairs)
+        return Outcome(ErrorCode.NONE, NO_SESSION if session is None else session.session_id, None)
 
 
 class _IncrementalContext(FetchContext):
@@ -143,20 +192,20 @@ class _IncrementalContext(FetchContext):
         self._session = session
         self._expected_epoch = session.epoch
 
-    def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
+    def outcome(self, answers: Answers) -> Outcome:
         session = self._session
-        pairs = zip(self.partitions, answers, strict=True)
         if session.epoch != self._expected_epoch:
             # The client fetched again before this answer: what it was sent is no longer known, so it starts over.
-            return _response(session.session_id, (), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        # `tell` also remembers partitions that are left out: one that did not move costs no bytes, and one that did is
+            return Outcome(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
+        # `told` also remembers partitions that are left out: one that did not move costs no bytes, and one that did is
         # sent exactly once. Assumes that the answer reaches the client; if not, the epoch shows it.
-        news = [pair for pair in pairs if pair[0].tell(pair[1])]
-        for wanted, answer in news:
-            if answer.records:
+        news = answers.told()
+        for place in news:
+            if answers.has_records(place):
                 # To the end of the order: if a fetch is full before it gets to the others, the next begins with them.
-                session.partitions[wanted.key] = session.partitions.pop(wanted.key)
-        return _response(session.session_id, news)
+                key = self.partitions[place].key
+                session.partitions[key] = session.partitions.pop(key)
+        return Outcome(ErrorCode.NONE, session.session_id, news)
 
 
 class _FetchSession:
@@ -204,13 +253,22 @@ class FetchSessions:
 
     def resolve(self, request: FetchRequest, version: int) -> FetchContext:
         """The context of a fetch. A session that it names moves to the next epoch, whatever happens to the fetch."""
-        epoch = request.session_epoch
+        wanted = [_wanted(topic, version, asked) for topic in request.topics for asked in topic.partitions]
+        forgotten = [
+            (_named(topic, version), number) for topic in request.forgotten_topics_data for number in topic.partitions
+        ]
+        return self.resolve_wanted(request.session_id, request.session_epoch, wanted, forgotten, version)
+
+    def resolve_wanted(
+        self, session_id: int, epoch: int, wanted: list[WantedPartition], forgotten: Sequence[Key], version: int
+    ) -> FetchContext:
+        """As `resolve`, of what a request names; in it, a partition may be named twice."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             # Both end the named session, if any: the client starts over, or does without one from now on.
-            self._remove(request.session_id)
-            wanted = _all_wanted(request.topics, version)
+            self._remove(session_id)
+            wanted = _once_each(wanted)
             return FetchContext(wanted) if epoch == FINAL_EPOCH else _FullContext(wanted, self, version)
-        session = self._sessions.get(request.session_id)
+        session = self._sessions.get(session_id)
         if session is None:
             return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
@@ -219,7 +277,7 @@ class FetchSessions:
             return FetchContext(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
             return FetchContext(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._update(session, request, version)
+        self._update(session, wanted, forgotten)
         if not session.partitions:
             self._remove(session.session_id)
             return FetchContext()
@@ -248,21 +306,17 @@ class FetchSessions:
         self.partition_count += len(wanted)
         return session
 
-    def _update(self, session: _FetchSession, request: FetchRequest, version: int) -> None:
+    def _update(self, session: _FetchSession, wanted: Sequence[WantedPartition], forgotten: Sequence[Key]) -> None:
         partitions = session.partitions
         before = len(partitions)
-        for topic in request.topics:
-            named = _named(topic, version)
-            for asked in topic.partitions:
-                known = partitions.get((named, asked.partition))
-                if known is None:
-                    partitions[named, asked.partition] = _wanted(topic, version, asked)
-                else:
-                    known.ask(asked)
-        for forgotten in request.forgotten_topics_data:
-            named = _named(forgotten, version)
-            for number in forgotten.partitions:
-                partitions.pop((named, number), None)
+        for one in wanted:
+            known = partitions.get(one.key)
+            if known is None:
+                partitions[one.key] = one
+            else:
+                known.ask_as(one)
+        for key in forgotten:
+            partitions.pop(key, None)
         self.partition_count += len(partitions) - before
 
     def _touch(self, session: _FetchSession) -> None:
@@ -322,14 +376,12 @@ def _wanted(topic: FetchTopic, version: int, asked: FetchPartition) -> WantedPar
     return WantedPartition(topic.topic if version < TOPIC_IDS_FROM else None, topic.topic_id, asked)
 
 
-def _all_wanted(topics: Sequence[FetchTopic], version: int) -> list[WantedPartition]:
+def _once_each(wanted: list[WantedPartition]) -> list[WantedPartition]:
     """Every partition once, in the order of the request; if one is named twice, the last counts."""
-    wanted: dict[Key, WantedPartition] = {}
-    for topic in topics:
-        for asked in topic.partitions:
-            one = _wanted(topic, version, asked)
-            wanted[one.key] = one
-    return list(wanted.values())
+    if len(wanted) < 2:
+        return wanted
+    by_key = {one.key: one for one in wanted}
+    return wanted if len(by_key) == len(wanted) else list(by_key.values())
 
 
 def _response(

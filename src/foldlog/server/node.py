@@ -21,13 +21,14 @@ from foldlog.server.access.tokens import TokenChecker
 from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
 from foldlog.server.config.live_settings import LiveSettings
 from foldlog.server.features import Features
+from foldlog.server.fetch_fast_path import FetchFastPath
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.groups import GroupDriver, address_in_acls
 from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
-from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, StrangersBudget
+from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, ReadPool, StrangersBudget
 from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.net.quotas import NodeQuotas
@@ -90,7 +91,9 @@ class BrokerNode:
         self.appenders = Appenders(self._holding)
         self.produce_throttle = ProduceThrottle(loop)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
+        self.read_pool = ReadPool()
         self.produce_fast_path = ProduceFastPath(self)
+        self.fetch_fast_path = FetchFastPath(self)
         self.openings = Openings(broker, self)
         self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)

@@ -306,6 +306,7 @@ class Server:
             except TimeoutError:
                 node.connections.sweep(self._loop.time())
                 node.memory.sweep()
+                node.read_pool.sweep()
                 node.lines.sweep()
                 node.refused_logins.sweep()
                 node.logins.sweep()

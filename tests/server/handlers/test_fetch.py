@@ -14,7 +14,7 @@ from foldlog.log.partition import Partition
 from foldlog.records.loops import decode
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_sessions import WantedPartition
-from foldlog.server.handlers.fetch import FetchRead
+from foldlog.server.fetching import FetchRead
 from foldlog.server.server import Server
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

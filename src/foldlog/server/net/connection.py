@@ -35,6 +35,7 @@ from foldlog.server.call import (
     has_error,
     served_api,
 )
+from foldlog.server.fetch_fast_path import FastFetch
 from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.listeners import SSL
@@ -61,6 +62,7 @@ _BARE: Final = -1
 
 EXPIRED: Final = "its login has expired, and it did not log in again"
 _PRODUCE_KEY: Final = 0
+_FETCH_KEY: Final = 1
 _FETCH_KEYS: Final = frozenset({1, 78})
 """Fetch and ShareFetch."""
 
@@ -72,6 +74,7 @@ _WRITE_HIGH_BYTES: Final = 256 << 10
 
 _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
 _RUN_HEADER: Final = RequestHeader(_PRODUCE_KEY, -1, -1, None)
+_FETCH_HEADER: Final = RequestHeader(_FETCH_KEY, -1, -1, None)
 
 HEADER_BYTES_MIN: Final = 8
 
@@ -96,7 +99,7 @@ class Exchange:
         self.began = began
         self.chunks: list[Chunk] | None = None
         self.errors = 0  # how many of its requests are answered with an error code
-        self.later: Later | None = None
+        self.later: Later | FastFetch | None = None
         self.audited: AuditedChange | None = None  # what it would change, if that is written down
 
 
@@ -174,7 +177,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._encrypted.move_to(self._node.memory)
         principal = transport.get_extra_info("principal") or self._endpoint.principal  # of a client's certificate
         who = Identity(principal, address_in_acls(host) if host else "this machine")
-        buffers = ReadBuffers(self._is_sent)
+        buffers = ReadBuffers(self._is_sent, self._node.read_pool)
         self._caller = Caller(host, who, self._endpoint, buffers, appends, software, self._login)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if self._node.is_audited and self._login is None and principal != ANONYMOUS and host:
@@ -345,6 +348,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._begin_run(fast, began)
                     return fast.end
                 found = fast
+            elif _INT16.unpack_from(view, start)[0] == _FETCH_KEY and charge is None and self._node.interceptor is None:
+                fetch = self._node.fetch_fast_path.begin(self._caller, view, start, end)
+                if fetch is not None:
+                    self._begin_fetch(fetch, began)
+                    return end
             header, position = parse_request_header(view, start, end)
             served = served_api(header.api_key, header.api_version)
             if served is None:
@@ -427,6 +435,34 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _acknowledged(self, exchange: Exchange, run: ProducedRun) -> None:
         exchange.errors = run.errors
         self._know(exchange, [run.answers])
+        self._send_soon()
+
+    def _begin_fetch(self, fetch: FastFetch | list[Chunk], began: float) -> None:
+        exchange = Exchange(_FETCH_HEADER, began)
+        self._add(exchange)
+        self._fetching = True
+        if isinstance(fetch, list):
+            exchange.errors = 1
+            self._know(exchange, fetch)
+        elif fetch.chunks is None:
+            exchange.later = fetch
+            fetch.on_known = partial(self._fetched, exchange, fetch)
+        else:
+            exchange.errors = fetch.errors
+            self._know(exchange, fetch.chunks)
+            if self._is_taking:
+                # Now, so that the next one, which may have come with it, has the memory that this one was read into.
+                self._is_taking = False
+                self._send()
+                self._is_taking = True
+
+    def _fetched(self, exchange: Exchange, fetch: FastFetch, error: BaseException | None) -> None:
+        exchange.later = None
+        if error is not None:
+            self._fail(describe(_FETCH_KEY, -1), error)
+            return
+        exchange.errors = fetch.errors
+        self._know(exchange, fetch.chunks or [])
         self._send_soon()
 
     def _add(self, exchange: Exchange) -> None:
@@ -572,6 +608,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._node.metrics.bytes_out += sent_bytes
             self._last_active = now
             self._transport.writelines(out)
+            self._caller.buffers.reclaim()
             self._account()
         elif self._answered_bytes or self._node.memory.is_short:
             self._account()

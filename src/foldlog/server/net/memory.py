@@ -9,7 +9,7 @@ connection reports all of them to the budget.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from mmap import mmap
 from typing import Final, Protocol
 
@@ -284,12 +284,11 @@ RECEIVE_BYTES: Final = 1 << 20
 """Size of one receive, in memory that all connections share. Requests that come together are answered together: with 64
 KB frames 1 MiB gives a third more throughput than 256 KiB."""
 
-_KEPT_READ_BYTES: Final = 128 << 10
-"""Below this, allocating memory costs less than keeping it for a connection that may now be idle."""
+LENT_BYTES_MIN: Final = 256 << 10
+"""From this size on, memory of reads is used again: allocating it costs more than filling it."""
 
-
-_KEPT_BYTES_MAX: Final = ANSWER_BYTES_MAX + (1 << 20)
-"""Kept for the next answer of one connection: as much as an answer has, and what a read returns besides."""
+_KEPT_BYTES_MAX: Final = 8 << 20
+"""Of such memory, for all connections."""
 
 
 _MAPPED_BYTES_MIN: Final = 256 << 10
@@ -383,41 +382,72 @@ class FrameBuffer:
         self.capacity_bytes = max(self.capacity_bytes, capacity_bytes)
 
 
+class ReadPool:
+    """Memory that large reads of fetches use in turn. The event loop's, but any thread may take some.
+
+    The last that was given back is taken first: it is still in the processor's caches, whichever connection used it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+        self._is_used = False
+
+    def take(self, size_bytes: int) -> bytearray:
+        self._is_used = True
+        try:
+            memory = self._kept.pop()
+        except IndexError:
+            memory = bytearray()
+        # Replaced if it is too small: soon all are as large as reads are.
+        return memory if len(memory) >= size_bytes else bytearray(size_bytes)
+
+    def give_back(self, memory: Sequence[bytearray]) -> None:
+        for one in memory:
+            if len(one) + sum(map(len, self._kept)) <= _KEPT_BYTES_MAX:
+                self._kept.append(one)
+
+    def sweep(self) -> None:
+        """About once a second: release what nobody has used since the last time."""
+        if not self._is_used:
+            self._kept.clear()
+        self._is_used = False
+
+    def release(self) -> None:
+        self._kept.clear()
+
+
 class ReadBuffers:
-    """Memory that a connection's fetches are read into. Allocating costs more than filling, so large buffers are kept.
+    """What a connection's fetches have borrowed to read into.
 
     `is_sent`: whether all data given to the socket so far have left this process. One fetch at a time reads, on the
     event loop or on a thread; the loop may call `release` meanwhile, so each call looks the list up once.
     """
 
-    def __init__(self, is_sent: Callable[[], bool]) -> None:
+    def __init__(self, is_sent: Callable[[], bool], pool: ReadPool) -> None:
         self._is_sent = is_sent
-        self._kept: list[bytearray] = []
-        self._next = 0
+        self._pool = pool
+        self._lent: list[bytearray] = []
 
     @property
     def capacity_bytes(self) -> int:
-        return sum(map(len, self._kept))
+        return sum(map(len, self._lent)) if self._lent else 0
 
     def begin(self) -> None:
-        """Called before the reads of one answer."""
-        self._next = 0
-        if self._kept and not self._is_sent():
-            self._kept = []
+        """Called before the reads of one answer. What is still being sent is left to the socket."""
+        self.reclaim()
+        self._lent = []
 
-    def take(self) -> bytearray | None:
-        """Memory of the last answer for reading the next partition, if there is any."""
-        kept = self._kept
-        return kept[self._next] if self._next < len(kept) else None
+    def reclaim(self) -> None:
+        """Give back what was sent, for whoever reads next."""
+        if self._lent and self._is_sent():
+            lent, self._lent = self._lent, []
+            self._pool.give_back(lent)
 
-    def used(self, data: memoryview, limit_bytes: int) -> None:
-        """Note the result of a read of at most `limit_bytes`. If it was large, memory is kept for the next one."""
-        kept, number = self._kept, self._next
-        have_bytes = len(kept[number]) if number < len(kept) else 0
-        is_worth_it = len(data) >= max(_KEPT_READ_BYTES, limit_bytes // 2)
-        if have_bytes < limit_bytes and is_worth_it and sum(map(len, kept)) + limit_bytes <= _KEPT_BYTES_MAX:
-            kept[number : number + 1] = [bytearray(limit_bytes)]
-        self._next += number < len(kept)
+    def lend(self, size_bytes: int) -> bytearray:
+        """At least that much memory, for one answer."""
+        memory = self._pool.take(size_bytes)
+        self._lent.append(memory)
+        return memory
 
     def release(self) -> None:
-        self._kept = []
+        self._lent = []

@@ -1,0 +1,287 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+"""What a Fetch reads of a partition: offsets and batches, with one system call and without an object for each batch.
+
+It returns what `Partition.read` returns, in the usual case: the file is open, and nothing is damaged. Everything else is
+left to that: only it can tell damage from a file that was replaced meanwhile. Large reads, and the check of what was
+read, run without the interpreter's lock.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport EAGAIN, EINTR, ENOSYS, EOPNOTSUPP, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from foldlog.records.kernels cimport EpochStart, FoundRun, Sought, checks_unlocked, find_run
+
+from foldlog.errors import FoldlogError
+from foldlog.log.checkpoint import SlotState
+
+cdef extern from * nogil:
+    """
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <sys/stat.h>
+    #include <sys/uio.h>
+    #include <unistd.h>
+
+    static ssize_t fl_read(int fd, void *to, size_t size, off_t position, int nowait) {
+    #if defined(__linux__) && defined(RWF_NOWAIT)
+        struct iovec one = {to, size};
+        return preadv2(fd, &one, 1, position, nowait ? RWF_NOWAIT : 0);
+    #else
+        (void)nowait;  /* the system cannot tell, and reads wait */
+        return pread(fd, to, size, position);
+    #endif
+    }
+    static void fl_want(int fd, off_t position, off_t size) {
+    #if defined(__linux__)
+        posix_fadvise(fd, position, size, POSIX_FADV_WILLNEED);
+    #else
+        (void)fd; (void)position; (void)size;
+    #endif
+    }
+    static off_t fl_size(int fd) { struct stat found; return fstat(fd, &found) ? -1 : found.st_size; }
+    """
+    ssize_t fl_read(int fd, void *to, size_t size, int64_t position, bint nowait)
+    void fl_want(int fd, int64_t position, int64_t size)
+    int64_t fl_size(int fd)
+
+cdef enum:
+    UNLOCKED_BYTES = 32768
+    READ_BYTES_MIN = 4096
+    READ_AHEAD = 2
+    LENT_BYTES_MIN = 1 << 18
+    PyBUF_WRITE = 0x200
+
+cdef int HIGH_WATERMARK = SlotState._fields.index("high_watermark")
+cdef int LOG_START_OFFSET = SlotState._fields.index("log_start_offset")
+cdef int GAPS_BELOW = SlotState._fields.index("gaps_below")
+cdef int LEADER_EPOCH = SlotState._fields.index("leader_epoch")
+cdef int HAS_TRANSACTIONS = SlotState._fields.index("has_transactions")
+
+CHECKS_UNLOCKED = checks_unlocked()
+"""Whether this processor computes CRCs itself: without, nothing here is of use."""
+
+
+@cython.final
+cdef class EpochTable:
+    """The starts of the epochs. Immutable: a thread that reads without the lock keeps the one it began with."""
+
+    cdef EpochStart *starts
+    cdef int32_t count
+    cdef object source
+
+    def __cinit__(self, source):
+        cdef Py_ssize_t at
+        self.source = source
+        self.count = <int32_t>len(source)
+        self.starts = <EpochStart *>malloc(max(1, self.count) * sizeof(EpochStart))
+        if self.starts == NULL:
+            raise MemoryError
+        for at in range(self.count):
+            self.starts[at].epoch, self.starts[at].first_offset = source[at]
+
+    def __dealloc__(self):
+        free(self.starts)
+
+
+cdef int64_t fill(int fd, uint8_t *to, int64_t size, int64_t position, bint nowait) noexcept nogil:
+    """Read that many bytes, fewer only at the end of the file; the error as a negative number."""
+    cdef int64_t have = 0
+    cdef ssize_t count
+    if not nowait and size >= UNLOCKED_BYTES:
+        # The kernel reads 128 KB ahead by itself; asked for all of it and the next read's, the disk has more to do at
+        # once.
+        fl_want(fd, position, READ_AHEAD * size)
+    while have < size:
+        count = fl_read(fd, to + have, <size_t>(size - have), position + have, nowait)
+        if count > 0:
+            have += count
+        elif count == 0:
+            if nowait and position + have < fl_size(fd):
+                return -EAGAIN  # Linux 5.9 and 5.10 return 0 instead
+            break
+        elif errno == EINTR:
+            continue
+        elif nowait and (errno == EOPNOTSUPP or errno == ENOSYS):
+            nowait = False
+        else:
+            return -errno
+    return have
+
+
+cdef bint read_run(int fd, uint8_t *to, int64_t size, int64_t position, bint nowait, const Sought *sought,
+                   FoundRun *found, int *why) noexcept nogil:
+    cdef int64_t have = fill(fd, to, size, position, nowait)
+    if have < 0:
+        why[0] = BLOCKED if have == -EAGAIN and nowait else LEFT
+        return False
+    if not find_run(to, have, sought, found):
+        why[0] = LEFT
+        return False
+    return True
+
+
+@cython.final
+cdef class FetchedPartition:
+    """One partition as fetches see it. Any thread; `look` and `read` of one fetch are called by the same one.
+
+    Remembers where the latest reads ended: a consumer goes on there, so that it needs no index. What is found there is
+    checked like everything else: the batch has to have the offset that is asked for.
+    """
+
+    def __cinit__(self, partition):
+        self.partition = partition
+        self.core = partition._core
+        self.segments = [None] * PLACES
+        memset(self.offsets, 0xFF, sizeof(self.offsets))
+
+    @property
+    def is_closed(self):
+        return self.core.is_closed
+
+    cdef int look(self) except -1:
+        """Take the offsets as they are now."""
+        cdef object state = self.core.state
+        cdef int64_t last_stable = -1
+        if (<tuple>state)[HAS_TRANSACTIONS]:
+            # Before the others: a transaction that ends in between moves both, and this must not be above the high
+            # watermark.
+            last_stable = self.partition.last_stable_offset
+            state = self.core.state
+        if state is not self.state:
+            self.state = state
+            self.high_watermark = (<tuple>state)[HIGH_WATERMARK]
+            self.log_start_offset = (<tuple>state)[LOG_START_OFFSET]
+            self.gaps_below = (<tuple>state)[GAPS_BELOW]
+            self.leader_epoch = (<tuple>state)[LEADER_EPOCH]
+        self.last_stable_offset = self.high_watermark if last_stable < 0 else last_stable
+        return 0
+
+    cdef object read(self, int64_t offset, int64_t end_offset, int64_t max_bytes, bint nowait, object memory,
+                     FoundRun *found, int *why):
+        """The batches from the one with `offset` on, at the start of a buffer; `memory` gives large ones. None, and why,
+        if there is anything in the way. After `look`; the offset is below `end_offset`, and not below the log start."""
+        cdef tuple segments = self.core.segments
+        cdef Py_ssize_t at = self.segment_at(segments, offset)
+        cdef object segment = segments[at]
+        cdef object log = segment.held
+        cdef object buffer
+        cdef EpochTable epochs
+        cdef Sought sought
+        cdef int64_t position
+        cdef int64_t left
+        cdef int64_t size
+        cdef int place
+        why[0] = LEFT
+        if self.core.is_closed or <int64_t>(<object>segments[0]).base_offset > self.log_start_offset:
+            return None
+        try:
+            if log is None:
+                if nowait and (segment._log is None or segment._offset_index is None):
+                    why[0] = BLOCKED
+                    return None
+                log = segment.log()
+            place = self.find_position(segment, offset, nowait, &position, &sought.expected)
+        except BlockingIOError:
+            why[0] = BLOCKED
+            return None
+        except (FoldlogError, OSError):
+            return None
+        if place < 0:
+            return None
+        starts = self.core.epochs.starts
+        if self.epochs is None or (<EpochTable>self.epochs).source is not starts:
+            self.epochs = EpochTable(starts)
+        epochs = <EpochTable>self.epochs
+        sought.epochs, sought.epoch_count = epochs.starts, epochs.count
+        sought.gaps_below, sought.end_offset, sought.max_bytes = self.gaps_below, end_offset, max_bytes
+        left = <int64_t>segment.size - position
+        size = min(max(max_bytes, READ_BYTES_MIN), left)
+        while True:
+            if size <= 0 or sought.expected >= end_offset:
+                return None
+            buffer = PyBytes_FromStringAndSize(NULL, size) if size < LENT_BYTES_MIN else memory(size)
+            if not self.read_into(log, buffer, size, position, nowait, &sought, found, why):
+                return None
+            if found.size:
+                break
+            if not size < found.needed_bytes <= left:
+                why[0] = LEFT
+                return None
+            size = found.needed_bytes
+        if at + 1 < len(segments) and found.next_offset > <int64_t>(<object>segments[at + 1]).base_offset:
+            return None
+        self.offsets[place] = found.next_offset
+        self.positions[place] = position + found.size
+        self.segments[place] = segment
+        why[0] = FETCHED
+        return buffer
+
+    cdef bint read_into(self, object log, object buffer, int64_t size, int64_t position, bint nowait,
+                        const Sought *sought, FoundRun *found, int *why) except -1:
+        cdef uint8_t *to
+        cdef int64_t have
+        cdef int fd = getattr(log, "descriptor", -1)
+        cdef bint is_done
+        if type(buffer) is bytes:
+            to = <uint8_t *>PyBytes_AS_STRING(buffer)
+        else:
+            to = <uint8_t *>PyByteArray_AS_STRING(buffer)
+        why[0] = LEFT
+        if fd < 0:
+            # Not a file of the system's own: it is in memory, or fails on purpose.
+            try:
+                have = log.read_into(position, PyMemoryView_FromMemory(<char *>to, size, PyBUF_WRITE), nowait=nowait)
+            except BlockingIOError:
+                why[0] = BLOCKED
+                return False
+            except OSError:
+                return False
+            return find_run(to, have, sought, found)
+        if size < UNLOCKED_BYTES and nowait:
+            return read_run(fd, to, size, position, nowait, sought, found, why)
+        with nogil:
+            is_done = read_run(fd, to, size, position, nowait, sought, found, why)
+        return is_done
+
+    cdef Py_ssize_t segment_at(self, tuple segments, int64_t offset) except -1:
+        """Index of the segment that holds it."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(segments) - 1
+        cdef Py_ssize_t middle
+        if <int64_t>(<object>segments[high]).base_offset <= offset:
+            return high
+        while low < high:
+            middle = (low + high + 1) // 2
+            if <int64_t>(<object>segments[middle]).base_offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    cdef int find_position(self, object segment, int64_t offset, bint nowait, int64_t *position,
+                           int64_t *expected) except -2:
+        """Where the batch with `offset`, or the next one, stands in the segment, and its base offset. Returns the place
+        to remember where its reader goes on, or -1 if there is no such batch."""
+        cdef int place
+        for place in range(PLACES):
+            if self.offsets[place] == offset and self.segments[place] is segment:
+                position[0], expected[0] = self.positions[place], offset
+                return place
+        # The oldest gives way. One that was found is replaced by where its reader goes on, so those that read at the
+        # same time do not drive each other out.
+        self.oldest = (self.oldest + 1) % PLACES
+        if <int64_t>segment.base_offset == offset:
+            position[0], expected[0] = 0, offset
+            return self.oldest
+        found = segment.find(offset, self.gaps_below, nowait=nowait)
+        if found is None:
+            return -1
+        position[0], expected[0] = found[0], found[1].base_offset
+        return self.oldest
