@@ -315,6 +315,15 @@ REQUEST_ITEMS_MAX = 1 << 18
 RESPONSE_ITEMS_MAX = 1 << 24
 """Items of all arrays of one response: a client asked for it, and DescribeLogDirs names every replica there is."""
 
+STEP_ITEMS = 500
+"""Items that the event loop decodes, or encodes, before it looks at other connections: about a millisecond."""
+
+STEP_BYTES = 4 << 10
+"""A request up to this size is decoded in one step: it holds a few hundred items, or two thousand of two bytes."""
+
+STRUCT_TAGS_MAX = 1000
+"""Unknown tagged fields of one struct: Kafka adds a few in years, and they are skipped in one go."""
+
 HEADER_TAGS_MAX = 64
 """Tagged fields of a header, read before anybody knows who asks: Kafka has defined none so far."""
 

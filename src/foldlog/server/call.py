@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from foldlog.broker.access.acls import ANONYMOUS, CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.listeners import PLAINTEXT
+from foldlog.limits import STEP_BYTES
 from foldlog.server.net.memory import ReadBuffers
-from foldlog.wire.codec import decoder
+from foldlog.server.net.turns import at_once
+from foldlog.server.topic_admin import repeated
+from foldlog.wire.codec import Steps, decoder, step_decoder
 from foldlog.wire.frames import request_class
 from foldlog.wire.messages import APIS, NAMES
 from foldlog.wire.schema import Message, Records, Request
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from foldlog.server.access.logins import Login
     from foldlog.server.node import BrokerNode
     from foldlog.server.produce_fast_path import Found
+
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 class Disconnect(Exception):
@@ -67,10 +73,11 @@ class Caller(NamedTuple):
 class Call:
     """What a handler gets besides the request message. Created and used on the event loop.
 
-    `found`: why the fast path, after checking the one batch of a Produce, did not append it.
+    `found`: why the fast path, after checking the one batch of a Produce, did not append it. `repeats`: what a request
+    that is handled in parts names more than once.
     """
 
-    __slots__ = ("caller", "client_id", "found", "node", "version")
+    __slots__ = ("caller", "client_id", "found", "node", "repeats", "version")
 
     def __init__(
         self, node: BrokerNode, caller: Caller, version: int, client_id: str | None, found: Found | None = None
@@ -80,6 +87,13 @@ class Call:
         self.version = version
         self.client_id = client_id
         self.found = found
+        self.repeats: frozenset[Hashable] | None = None
+
+    def repeated(self, names: Iterable[Name]) -> set[Name]:
+        """The names that the request has more than once. Of a request that is handled in parts: the whole request."""
+        if self.repeats is not None:
+            return {name for name in names if name in self.repeats}
+        return repeated(names)
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the caller may do that."""
@@ -183,10 +197,17 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
 
 
 class ServedApi(NamedTuple):
-    """The functions that serve one version of one API."""
+    """The functions that serve one version of one API. A large request is decoded in steps."""
 
     decode: Callable[[Records, int, int], Request]
+    decode_in_steps: Callable[[Records, int, int], Steps[Request]]
     handle: Handler
+
+    def decoded_at_once(self, frame: Records, position: int, end: int) -> Request | None:
+        """The request; None if it has too many items to decode all of them in one turn of the event loop."""
+        if end - position <= STEP_BYTES:
+            return self.decode(frame, position, end)
+        return at_once(self.decode_in_steps(frame, position, end))
 
 
 _SERVED: dict[tuple[int, int], ServedApi] = {}
@@ -202,7 +223,8 @@ def served_api(api_key: int, version: int) -> ServedApi | None:
     if api is None or not api.first <= version <= api.last:
         return None  # not remembered: a client may make up as many as it likes
     module = import_module(f"foldlog.server.handlers.{api.module}")
-    made = ServedApi(cast(Any, decoder(request_class(api_key), version)), module.handle)
+    kind = request_class(api_key)
+    made = ServedApi(cast(Any, decoder(kind, version)), lambda *frame: step_decoder(kind, version)(*frame), module.handle)
     _SERVED[api_key, version] = made
     return made
 

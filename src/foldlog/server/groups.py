@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
@@ -73,6 +73,10 @@ class GroupDriver:
                 return function(*arguments)
             finally:
                 self._lock.release()
+        return await self._node.run(self._locked, function, *arguments)
+
+    async def run_on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """As `run`, for what takes longer than a turn of the loop."""
         return await self._node.run(self._locked, function, *arguments)
 
     def _append_may_wait(self) -> bool:
@@ -152,14 +156,18 @@ def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
 
 
-def heartbeat_refusal(call: Call, group: str, topics: Iterable[str] | None) -> tuple[ErrorCode, str | None]:
+async def heartbeat_refusal(
+    call: Call, group: str, topics: Sequence[str] | None
+) -> tuple[ErrorCode, str | None]:
     """Why a member may not report to a group of that name that it reads these topics; NONE if it may."""
     if not group.strip():
         return ErrorCode.INVALID_REQUEST, "the group id is blank"
     error = refusal(call, AclOperation.READ, group)
-    hidden = [name for name in topics or () if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
-    if error is ErrorCode.NONE and hidden:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{brief_repr(hidden[0])} is not a topic that you may see"
+    names = topics or ()
+    seen = await call.node.turns.each(lambda name: call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name), names)
+    if error is ErrorCode.NONE and not all(seen):
+        hidden = brief_repr(names[seen.index(False)])
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{hidden} is not a topic that you may see"
     return error, None
 
 

@@ -6,8 +6,8 @@ Every refusal is a RefusedByBroker with Kafka's code and a sentence that says wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from foldlog import limits
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
@@ -16,6 +16,8 @@ from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
+
+Name = TypeVar("Name", bound=Hashable)
 
 DEFAULT: Final = -1
 """A client's number for "the broker's default"."""
@@ -53,7 +55,7 @@ def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
         refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
 
 
-def repeated(names: Iterable[str]) -> set[str]:
+def repeated(names: Iterable[Name]) -> set[Name]:
     """The names that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 

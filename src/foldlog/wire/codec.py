@@ -11,8 +11,8 @@ decoding raises only MalformedBytes, whatever the bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar, cast
 
 from foldlog.errors import InvalidArgument
 from foldlog.wire.decoding import decoder_source
@@ -32,9 +32,17 @@ Encoder = Callable[[AnyMessage, bytearray, list[Chunk]], bytearray]
 """(message, out, chunks): appends to `out`. Before records that are not copied it moves `out` and then the records to
 `chunks` and goes on in a new bytearray; it returns the last one, which is not in `chunks` yet."""
 
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""Work in steps of STEP_ITEMS items: it pauses between two, and returns the result."""
+
+StepDecoder = Callable[[Records, int, int], Steps[AnyMessage]]
+"""A Decoder in steps. The buffer must not change before the last one."""
 
 _decoders: dict[tuple[type[ApiMessage], int], Decoder[Any]] = {}
 _encoders: dict[tuple[type[ApiMessage], int], Encoder[Any]] = {}
+_step_decoders: dict[tuple[type[ApiMessage], int], StepDecoder[Any]] = {}
+_step_encoders: dict[tuple[type[ApiMessage], int], Callable[[Any, bytearray, list[Chunk]], Steps[bytearray]]] = {}
 
 
 def decoder(cls: type[AnyMessage], version: int) -> Decoder[AnyMessage]:
@@ -52,6 +60,16 @@ def encoder(cls: type[AnyMessage], version: int) -> Encoder[AnyMessage]:
     if found is None:
         layout = layout_of(cls, version)
         found = _encoders[cls, version] = _compiled(encoder_source(layout), "encode", layout.what)
+    return found
+
+
+def step_decoder(cls: type[AnyMessage], version: int) -> StepDecoder[AnyMessage]:
+    """As `decoder`, in steps."""
+    found = _step_decoders.get((cls, version))
+    if found is None:
+        layout = layout_of(cls, version)
+        source = decoder_source(layout, in_steps=True)
+        found = _step_decoders[cls, version] = _compiled(source, "decode", layout.what)
     return found
 
 
@@ -82,8 +100,32 @@ def encode_after(start: bytearray, message: ApiMessage, version: int) -> list[Ch
     write: Encoder[Any] = encoder(type(message), version)
     try:
         last = write(message, start, chunks)
-    except (struct.error, TypeError, AttributeError, ValueError) as error:
-        raise InvalidArgument(f"{type(message).__name__} v{version} cannot say this: {error}") from error
+    except _UNSAYABLE as error:
+        raise _refusal(message, version, error) from error
     if last or not chunks:
         chunks.append(last)
     return chunks
+
+
+def encode_after_in_steps(start: bytearray, message: ApiMessage, version: int) -> Steps[list[Chunk]]:
+    """As `encode_after`, in steps."""
+    chunks: list[Chunk] = []
+    key = (type(message), version)
+    write = _step_encoders.get(key)
+    if write is None:
+        layout = layout_of(*key)
+        write = _step_encoders[key] = _compiled(encoder_source(layout, in_steps=True), "encode", layout.what)
+    try:
+        last = yield from write(message, start, chunks)
+    except _UNSAYABLE as error:
+        raise _refusal(message, version, error) from error
+    if last or not chunks:
+        chunks.append(last)
+    return chunks
+
+
+_UNSAYABLE: Final = (struct.error, TypeError, AttributeError, ValueError)
+
+
+def _refusal(message: ApiMessage, version: int, error: Exception) -> InvalidArgument:
+    return InvalidArgument(f"{type(message).__name__} v{version} cannot say this: {error}")

@@ -7,6 +7,9 @@ position walks over the buffer. Three rules keep a hostile frame harmless:
 - A value that was read past `end` is never returned: each later length or count fails, and so does the end.
 - All array items and tagged fields of a message together are limited: an item of two bytes becomes an object of a
   hundred, and takes half a microsecond.
+
+A second form of it is a generator that pauses after every STEP_ITEMS items, so that a server's event loop decodes a
+large request between other work.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from itertools import repeat
 from typing import Final
 
 from foldlog.errors import MalformedBytes
-from foldlog.limits import REQUEST_ITEMS_MAX, RESPONSE_ITEMS_MAX
+from foldlog.limits import REQUEST_ITEMS_MAX, RESPONSE_ITEMS_MAX, STEP_ITEMS, STRUCT_TAGS_MAX
 from foldlog.wire.layout import (
     FIXED_FORMATS,
     LENGTH_FORMATS,
@@ -31,6 +34,11 @@ from foldlog.wire.schema import Field, Message, Request
 VARINT_BYTES_MAX: Final = 5
 LONG_VARINT: Final = "a varint is over five bytes or 32 bits"
 TOO_MANY: Final = "it has more items than a message may have"
+ITEMS_MAX: Final = {11: 1000, 14: 1 << 16, 16: 1000, 55: 1000, 57: 1000, 66: 10_000, 75: 1 << 16}
+"""By API key, where all of a request has to be looked at in one go: JoinGroup (the protocols of a client), SyncGroup (the
+members of a group), filters of ListGroups and ListTransactions, DescribeQuorum, UpdateFeatures, and the names that
+DescribeTopicPartitions sorts."""
+
 LONG_TAG: Final = "a tagged field is longer than what is left"
 
 
@@ -68,25 +76,28 @@ def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tu
     return count, position
 
 
-def decoder_source(layout: MessageLayout) -> SourceText:
+def decoder_source(layout: MessageLayout, *, in_steps: bool = False) -> SourceText:
     """Source of `decode(buffer, position, end)`: the message in these bytes, or MalformedBytes."""
-    return _Writer(layout).write()
+    return _Writer(layout, in_steps).write()
 
 
 class _Writer:
     """Writes one function. `m0` is the message, `m1` a struct inside it, and so on; `p` is the position."""
 
-    def __init__(self, layout: MessageLayout) -> None:
+    def __init__(self, layout: MessageLayout, in_steps: bool) -> None:
         self.layout = layout
+        self.in_steps = in_steps
         self.out = SourceText()
         self.depth = 0
 
     def write(self) -> SourceText:
         out = self.out
-        items_max = REQUEST_ITEMS_MAX if issubclass(self.layout.top, Request) else RESPONSE_ITEMS_MAX
+        top = self.layout.top
+        items_max = ITEMS_MAX.get(top.API_KEY, REQUEST_ITEMS_MAX) if issubclass(top, Request) else RESPONSE_ITEMS_MAX
         out.names.update(
             WHAT=self.layout.what,
             ITEMS_MAX=items_max,
+            STEP_ITEMS=STEP_ITEMS,
             STRING_BYTES_MAX=STRING_BYTES_MAX,
             new=object.__new__,
             repeat=repeat,
@@ -99,6 +110,8 @@ class _Writer:
         )
         out.add("def decode(buffer, position, end):")
         out.indent()
+        if self.in_steps:
+            out.add("left = STEP_ITEMS", "if not left:", "    yield")  # a generator, even if nothing can be many
         out.add("b = memoryview(buffer)", "p = position", "items = 0", "try:")
         out.indent()
         self.struct(self.layout.top)
@@ -117,6 +130,11 @@ class _Writer:
             self.fail("it is longer or shorter than its bytes")
         out.add("return m0")
         return out
+
+    def pause(self, items: str = "1") -> None:
+        """Code that pauses where so many more items make a step full."""
+        if self.in_steps:
+            self.out.add(f"left -= {items}", "if left < 0:", "    left = STEP_ITEMS", "    yield")
 
     def handler(self, error: str, reason: str) -> None:
         self.out.add(f"except {error} as error:")
@@ -239,6 +257,7 @@ class _Writer:
             letter, size = FIXED_FORMATS[field.kind]
             form = f"'>' + '{letter}' * n" if field.kind == "uuid" else f"f'>{{n}}{letter}'"
             out.add(f"{target} = list(unpack_from({form}, b, p))", f"p += n * {size}")
+            self.pause("n")  # to decode them is quick; to handle them is not
         else:
             out.add(f"{items} = []", f"{target} = {items}", "for _ in repeat(None, n):")
             out.indent()
@@ -248,6 +267,7 @@ class _Writer:
                 item = f"v{self.depth}"
                 self.sized(field._replace(is_array=False, is_nullable=False), item)
                 out.add(f"{items}.append({item})")
+            self.pause()
             out.dedent()
         out.dedent()
 
@@ -258,7 +278,11 @@ class _Writer:
         for _, field in tagged:
             out.add(f"{message}.{field.name} = {getattr(defaults, field.name)!r}")
         if not tagged:
-            out.add("if b[p]:", "    n, p = skip_tags(b, p, end, ITEMS_MAX - items)", "    items += n")
+            out.add("if b[p]:", f"    n, p = skip_tags(b, p, end, min({STRUCT_TAGS_MAX}, ITEMS_MAX - items))")
+            out.indent()
+            out.add("items += n")
+            self.pause("n")
+            out.dedent()
             out.add("else:", "    p += 1")
             return
         count, tag, size, stop = (f"{name}{self.depth}" for name in ("count", "tag", "size", "stop"))
@@ -278,4 +302,5 @@ class _Writer:
             out.dedent()
         out.add("else:", f"    p = {stop}", f"if p != {stop}:")
         self.fail("a tagged field is not as long as it declares")
+        self.pause()
         out.dedent()

@@ -2,7 +2,7 @@
 
 The function appends to a bytearray, neighbouring fields of fixed size with one call of `struct`. Records are not copied
 unless they are small: the bytes so far go to a list of chunks, then the records as they are, and the function goes on
-with an empty bytearray.
+with an empty bytearray. A second form of it is a generator that pauses after every STEP_ITEMS items.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from foldlog.errors import InvalidArgument
-from foldlog.limits import RECORDS_INLINE_BYTES_MAX
+from foldlog.limits import RECORDS_INLINE_BYTES_MAX, STEP_ITEMS
 from foldlog.wire.layout import (
     FIXED_FORMATS,
     LENGTH_FORMATS,
@@ -39,16 +39,17 @@ def check_string(value: bytes) -> bytes:
     return value
 
 
-def encoder_source(layout: MessageLayout) -> SourceText:
+def encoder_source(layout: MessageLayout, *, in_steps: bool = False) -> SourceText:
     """Source of `encode(m0, out, chunks)`: appends to `out`; returns the bytearray with the end of the message."""
-    return _Writer(layout).write()
+    return _Writer(layout, in_steps).write()
 
 
 class _Writer:
     """Writes one function. `m0` is the message, `m1` a struct inside it, and so on."""
 
-    def __init__(self, layout: MessageLayout) -> None:
+    def __init__(self, layout: MessageLayout, in_steps: bool) -> None:
         self.layout = layout
+        self.in_steps = in_steps
         self.out = SourceText()
         self.depth = 0
 
@@ -58,9 +59,12 @@ class _Writer:
             check_string=check_string,
             pack=struct.pack,
             RECORDS_INLINE_BYTES_MAX=RECORDS_INLINE_BYTES_MAX,
+            STEP_ITEMS=STEP_ITEMS,
         )
         self.out.add("def encode(m0, out, chunks):")
         self.out.indent()
+        if self.in_steps:
+            self.out.add("left = STEP_ITEMS", "if not left:", "    yield")  # a generator, even if nothing can be many
         self.struct(self.layout.top, "out")
         self.out.add("return out")
         return self.out
@@ -154,6 +158,8 @@ class _Writer:
             out.add(f"for v in {items}:")
             out.indent()
             self.sized(field, to)
+        if self.in_steps:
+            out.add("left -= 1", "if left < 0:", "    left = STEP_ITEMS", "    yield")
         out.dedent()
 
     def tags(self, kind: type[Message], message: str, to: str) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from foldlog.errors import InvalidArgument, MalformedBytes
 from foldlog.limits import HEADER_TAGS_MAX
-from foldlog.wire.codec import Chunk, decoder, encode_after
+from foldlog.wire.codec import Chunk, Steps, decoder, encode_after, encode_after_in_steps
 from foldlog.wire.decoding import DecodeFault, skip_tags
 from foldlog.wire.messages import APIS
 from foldlog.wire.schema import Records, Request, Response
@@ -107,10 +107,21 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Chunk]:
     """A whole frame, in pieces: the first begins with the length, and records are not copied."""
+    start = _response_start(response, version, correlation_id)
+    return _with_length(start, encode_after(start, response, version))
+
+
+def encode_response_in_steps(response: Response, version: int, correlation_id: int) -> Steps[list[Chunk]]:
+    """As `encode_response`, in steps."""
+    start = _response_start(response, version, correlation_id)
+    return _with_length(start, (yield from encode_after_in_steps(start, response, version)))
+
+
+def _response_start(response: Response, version: int, correlation_id: int) -> bytearray:
     start = bytearray(_LENGTH_AND_CORRELATION.pack(0, correlation_id))
     if _has_flexible_header(type(response), version):
         start.append(0)
-    return _with_length(start, encode_after(start, response, version))
+    return start
 
 
 def _with_length(start: bytearray, chunks: list[Chunk]) -> list[Chunk]:

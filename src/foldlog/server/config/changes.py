@@ -5,7 +5,6 @@ Each resource of a request is changed, or refused, by itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -60,11 +59,11 @@ _DONE = ConfigOutcome(ErrorCode.NONE, None)
 
 async def carry_out(call: Call, changes: Sequence[ConfigChange], validate_only: bool) -> list[ConfigOutcome]:
     """Make the changes, durable on return, or only check whether they could be made. In the order of `changes`."""
-    counts = Counter((change.resource_type, change.name) for change in changes)
+    twice = call.repeated((change.resource_type, change.name) for change in changes)
     outcomes: list[ConfigOutcome] = []
     for change in changes:
         try:
-            if counts[change.resource_type, change.name] > 1:
+            if (change.resource_type, change.name) in twice:
                 refuse(ErrorCode.INVALID_REQUEST, "the resource stands in the request more than once; name it once")
             refuse_if_leaving(call.node)
             _refuse_unless_alterable(call, change)

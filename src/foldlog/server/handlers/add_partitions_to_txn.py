@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
@@ -55,17 +56,16 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
             False,
             _keys(request.v3_and_below_topics),
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(await _answer(call, one)))
+        codes = await _answer(call, one)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topics(call, codes))
     if not call.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=one.transactional_id, topic_results=_topics(await _answer(call, _of_broker(one)))
-            )
-            for one in request.transactions
-        ]
-    )
+    results = []
+    for one in request.transactions:
+        codes = await _answer(call, _of_broker(one))
+        topics = await _topics(call, codes)
+        results.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=topics))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 def _of_broker(one: AddPartitionsToTxnTransaction) -> _Asked:
@@ -73,14 +73,18 @@ def _of_broker(one: AddPartitionsToTxnTransaction) -> _Asked:
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
-    return tuple(dict.fromkeys((topic.name, number) for topic in topics for number in topic.partitions))
+    keys: dict[TopicPartition, None] = {}
+    for topic in topics:
+        keys.update(dict.fromkeys(zip(repeat(topic.name), topic.partitions, strict=False)))
+    return tuple(keys)
 
 
 async def _answer(call: Call, asked: _Asked) -> _Codes:
     error = _refuse(call, asked.transactional_id)
     if error is not ErrorCode.NONE:
         return dict.fromkeys(asked.partitions, error)
-    refused = {key: _refuse_partition(call, *key) for key in asked.partitions}
+    codes = await call.node.turns.each(lambda key: _refuse_partition(call, *key), asked.partitions)
+    refused = dict(zip(asked.partitions, codes, strict=True))
     if any(refused.values()):
         return {key: code or ErrorCode.OPERATION_NOT_ATTEMPTED for key, code in refused.items()}
     return await call.node.run(_verify if asked.verify_only else _add, call, asked)
@@ -126,9 +130,12 @@ def _code(call: Call, asked: _Asked, error: FoldlogError) -> ErrorCode:
     return transaction_error_code(asked.transactional_id, error, knows_fenced=call.version >= _FENCED_FROM)
 
 
-def _topics(codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
+async def _topics(call: Call, codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
     found: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, number), code in codes.items():
-        result = AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
-        found.setdefault(topic, []).append(result)
+
+    def add(key: TopicPartition) -> None:
+        result = AddPartitionsToTxnPartitionResult(partition_index=key[1], partition_error_code=codes[key])
+        found.setdefault(key[0], []).append(result)
+
+    await call.node.turns.each(add, list(codes))
     return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in found.items()]

@@ -29,7 +29,8 @@ _Named = tuple[tuple[str, str | None], ...]
 
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    entries = [(_named(entry.entity), entry) for entry in request.entries]
+    each = call.node.turns.each
+    entries = await each(lambda entry: (_named(entry.entity), entry), request.entries)
     errors: dict[_Named, FoldlogError] = {}
     try:
         if not call.allows(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
@@ -40,9 +41,8 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
         await call.node.run(_alter, call, entries, errors, request.validate_only)
     except FoldlogError as error:
         errors = {named: error for named, _ in entries}
-    return AlterClientQuotasResponse(
-        entries=[_result(named, errors.get(named)) for named in dict.fromkeys(named for named, _ in entries)]
-    )
+    names = list(dict.fromkeys(named for named, _ in entries))
+    return AlterClientQuotasResponse(entries=await each(lambda named: _result(named, errors.get(named)), names))
 
 
 def _named(parts: Sequence[EntityData]) -> _Named:

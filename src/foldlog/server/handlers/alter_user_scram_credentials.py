@@ -46,7 +46,8 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
         await call.node.run(_alter, call, changes, errors)
     except FoldlogError as error:
         errors = dict.fromkeys(sorted(names), error)
-    return AlterUserScramCredentialsResponse(results=[_result(name, errors.get(name)) for name in names])
+    results = await call.node.turns.each(lambda name: _result(name, errors.get(name)), list(names))
+    return AlterUserScramCredentialsResponse(results=results)
 
 
 def _result(name: str, error: FoldlogError | None) -> AlterUserScramCredentialsResult:

@@ -27,7 +27,7 @@ _OWN_MEMBER_ID_FROM: Final = 1
 
 
 async def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    error, message = heartbeat_refusal(call, request.group_id, request.subscribed_topic_names)
+    error, message = await heartbeat_refusal(call, request.group_id, request.subscribed_topic_names)
     if error is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
     asked = _heartbeat(call, request)

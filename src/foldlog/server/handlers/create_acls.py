@@ -22,25 +22,26 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     if refused is not None:
         result = AclCreationResult(error_code=refused.code, error_message=refused.sentence)
         return CreateAclsResponse(results=[result] * len(request.creations))
-    results = [AclCreationResult(error_message=None) for _ in request.creations]
-    made: dict[int, Acl] = {}
-    for number, creation in enumerate(request.creations):
-        try:
-            made[number] = check_acl(_acl(creation))
-        except InvalidArgument as error:
-            results[number] = AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+    checked = await call.node.turns.each(_check, request.creations)
 
     def decide(access: Access) -> Access:
-        return replace(access, acls=access.acls.with_more(made.values()))
+        return replace(access, acls=access.acls.with_more(one for one in checked if isinstance(one, Acl)))
 
+    done = AclCreationResult(error_message=None)
     try:
         refuse_if_leaving(call.node)
         await call.node.run(call.node.broker.access.change, decide)
     except FoldlogError as error:
         code, sentence = told(error)
-        for number in made:
-            results[number] = AclCreationResult(error_code=code, error_message=sentence)
-    return CreateAclsResponse(results=results)
+        done = AclCreationResult(error_code=code, error_message=sentence)
+    return CreateAclsResponse(results=[done if isinstance(one, Acl) else one for one in checked])
+
+
+def _check(creation: AclCreation) -> Acl | AclCreationResult:
+    try:
+        return check_acl(_acl(creation))
+    except InvalidArgument as error:
+        return AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
 
 
 def _acl(one: AclCreation) -> Acl:

@@ -46,7 +46,8 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
     results = {topic.name: CreatePartitionsTopicResult(name=topic.name) for topic in request.topics}
     added: dict[str, int] = {}
     mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
-    for topic in request.topics:
+
+    def check(topic: CreatePartitionsTopic) -> None:
         try:
             if topic.name in twice:
                 refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
@@ -60,6 +61,8 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
             added[topic.name] = count
         except FoldlogError as error:
             _refuse(results[topic.name], error)
+
+    await call.node.turns.each(check, request.topics)
     try:
         refuse_too_many(added.values())
         if not request.validate_only:

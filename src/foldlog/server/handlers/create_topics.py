@@ -23,6 +23,7 @@ from foldlog.server.topic_admin import (
     DEFAULT,
     DUPLICATE,
     assigned_partition_count,
+    check_partitions_max,
     check_replication_factor,
     partition_count,
     refuse,
@@ -45,47 +46,55 @@ if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
 
 _REPLICAS: Final = 1
+_ANSWERED_AT_ONCE: Final = 50
 _STRICT_FROM: Final = STRICT_FROM[19]
 """Topics beyond the quota of mutations are refused; older versions are throttled only (KIP-599)."""
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    each = call.node.turns.each
     twice = repeated(topic.name for topic in request.topics)
     may_create_all = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
-    results: dict[str, CreatableTopicResult] = {}
-    plans: list[NewTopic] = []
     mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
-    for topic in request.topics:
+
+    def check(topic: CreatableTopic) -> NewTopic | CreatableTopicResult:
         name = topic.name
         if name in twice:
-            results[name] = _refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE)
-        elif not may_create_all and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
-            results[name] = _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-        else:
-            try:
-                plan = _plan(call.node.settings, topic)
-                refusal = call.node.fold_guard.creation_refusal(name, plan.partitions, plan.config.settings)
-                if refusal is not None:
-                    refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
-                if not request.validate_only and call.node.broker.find_topic(name) is None:
-                    mutations.take(plan.partitions)
-                plans.append(plan)
-            except FoldlogError as error:
-                results[name] = _refused(name, *told(error))
+            return _refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE)
+        if not may_create_all and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
+            return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        try:
+            plan = _plan(call.node.settings, topic)
+            refusal = call.node.fold_guard.creation_refusal(name, plan.partitions, plan.config.settings)
+            if refusal is not None:
+                refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
+            if not request.validate_only and call.node.broker.find_topic(name) is None:
+                mutations.take(plan.partitions)
+        except FoldlogError as error:
+            return _refused(name, *told(error))
+        return plan
+
+    checked = await each(check, request.topics)
+    plans = [one for one in checked if isinstance(one, NewTopic)]
     try:
         refuse_too_many(plan.partitions for plan in plans)
         made = await call.node.run(_create_all, call.node, plans, request.validate_only)
     except RefusedByBroker as error:
         made = [error] * len(plans)
-    for plan, outcome in zip(plans, made, strict=True):
-        if isinstance(outcome, FoldlogError):
-            results[plan.name] = _refused(plan.name, *told(outcome))
-        else:
-            results[plan.name] = _made(call, plan, outcome)
+    results = {one.name: one for one in checked if isinstance(one, CreatableTopicResult)}
+    # An answer has all settings of its topic, which is why fewer are made at once.
+    told_of = await each(lambda one: _outcome(call, *one), list(zip(plans, made, strict=True)), at_once=_ANSWERED_AT_ONCE)
+    results |= {one.name: one for one in told_of}
     return CreateTopicsResponse(
         throttle_time_ms=mutations.throttle_time_ms,
         topics=[results[name] for name in dict.fromkeys(topic.name for topic in request.topics)],
     )
+
+
+def _outcome(call: Call, plan: NewTopic, outcome: bytes | FoldlogError) -> CreatableTopicResult:
+    if isinstance(outcome, FoldlogError):
+        return _refused(plan.name, *told(outcome))
+    return _made(call, plan, outcome)
 
 
 def _plan(settings: ServerSettings, topic: CreatableTopic) -> NewTopic:
@@ -100,6 +109,7 @@ def _plan(settings: ServerSettings, topic: CreatableTopic) -> NewTopic:
                 ErrorCode.INVALID_REQUEST,
                 "replicas are assigned by hand, so the numbers of partitions and replicas have to be -1",
             )
+        check_partitions_max(len(topic.assignments))
         assignments = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
         partitions = assigned_partition_count(assignments, settings.node_id)
     else:

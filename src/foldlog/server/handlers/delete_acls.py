@@ -28,7 +28,8 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     if refused is not None:
         result = DeleteAclsFilterResult(error_code=refused.code, error_message=refused.sentence)
         return DeleteAclsResponse(filter_results=[result] * len(request.filters))
-    filters = [acl_filter(one) for one in request.filters]
+    each = call.node.turns.each
+    filters = await each(acl_filter, request.filters)
     try:
         refuse_if_leaving(call.node)
         found = await call.node.run(_delete, call, filters)
@@ -36,9 +37,8 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
         code, sentence = told(error)
         result = DeleteAclsFilterResult(error_code=code, error_message=sentence)
         return DeleteAclsResponse(filter_results=[result] * len(filters))
-    return DeleteAclsResponse(
-        filter_results=[_result(wanted, acls) for wanted, acls in zip(filters, found, strict=True)]
-    )
+    pairs = list(zip(filters, found, strict=True))
+    return DeleteAclsResponse(filter_results=await each(lambda pair: _result(*pair), pairs))
 
 
 def _delete(call: Call, filters: list[AclFilter]) -> list[list[Acl]]:

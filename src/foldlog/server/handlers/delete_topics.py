@@ -16,7 +16,7 @@ from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.server.call import Call
 from foldlog.server.net.quotas import STRICT_FROM, MutationQuota
-from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
+from foldlog.server.topic_admin import DUPLICATE, refuse_own, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -54,12 +54,12 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
     wanted = [_find(call, topic, mutations) for topic in asked]
-    twice = repeated(one.name for one in wanted if one.name is not None)
+    twice = call.repeated(key for one in wanted for key in (one.name, one.topic_id) if key not in (None, ZERO_UUID))
     chosen: dict[str | bytes, _Wanted] = {}
     for one in wanted:
         # A topic that is given by name and by id is one topic, once both are known.
         key = one.topic_id if one.name is None else one.name
-        chosen[key] = one.refused(ErrorCode.INVALID_REQUEST, DUPLICATE) if one.name in twice else one
+        chosen[key] = one.refused(ErrorCode.INVALID_REQUEST, DUPLICATE) if {one.name, one.topic_id} & twice else one
     wanted = list(chosen.values())
     if not call.node.settings.delete_topic_enable:
         is_told = call.version >= _DISABLED_CODE_FROM

@@ -9,7 +9,6 @@ from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.access.scram import MECHANISM_NUMBERS
 from foldlog.broker.access.users import Users
 from foldlog.server.call import Call
-from foldlog.server.topic_admin import repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -27,7 +26,7 @@ def handle(call: Call, request: DescribeUserScramCredentialsRequest) -> Describe
         results = [DescribeUserScramCredentialsResult(error_code=code, error_message=sentence) for _ in asked]
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=sentence, results=results)
     users = call.node.broker.access.current.users
-    twice = repeated(asked)
+    twice = call.repeated(asked)
     names = dict.fromkeys(asked or users.names)
     return DescribeUserScramCredentialsResponse(
         error_message=None, results=[_result(users, name, is_repeated=name in twice) for name in names]

@@ -9,7 +9,6 @@ Answers that depend on the end of the log wait until everything acknowledged is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -58,10 +57,10 @@ class _Found(NamedTuple):
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     asked = [((topic.name, wanted.partition_index), wanted) for topic in request.topics for wanted in topic.partitions]
     errors = await open_allowed(call, AclOperation.DESCRIBE, (key for key, _ in asked))
-    times_asked = Counter(key for key, _ in asked)
+    twice = call.repeated(key for key, _ in asked)
     for key, wanted in asked:
         if errors[key] is ErrorCode.NONE:
-            errors[key] = _refuse(call, wanted.timestamp, times_asked[key])
+            errors[key] = ErrorCode.INVALID_REQUEST if key in twice else _refuse(call, wanted.timestamp)
     asks_for_end = [key for key, wanted in asked if errors[key] is ErrorCode.NONE and wanted.timestamp not in _NO_END]
     errors |= await catch_up(call, asks_for_end)
     if all(wanted.timestamp in _IN_MEMORY or errors[key] is not ErrorCode.NONE for key, wanted in asked):
@@ -69,9 +68,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     return await call.node.run(_answer, call, request, errors)
 
 
-def _refuse(call: Call, timestamp_ms: int, times_asked: int) -> ErrorCode:
-    if times_asked > 1:
-        return ErrorCode.INVALID_REQUEST
+def _refuse(call: Call, timestamp_ms: int) -> ErrorCode:
     if timestamp_ms >= 0:
         return ErrorCode.NONE
     first = _FIRST_VERSIONS.get(timestamp_ms)

@@ -7,18 +7,20 @@ epoch is checked for each partition. 10: topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from foldlog.broker.access.acls import AclOperation
 from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
+from foldlog.limits import STEP_ITEMS
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import commit_refusal, group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -38,7 +40,7 @@ class _Asked(NamedTuple):
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
-    response, asked = _prepare(call, request)
+    response, asked = await _prepare(call, request)
     error = refusal(call, AclOperation.READ, request.group_id)
     if error is ErrorCode.NONE and await _lacks_epochs(call, request):
         error = ErrorCode.UNSUPPORTED_VERSION
@@ -49,7 +51,9 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         return response
     later: Later = call.node.loop.create_future()
     try:
-        await call.node.groups.run(_begin, call, request, accepted, later, response)
+        groups = call.node.groups
+        run = groups.run if len(accepted) <= STEP_ITEMS else groups.run_on_thread
+        await run(_begin, call, request, accepted, later, response)
     except FoldlogError as failed:
         _fill(accepted, group_error_code(request.group_id, failed))
         return response
@@ -64,35 +68,33 @@ async def _lacks_epochs(call: Call, request: OffsetCommitRequest) -> bool:
     return await call.node.groups.ask(lambda coordinator: coordinator.speaks_consumer_protocol(group, member))
 
 
-def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetCommitResponse, list[_Asked]]:
+async def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetCommitResponse, list[_Asked]]:
     """The answer as far as it is known now, and all its partitions."""
-    topics, asked = [], []
-    for topic in request.topics:
-        partitions = list(_partitions(call, topic))
-        asked += partitions
-        topics.append(
-            OffsetCommitResponseTopic(
-                name=topic.name, topic_id=topic.topic_id, partitions=[partition.response for partition in partitions]
-            )
-        )
-    return OffsetCommitResponse(topics=topics), asked
+    each = call.node.turns.each
+    topics = await each(partial(_topic, call), request.topics)
+    places = [(name, partition) for (name, _), topic in zip(topics, request.topics) for partition in topic.partitions]
+    asked = await each(lambda place: _asked(call, *place), places)
+    answers = iter(asked)
+    for (_, answer), topic in zip(topics, request.topics, strict=True):
+        answer.partitions = [one.response for one in islice(answers, len(topic.partitions))]
+    return OffsetCommitResponse(topics=[answer for _, answer in topics]), asked
 
 
-def _partitions(call: Call, topic: OffsetCommitRequestTopic) -> Iterator[_Asked]:
-    name: str | None = topic.name
-    if call.version >= _TOPIC_IDS_FROM:
-        name = call.node.topic_ids.name_of(topic.topic_id)
-    for partition in topic.partitions:
-        offset = OffsetAndMetadata(
-            partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
-        )
-        error = (
-            ErrorCode.UNKNOWN_TOPIC_ID
-            if name is None
-            else commit_refusal(call, name, partition.partition_index, offset)
-        )
-        response = OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-        yield _Asked((name or "", partition.partition_index), offset, response)
+def _topic(call: Call, topic: OffsetCommitRequestTopic) -> tuple[str | None, OffsetCommitResponseTopic]:
+    """Its name, if it is known, and the answer for it, still without partitions."""
+    name = call.node.topic_ids.name_of(topic.topic_id) if call.version >= _TOPIC_IDS_FROM else topic.name
+    return name, OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+
+
+def _asked(call: Call, topic: str | None, partition: OffsetCommitRequestPartition) -> _Asked:
+    offset = OffsetAndMetadata(
+        partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
+    )
+    error = (
+        ErrorCode.UNKNOWN_TOPIC_ID if topic is None else commit_refusal(call, topic, partition.partition_index, offset)
+    )
+    response = OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+    return _Asked((topic or "", partition.partition_index), offset, response)
 
 
 def _begin(

@@ -19,7 +19,7 @@ from foldlog.wire.messages.share_group_heartbeat import (
 
 async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
     names = request.subscribed_topic_names
-    error, message = heartbeat_refusal(call, request.group_id, names)
+    error, message = await heartbeat_refusal(call, request.group_id, names)
     if error is not ErrorCode.NONE:
         return ShareGroupHeartbeatResponse(error_code=error, error_message=message)
     asked = ShareHeartbeat(

@@ -29,8 +29,10 @@ from foldlog.server.call import (
     ClientSoftware,
     Disconnect,
     Endpoint,
+    Handler,
     Later,
     Reply,
+    ServedApi,
     describe,
     has_error,
     served_api,
@@ -42,12 +44,14 @@ from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
 from foldlog.server.net.quotas import Charge, ConnectionThrottle
+from foldlog.server.net.turns import at_once
+from foldlog.server.parts import handle_in_parts, is_many
 from foldlog.server.produce_fast_path import Found, ProducedRun, RunAcknowledgement
-from foldlog.wire.codec import Chunk
-from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
+from foldlog.wire.codec import Chunk, Steps
+from foldlog.wire.frames import RequestHeader, encode_response, encode_response_in_steps, parse_request_header
 from foldlog.wire.messages.produce import ProduceResponse
 from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
-from foldlog.wire.schema import Message, Response
+from foldlog.wire.schema import Message, Request, Response
 
 if TYPE_CHECKING:
     from foldlog.server.node import BrokerNode
@@ -155,6 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._quotas = node.quotas
         self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
+        self._divided_bytes = 0  # of the request that is handled in parts
         self._last_active = node.loop.time()
         self._login: Login | None = None
         self._is_changing = False  # what `_working` does is written down when it is done
@@ -358,13 +363,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             if served is None:
                 self._answer_unserved(header, view[position:end], began)
                 return end
-            request = served.decode(view, position, end)
-            if self._node.is_audited and header.api_key in AUDITED:
-                audited = change_in(header.api_key, request, self._node.topic_ids.name_of)
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
             interceptor = self._node.interceptor
             handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
-            reply = handle(call, request)
+            request = served.decoded_at_once(view, position, end)
+            if request is None or is_many(header.api_key, request):
+                reply = self._in_parts(call, served, handle, self._keep(view, position, end))
+            else:
+                audited = self._change_in(request)
+                reply = handle(call, request)
         except MalformedBytes as error:
             self.refuse("unreadable", f"a request that cannot be read: {error}")
             return end
@@ -378,6 +385,42 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange.audited = audited
         self._begin(exchange, reply)
         return end
+
+    def _change_in(self, request: Request) -> AuditedChange | None:
+        if not self._node.is_audited or request.API_KEY not in AUDITED:
+            return None
+        return change_in(request.API_KEY, request, self._node.topic_ids.name_of)
+
+    # --- requests with many items -----------------------------------------------------------------------------------
+
+    def _keep(self, view: memoryview, position: int, end: int) -> memoryview:
+        """The body of a request that is decoded in several turns of the loop, in memory that nobody else writes to."""
+        if view.obj is self._frame.data:
+            self._frame.exchange(bytearray())
+            kept = view[position:end]
+        else:
+            kept = memoryview(bytearray(view[position:end]))
+        self._divided_bytes = len(kept)
+        return kept
+
+    async def _in_parts(self, call: Call, served: ServedApi, handle: Handler, body: memoryview) -> Any:
+        """The answer to a request that one turn of the loop is too short for."""
+        try:
+            try:
+                request = await self._node.turns.run(served.decode_in_steps(body, 0, len(body)))
+            except MalformedBytes as error:
+                raise Disconnect(f"a request that cannot be read: {error}") from error
+            # As in `_begin`: a change is written down even if its client has gone.
+            self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
+            return await handle_in_parts(call, handle, request, self._noted)
+        finally:
+            self._divided_bytes = 0
+            self._account()
+
+    def _noted(self, part: Request) -> Callable[[Message | None], None]:
+        """For a part of a request: what writes it down, with its answer."""
+        change = self._change_in(part)
+        return lambda answer: None if change is None else note_change(self._caller.who, change, answer)
 
     # --- logins -----------------------------------------------------------------------------------------------------
 
@@ -557,12 +600,32 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._note(exchange, message)
             if isinstance(message, ProduceResponse):
                 self._throttled.is_needed = exchange.errors > 0 and is_at_fault(message)
-            chunks = encode_response(message, header.api_version, header.correlation_id)
+            steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
+            chunks = at_once(steps)
+            if chunks is None:
+                exchange.later = self._node.loop.create_task(self._encode(exchange, message, steps))
+                return
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
                 chunks = encode_response(message, header.api_version, header.correlation_id)
             self._know(exchange, chunks)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
+
+    async def _encode(self, exchange: Exchange, message: Response, steps: Steps[list[Chunk]]) -> None:
+        """Encode the rest of an answer with many items; those behind it wait."""
+        header, turns = exchange.header, self._node.turns
+        try:
+            await turns.next()
+            chunks = await turns.run(steps)
+            if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
+                steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
+                chunks = await turns.run(steps)
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(describe(*header[:2]), error)
+            return
+        exchange.later = None
+        self._know(exchange, chunks)
+        self._send_soon()
 
     def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""
@@ -628,7 +691,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         buffers, append_queue = self._caller.buffers, self._caller.append_queue
         kept = self._frame.capacity_bytes + buffers.capacity_bytes + append_queue.capacity_bytes
-        held = kept + unread + unsent + self._answered_bytes
+        held = kept + unread + unsent + self._answered_bytes + self._divided_bytes
         self._memory.account(held, is_idle=not append_queue.is_busy)
 
     def _release(self) -> None:
