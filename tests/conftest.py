@@ -32,6 +32,8 @@ _ENABLE = "enable with:"
 _LOTS = "lots"
 _SHARED = ("spark", "postgres", "told_elsewhere")
 """Fixtures that take seconds to make, in the order of what they take."""
+_OF_SPARK = ("folds", "spark")
+"""The lots that share a Spark session each. They take as long as everything else beside them."""
 _MADE_IN_NO_TIME = {"loops", "compiled"}
 """Fixtures of a module that are no reason to keep its tests together."""
 
@@ -65,12 +67,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
+    config.option.loadscopereorder = False  # they are in order already, see pytest_collection_modifyitems
     return SharingTogether(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput[_LOTS] = str(_lots_file(node.workerinput["testrunuid"]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For processes that work together: what takes longest is handed out first, so that all end at one time. First
+    come those of Spark, then the other lots, the largest first, then single tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    lots = [_lot_of(item) for item in items]
+    sizes = Counter(lots)
+    places = sorted(range(len(items)), key=lambda at: (_rank(lots[at]), -sizes[lots[at]] if lots[at] else 0))
+    items[:] = [items[at] for at in places]
+
+
+def _rank(lot: str | None) -> int:
+    return 2 if lot is None else 0 if lot in _OF_SPARK else 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
@@ -83,14 +102,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _lot_of(item: pytest.Item) -> str | None:
+    file = item.nodeid.partition("::")[0]
+    if file.startswith("tests/console/"):
+        return "console"
+    if file.startswith("tests/clusters/"):
+        return file
     wanted = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
     # The files of folds up to here take about as long as the rest of them with the source and the sink.
-    is_first_half = wanted == "spark" and "tests/spark/folds/" < item.nodeid < "tests/spark/folds/test_g"
+    is_first_half = wanted == "spark" and "tests/spark/folds/" < file < "tests/spark/folds/test_g"
     if is_first_half:
         return "folds"
-    if wanted is None and _shares_with_its_module(item):
-        return item.nodeid.partition("::")[0]
-    return wanted
+    return file if wanted is None and _shares_with_its_module(item) else wanted
 
 
 def _shares_with_its_module(item: pytest.Item) -> bool:
@@ -100,7 +122,7 @@ def _shares_with_its_module(item: pytest.Item) -> bool:
 
 
 class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests one by one, and those that share something as one lot each, the largest first."""
+    """Hands out tests one by one, and those that share something as one lot each, in the order of the collection."""
 
     _lots: dict[str, str] | None = None
 
@@ -120,9 +142,7 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
             told = _lots_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
             self._lots = json.loads(told.read_text())
             told.unlink()
-        if nodeid.startswith("tests/clusters/"):
-            return nodeid.partition("::")[0]
-        return "console" if nodeid.startswith("tests/console/") else self._lots.get(nodeid, nodeid)
+        return self._lots.get(nodeid, nodeid)
 
 
 def _lots_file(run: str) -> Path:
