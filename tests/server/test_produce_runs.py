@@ -40,7 +40,7 @@ from server.raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without compiled modules there is no fast path")
 
-EXAMPLES = times(40, 400)
+EXAMPLES = times(40, 200)
 NOW_MS = 1_700_000_000_000
 VERSIONS = (3, 4, 5, 7, 8, 9, 11, 12, 13)
 TOPICS = {

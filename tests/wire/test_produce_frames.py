@@ -108,7 +108,7 @@ def test_other_shapes_are_left_to_the_codec(version: int) -> None:
     assert read(frame_of(request, version))[1] == 0
 
 
-@pytest.mark.parametrize("examples", times(40, 400))
+@pytest.mark.parametrize("examples", times(40, 200))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_read_of_broken_bytes_is_what_the_codec_reads(version: int, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
