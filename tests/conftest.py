@@ -32,13 +32,10 @@ _ENABLE = "enable with:"
 _LOTS = "lots"
 _SHARED = ("spark", "postgres", "told_elsewhere")
 """Fixtures that take seconds to make, in the order of what they take."""
-_FILES_TOGETHER = (
-    "tests/clusters/",
-    "tests/cli/test_completion.py",
-    "tests/test_pytest_plugin.py",
-    "tests/test_tidy.py",
-)
-"""Whose tests share a broker, a shell's files, runs of pytest, or the parsed sources."""
+_OF_SPARK = ("folds", "spark")
+"""The lots that share a Spark session each. They take as long as everything else beside them."""
+_MADE_IN_NO_TIME = {"loops", "compiled"}
+"""Fixtures of a module that are no reason to keep its tests together."""
 
 
 def pytest_configure() -> None:
@@ -65,17 +62,34 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Tests that share what is slow to make go to one process: else each would make it. Tests of Spark share two
-    sessions, as one would be longer than everything else beside it; others a PostgreSQL server, a browser, or the
-    Apache Kafka of their file. Every other test goes where there is room.
+    sessions, as one would be longer than everything else beside it; others a PostgreSQL server, a browser, the Apache
+    Kafka of their file, or what their module makes once, such as a broker. Every other test goes where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
+    config.option.loadscopereorder = False  # they are in order already, see pytest_collection_modifyitems
     return SharingTogether(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput[_LOTS] = str(_lots_file(node.workerinput["testrunuid"]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For processes that work together: what takes longest is handed out first, so that all end at one time. First
+    come those of Spark, then the other lots, the largest first, then single tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    lots = [_lot_of(item) for item in items]
+    sizes = Counter(lots)
+    places = sorted(range(len(items)), key=lambda at: (_rank(lots[at]), -sizes[lots[at]] if lots[at] else 0))
+    items[:] = [items[at] for at in places]
+
+
+def _rank(lot: str | None) -> int:
+    return 2 if lot is None else 0 if lot in _OF_SPARK else 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
@@ -88,26 +102,47 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _lot_of(item: pytest.Item) -> str | None:
+    file = item.nodeid.partition("::")[0]
+    if file.startswith("tests/console/"):
+        return "console"
+    if file.startswith("tests/clusters/"):
+        return file
     wanted = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
     # The files of folds up to here take about as long as the rest of them with the source and the sink.
-    is_first_half = wanted == "spark" and "tests/spark/folds/" < item.nodeid < "tests/spark/folds/test_g"
-    return "folds" if is_first_half else wanted
+    is_first_half = wanted == "spark" and "tests/spark/folds/" < file < "tests/spark/folds/test_g"
+    if is_first_half:
+        return "folds"
+    return file if wanted is None and _shares_with_its_module(item) else wanted
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    known = getattr(item, "_fixtureinfo", None)
+    fixtures = known.name2fixturedefs.items() if known is not None else ()
+    return any(made[-1].scope == "module" and name not in _MADE_IN_NO_TIME for name, made in fixtures)
 
 
 class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests one by one, and those that share something as one lot each, the largest first."""
+    """Hands out tests one by one, and those that share something as one lot each, in the order of the collection."""
 
     _lots: dict[str, str] | None = None
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """As the base class does, but what is over is forgotten: it counts what each process has left after every
+        test, and would go through all that have ever been handed out."""
+        nodeid = self.registered_collections[node][item_index]
+        scope = self._split_scope(nodeid)
+        assigned = self.assigned_work[node]
+        assigned[scope][nodeid] = True
+        if all(assigned[scope].values()):
+            del assigned[scope]
+        self._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:
         if self._lots is None:
             told = _lots_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
             self._lots = json.loads(told.read_text())
             told.unlink()
-        file = nodeid.partition("::")[0]
-        if nodeid.startswith(_FILES_TOGETHER):
-            return file
-        return "console" if nodeid.startswith("tests/console/") else self._lots.get(nodeid, nodeid)
+        return self._lots.get(nodeid, nodeid)
 
 
 def _lots_file(run: str) -> Path:

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,15 +65,12 @@ def owned(directory: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory that others may pass through; pytest's own are private to who runs the tests."""
-    path = tmp_path_factory.mktemp("unprivileged")
-    changed = [parent for parent in (path, *path.parents) if parent.stat().st_mode & 0o005 == 0]
-    for parent in changed:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    yield path
-    for parent in changed:
-        parent.chmod(parent.stat().st_mode & ~0o011)
+def place() -> Iterator[Path]:
+    """A directory that others may pass through. Not one of pytest's: those are private to who runs the tests, and
+    shared with all tests that run beside this one."""
+    with tempfile.TemporaryDirectory(prefix="foldlog-unprivileged-") as path:
+        Path(path).chmod(0o711)
+        yield Path(path)
 
 
 def unit() -> configparser.ConfigParser:

@@ -58,12 +58,20 @@ def test_the_version_is_the_packages() -> None:
         ("serve", "here", "--listen", "nowhere"),
     ],
 )
-def test_a_wrong_command_line_is_exit_code_2_and_says_what_is_wrong(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert b"foldlog" in done.stderr
-    assert b"Traceback" not in done.stderr
-    assert done.stdout == b""
+def test_a_wrong_command_line_is_exit_code_2_and_says_what_is_wrong(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert "foldlog" in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+
+
+def test_a_process_with_a_wrong_command_line_ends_with_exit_code_2() -> None:
+    done = run("dance")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"foldlog")
 
 
 def test_what_cannot_be_done_is_one_sentence_and_an_exit_code_that_says_why(tmp_path: Path) -> None:

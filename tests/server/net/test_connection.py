@@ -21,7 +21,6 @@ from server.raw_client import RawClient, batch, fetch, fetched, produce, produce
 
 def test_a_frame_may_come_byte_by_byte(connect: Connect) -> None:
     client = connect()
-    client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in client.frame(produce(batch(b"one")), 9):
         client.socket.sendall(bytes([byte]))
     assert produced(client.receive(ProduceResponse, 9)[1]) == (0, 0)
