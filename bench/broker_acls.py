@@ -54,7 +54,7 @@ def run(place: Place, scale: Scale) -> Table:
 
 _NOTES = [
     f"{ACLS} ACLs of topics and groups, literal and prefixed, allowed and denied, of other users; one is for the load.",
-    "'Processor' is the broker's own time for a request. Requests that come together ask once for each of their topics.",
+    "'Processor' is the broker's own time for a request. Requests that come together ask once for each of the topics.",
 ]
 
 
@@ -119,7 +119,9 @@ def _compared(
     plain = statistics.median(without)
     # The dearest case: requests that come together ask once for each topic, and share what it costs.
     lone = replace(load, window=1)
-    alone = statistics.median(_request_s(bare, lone, layout.connections, seconds / 2) for _ in range(max(1, turns // 3)))
+    alone = statistics.median(
+        _request_s(bare, lone, layout.connections, seconds / 2) for _ in range(max(1, turns // 3))
+    )
     what = f"produce acks={'all' if acks == ACKS_ALL else acks}, {layout}"
     shown = f"processor {duration(statistics.median(with_acls))}"
     share = one / alone

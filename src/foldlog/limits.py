@@ -366,8 +366,8 @@ TLS_STATE_BYTES = 32 << 10
 `make bench ARGS="--section tls"` for what it is."""
 
 TLS_SHARE = 2
-"""Connections with TLS may have this part of the memory budget, a half, for what OpenSSL keeps; more are refused. It comes
-back only with the connection: if it could be all of the budget, everybody would wait for nothing."""
+"""Connections with TLS may have this part of the memory budget, a half, for what OpenSSL keeps; more are refused. It
+comes back only with the connection: if it could be all of the budget, everybody would wait for nothing."""
 
 TLS_RECEIVE_BYTES = 256 << 10
 """Of encrypted bytes in one receive, in memory that all connections share. What of them has to wait, while the

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -54,11 +52,11 @@ def test_a_broker_that_got_its_secrets_otherwise_shows_them_nowhere_and_does_not
     config = tmp_path / "server.properties"
     config.write_text(f"foldlog.console.token={SECRET}\nfoldlog.console=127.0.0.1:0\n")
     config.chmod(0o600)
-    for flags, variables in (
-        (("--config", str(config)), {}),
-        (("--console", "127.0.0.1:0"), {"FOLDLOG_CONSOLE_TOKEN": SECRET}),
+    for flags, variable in (
+        (("--config", str(config)), ""),
+        (("--console", "127.0.0.1:0"), SECRET),
     ):
-        with serving(str(tmp_path / "data"), *ANY_PORT, *flags, **variables) as broker:
+        with serving(str(tmp_path / "data"), *ANY_PORT, *flags, FOLDLOG_CONSOLE_TOKEN=variable) as broker:
             assert SECRET.encode() not in b"\n".join(titles(broker.process.pid))
             assert broker.end() == 0
         assert SECRET not in "\n".join(broker.errors) + broker.ready
@@ -66,7 +64,7 @@ def test_a_broker_that_got_its_secrets_otherwise_shows_them_nowhere_and_does_not
 
 
 def test_a_command_hides_its_password_while_it_runs_and_names_the_file_instead(tmp_path: Path) -> None:
-    """One that reads records until it is ended, at a broker that does not ask who it is: the password is passed over."""
+    """One that reads records until it is ended. The broker does not ask who it is, so the password is not used."""
     with foldlog.open(str(tmp_path / "data")) as log:
         log.create_topic("orders")
         log.append("orders", b"one")

@@ -51,7 +51,9 @@ def find_shown(words: Sequence[str]) -> list[ShownSecret]:
         if before == _TOKEN_FLAG or word.startswith(f"{_TOKEN_FLAG}="):
             found.append(ShownSecret(_TOKEN_FLAG, word.removeprefix(f"{_TOKEN_FLAG}="), option))
         elif "://" in word:
-            in_query = [(one["name"], one["secret"]) for one in _IN_QUERY.finditer(word) if has_secret_name(one["name"])]
+            in_query = [
+                (one["name"], one["secret"]) for one in _IN_QUERY.finditer(word) if has_secret_name(one["name"])
+            ]
             in_address = [("a password", one["secret"]) for one in _IN_ADDRESS.finditer(word)]
             found += [ShownSecret(*one, option) for one in (*in_query, *in_address)]
         elif (one := _ASSIGNMENT.fullmatch(word)) is not None and has_secret_name(one["name"]):

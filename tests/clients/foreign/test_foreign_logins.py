@@ -1,5 +1,5 @@
-"""kcat and KafkaJS log in by every mechanism, and are told when what they show is wrong; also when a password is changed
-or a token ends under a live connection.
+"""kcat and KafkaJS log in by every mechanism that they have, and are told when what they show is wrong; also when a
+password is changed, or a token ends, under a live connection.
 
 kcat's librdkafka (before 2.6.1) answers with the client's nonce doubled; it is let in nevertheless.
 """
