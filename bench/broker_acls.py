@@ -54,7 +54,7 @@ def run(place: Place, scale: Scale) -> Table:
 
 _NOTES = [
     f"{ACLS} ACLs of topics and groups, literal and prefixed, allowed and denied, of other users; one is for the load.",
-    "'Processor' is the broker's own time for a request, which asks once: 'its question' is this alone, by itself.",
+    "'Processor' is the broker's own time for a request. Requests that come together ask once for each of the topics.",
 ]
 
 
@@ -117,12 +117,24 @@ def _compared(
             found.append(_request_s(broker, load, layout.connections, seconds))
     ratio = statistics.median(plain / asking for plain, asking in zip(without, with_acls, strict=True))
     plain = statistics.median(without)
+    # The dearest case: requests that come together ask once for each topic, and share what it costs.
+    lone = replace(load, window=1)
+    alone = statistics.median(
+        _request_s(bare, lone, layout.connections, seconds / 2) for _ in range(max(1, turns // 3))
+    )
     what = f"produce acks={'all' if acks == ACKS_ALL else acks}, {layout}"
     shown = f"processor {duration(statistics.median(with_acls))}"
-    share = one / plain
+    share = one / alone
     return [
         Row(what, shown, f"without {duration(plain)}", ratio, ">= 0.98", ratio >= 1 - _COST_MAX),
-        Row("its question", duration(one), f"{share:.2%} of that request", None, "<= 2 %", share <= _COST_MAX),
+        Row(
+            "its question, where requests come one by one",
+            duration(one),
+            f"{share:.2%} of {duration(alone)}",
+            None,
+            "<= 2 %",
+            share <= _COST_MAX,
+        ),
     ]
 
 

@@ -115,7 +115,8 @@ def _measure(recorder: Recorder, sides: Mapping[str, SecureSide], ways: list[Way
     work: dict[str, Measure] = {
         "raw, produce acks=1": partial(_produce, acks=1),
         "raw, produce acks=all": partial(_produce, acks=-1),
-        "raw, fetch": _fetch,
+        "raw, fetch": partial(_fetch, connections=1),
+        "raw, fetch with 8 connections": partial(_fetch, connections=8),
         "librdkafka, produce acks=all": _librdkafka,
     }
     for name, side in sides.items():  # Kafka's compiler has to have seen the work; nothing of this counts
@@ -151,8 +152,8 @@ def _produce(recorder: Recorder, side: SecureSide, way: Way, topic: str, *, acks
     return watched(side.pid, work)
 
 
-def _fetch(recorder: Recorder, side: SecureSide, way: Way, topic: str) -> Figures:
-    """What was produced right before, in plaintext."""
+def _fetch(recorder: Recorder, side: SecureSide, way: Way, topic: str, *, connections: int) -> Figures:
+    """What was produced right before, in plaintext; each connection reads as much as one alone."""
     batch, records = batch_of(_BATCH, "none")
     load = replace(produce_load(topic, 1, batch, records, 1, _WINDOW), is_shared=True)
     run_flat_out(side.address, load, 1, _SECONDS, 0)
@@ -162,7 +163,7 @@ def _fetch(recorder: Recorder, side: SecureSide, way: Way, topic: str) -> Figure
     size = len(reading.frames) * reading.payload_bytes
 
     def work() -> Figures:
-        found = run_flat_out(way.address(side), reading, 1, _SECONDS, size, way.context)
+        found = run_flat_out(way.address(side), reading, connections, _SECONDS, connections * size, way.context)
         return {"value_bytes_per_s": found.payload_bytes / found.seconds}
 
     return watched(side.pid, work)

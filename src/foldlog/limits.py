@@ -368,9 +368,15 @@ and who never ends it holds a connection and a few kilobytes."""
 
 TLS_RECORD_BYTES = 16 << 10
 """What TLS encrypts as one, at most. OpenSSL's buffers never shrink: they are fed and emptied in pieces of a record or
-few, so that a connection keeps little of what it once received or sent. Measured, beside the 5 KB of any connection:
-nothing before the handshake, 20 KB after it, 45 KB after large requests and answers. These are not in the memory
-budget, which is for what can be waited for: max.connections bounds them."""
+few, so that a connection keeps little of what it once received or sent."""
+
+TLS_STATE_BYTES = 32 << 10
+"""What OpenSSL keeps for a connection, as the memory budget counts it, from its client's first record on. See
+`make bench ARGS="--section tls"` for what it is."""
+
+TLS_SHARE = 2
+"""Connections with TLS may have this part of the memory budget, a half, for what OpenSSL keeps; more are refused. It
+comes back only with the connection: if it could be all of the budget, everybody would wait for nothing."""
 
 TLS_RECEIVE_BYTES = 256 << 10
 """Of encrypted bytes in one receive, in memory that all connections share. What of them has to wait, while the

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cli.command import COMMAND, WAIT_S, environment
 
 ANY_PORT = ("--listen", "127.0.0.1:0")
-READY = re.compile(r"foldlog is serving (?P<path>\S+) on (?P<host>[\d.]+|\[[\d:a-f]+\]):(?P<port>\d+)")
+READY = re.compile(r"foldlog is serving (?P<path>.+?) on (?P<host>[\d.]+|\[[\d:a-f]+\]):(?P<port>\d+)")
 
 
 @dataclass

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import socket
 import ssl
 import stat
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import urllib.error
@@ -16,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from cli.command import WAIT_S
+from cli.command import WAIT_S, environment
 from cli.command import foldlog as run
 from cli.serving import ANY_PORT, Serving, serving
 from foldlog.broker.broker import MEMORY_PATH, Broker
@@ -81,6 +85,28 @@ def test_the_printed_settings_let_a_client_in_and_others_are_kept_out(tmp_path: 
     assert password[1].encode() not in b"".join(path.read_bytes() for path in data.rglob("*") if path.is_file())
 
 
+def test_what_is_printed_can_be_pasted_anywhere(tmp_path: Path) -> None:
+    """The directory is named as it is from here, with a space in it; clients are somewhere else. What is printed for
+    Python is run as it is."""
+    data = tmp_path / "my data"
+    where = os.path.relpath(data)
+    with serving(where, "--secure", *ANY_PORT, "--create", "orders") as broker:
+        text = printed(broker)
+        assert str(data / "ca.pem") in text
+        found = re.search(r"^  log = foldlog\.connect.*?\}\)$", text, flags=re.MULTILINE | re.DOTALL)
+        assert found is not None, text
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        pasted = "import foldlog\n" + textwrap.dedent(found[0]) + "\nprint(log.topics())\n"
+        words = [sys.executable, "-c", pasted]
+        done = subprocess.run(words, cwd=elsewhere, env=environment(), capture_output=True, timeout=WAIT_S, check=False)
+        assert b"orders" in done.stdout, done.stderr
+        config = java_properties(text, elsewhere / "client.properties")
+        address = f"127.0.0.1:{broker.address[1]}"
+        assert b"orders" in run("topic", "list", "-b", address, "--command-config", config).stdout
+        assert broker.end() == 0
+
+
 def test_a_second_start_keeps_certificate_and_users(tmp_path: Path) -> None:
     data = tmp_path / "data"
     seen = []
@@ -129,7 +155,7 @@ def test_it_prints_how_prometheus_gets_at_the_numbers(tmp_path: Path) -> None:
         text = printed(broker, "static_configs")
         target = re.search(r'targets: \["([^"]+)"\]', text)
         assert target is not None
-        assert f"ca_file: {data / 'ca.pem'}" in text
+        assert f'ca_file: "{data / "ca.pem"}"' in text
         url = f"https://{target[1]}/metrics"
         context = ssl.create_default_context(cafile=str(data / "ca.pem"))
         with pytest.raises(urllib.error.HTTPError, match="401"):

@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if list(words) == ["--version"]:
                 return _tell_version()
             from foldlog.cli.commands import run_command
+            from foldlog.cli.shown_secrets import warn_of_secrets
 
+            if arguments is None:
+                warn_of_secrets(words)
             return run_command(words)
         except BrokenPipeError:
             forget_output()

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.log_options import init_option
 from foldlog.cli.output import say
 from foldlog.cli.parsing import GENERAL, Arguments, argument, command, option, switch
+from foldlog.cli.shown_secrets import find_shown
 from foldlog.cli.signals import LeaveSignals
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
@@ -158,10 +160,10 @@ def serve(
             gc.freeze()
             say(ready_text(path, settings, server))
             if secure:
-                ca = "AUTHORITY.pem" if renew is None else SecureFiles(path).ca
+                ca = "AUTHORITY.pem" if renew is None else os.path.abspath(SecureFiles(path).ca)
                 bootstrap = address_text(*server.endpoints[0][1:3])
                 url = metrics_url(settings, server)
-                say("\n" + client_settings(bootstrap, ca, admin, url, path, settings.super_users))
+                say("\n" + client_settings(bootstrap, ca, admin, url, os.path.abspath(path), settings.super_users))
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
@@ -302,7 +304,7 @@ def _url(listener: Listener, host: str, port: int) -> str:
 
 
 def _warn(configuration: Configuration, settings: ServerSettings) -> None:
-    for warning in configuration.warnings:
+    for warning in (*configuration.warnings, *(shown.warning for shown in find_shown(sys.argv[1:]))):
         logger.warning("%s", warning)
     if settings.without_effect:
         names = ", ".join(settings.without_effect)

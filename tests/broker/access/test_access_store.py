@@ -39,6 +39,7 @@ def test_what_was_changed_is_there_again(tmp_path: Path) -> None:
     changed = store(tmp_path).change(with_all)
     again = store(tmp_path).current
     assert again == changed
+    assert again.users.kinds == changed.users.kinds
     assert again.epoch == 1
     assert again.users.knows("alice", "secret")
 

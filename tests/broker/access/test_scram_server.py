@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from foldlog.broker.access.scram import LoginRefused, ScramServer, credential_of, salted_password
+from foldlog.broker.access.scram import LoginRefused, ScramCredential, ScramServer, credential_of, salted_password
 from foldlog.broker.access.users import Users, check_user_name, credentials_for
 from foldlog.client.wire.logins.scram import ScramClient, ScramRefused
 from foldlog.errors import InvalidArgument
@@ -171,3 +173,44 @@ def test_nothing_secret_is_shown(users: Users) -> None:
 def test_names_that_no_user_can_have(name: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be a user's name"):
         check_user_name(name)
+
+
+NAMES = [f"name-{number}" for number in range(200)]
+JAVAS = ScramCredential(b"1k3qmcyx0p9v4h8w2z7r5t6b0d", 8192, bytes(32), bytes(32))
+
+
+def shown(users: Users) -> dict[str, tuple[bytes, int]]:
+    """What a client learns of each name."""
+    told = {name: users.credential(MECHANISM, name) for name in NAMES}
+    return {name: (one.salt, one.iterations) for name, one in told.items()}
+
+
+def test_what_an_unknown_name_is_told_stays_whatever_users_come_and_go(users: Users) -> None:
+    users = users.with_credentials("javas", {MECHANISM: JAVAS})
+    before = shown(users)
+    assert {iterations for _, iterations in before.values()} == {4096, 8192}
+    for number in range(5):
+        users = users.with_credentials(f"more-{number}", credentials_for(PASSWORD, 4096))
+        users = users.with_credentials(f"javas-{number}", {MECHANISM: replace(JAVAS, salt=b"%x" % 7**33)})
+        assert shown(users) == before
+    for name in users.names:
+        users = users.with_credentials(name, {})
+        assert shown(users) == before
+
+
+def test_a_new_kind_of_credential_changes_only_the_names_that_it_is_for(users: Users) -> None:
+    before = shown(users)
+    after = shown(users.with_credentials("javas", {MECHANISM: JAVAS}))
+    changed = [name for name in NAMES if before[name] != after[name]]
+    assert 0 < len(changed) < len(NAMES)
+    assert {after[name][1] for name in changed} == {8192}
+
+
+def test_a_made_up_salt_looks_as_those_of_the_tool_that_made_the_others() -> None:
+    users = Users().with_credentials("javas", {MECHANISM: JAVAS})
+    salts = [salt for salt, _ in shown(users).values()]
+    assert len(set(salts)) == len(NAMES)
+    assert all(re.fullmatch(b"[0-9a-z]{20,26}", salt) for salt in salts)
+    assert {len(salt) for salt in salts} >= {25, 26}
+    long = Users().with_credentials("c", {MECHANISM: replace(JAVAS, salt=bytes(range(100)))})
+    assert {len(salt) for salt, _ in shown(long).values()} == {100}

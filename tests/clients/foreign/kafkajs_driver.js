@@ -21,11 +21,13 @@ CompressionCodecs[CompressionTypes.LZ4] = () => ({
   decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
 });
 
-// A function has no form in JSON: a login by token comes as {"mechanism": "oauthbearer", "token": "..."}.
+// A function has no form in JSON: a login by token comes as {"mechanism": "oauthbearer", "tokens": ["...", ...]}. Each
+// login takes the next one, and the last one serves for all that follow.
 const given = JSON.parse(config);
-if (given.sasl?.token) {
-  const { mechanism, token } = given.sasl;
-  given.sasl = { mechanism, oauthBearerProvider: async () => ({ value: token }) };
+if (given.sasl?.tokens) {
+  const { mechanism, tokens } = given.sasl;
+  const next = () => (tokens.length > 1 ? tokens.shift() : tokens[0]);
+  given.sasl = { mechanism, oauthBearerProvider: async () => ({ value: next() }) };
 }
 
 const kafka = new Kafka({

@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 class Member:
-    """`kcat -G` as a process that runs on; what it prints is taken line by line."""
+    """kcat as a process that reads on; what it prints is taken line by line."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -137,6 +137,11 @@ class Kcat:
         """A member that reads on, until `end`."""
         reset = ("-X", "auto.offset.reset=earliest")
         self._members.append(Member([*self._start, "-u", "-J", *reset, "-G", group, topic]))
+        return self._members[-1]
+
+    def follow(self, topic: str) -> Member:
+        """Reads on from the start, without a group, whatever happens to its connections, until `end`."""
+        self._members.append(Member([*self._start, "-C", "-E", "-u", "-J", "-o", "beginning", "-t", topic]))
         return self._members[-1]
 
     def metadata(self, *arguments: str) -> Any:

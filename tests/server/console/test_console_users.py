@@ -6,7 +6,9 @@ import base64
 import http.client
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -257,3 +259,62 @@ def test_a_user_gains_nothing_over_a_quota_by_the_console() -> None:
             assert request(other).status == 200
         assert site.ask("GET", "/", headers=cookie).status == 200
         assert broker.partition("orders", 0).log_end_offset == 2
+
+
+@contextmanager
+def with_quota(settings: dict[str, Any], named: dict[str, str | None], **rates: float) -> Iterator[ConsoleSite]:
+    """A console, and a quota on it."""
+    with sasl_broker(SETTINGS | {"super.users": f"User:{SIMPLE_USER};User:admin"} | settings) as (broker, server):
+        set_password(broker, "admin", "admin's")
+        set_quota(broker, named, **rates)
+        yield ConsoleSite(broker, server)
+
+
+def set_quota(broker: Broker, named: dict[str, str | None], **rates: float | None) -> None:
+    broker.access.change(lambda access: replace(access, quotas=access.quotas.changed(entity(named), rates)))
+
+
+def test_the_time_that_the_broker_works_for_the_console_is_of_the_users_quota() -> None:
+    """A millionth of a thread's time: one look at the log is beyond it."""
+    named: dict[str, str | None] = {"user": SIMPLE_USER}
+    with with_quota({"quota.window.num": 1}, named, request_percentage=0.0001) as site:
+        cookie, other = session(site), session(site, "admin", "admin's")
+        assert site.ask("GET", "/api/overview", headers=cookie).status == 200
+        refused = site.ask("GET", "/api/overview", headers=cookie)
+        assert refused.status == 429
+        assert site.ask("GET", "/api/overview", headers=other).status == 200
+        set_quota(site.broker, named, request_percentage=None)
+        assert site.ask("GET", "/api/overview", headers=cookie).status == 200
+
+
+def test_a_stream_of_events_waits_while_its_user_is_in_debt() -> None:
+    named: dict[str, str | None] = {"user": SIMPLE_USER}
+    with with_quota({"quota.window.num": 1}, named, consumer_byte_rate=1) as site:
+        connection = http.client.HTTPConnection(site.host, site.port, timeout=60)
+        connection.request("GET", "/api/events", headers=session(site))
+        response = connection.getresponse()
+        assert response.readline() == b"retry: 1000\n"
+        assert response.readline() == b"\n"
+        assert site.ask("GET", "/api/overview", headers=session(site)).status == 429  # the same debt
+        set_quota(site.broker, named, consumer_byte_rate=None)
+        while b"event: ends" not in response.readline():
+            pass
+        connection.close()
+
+
+@pytest.mark.parametrize("path", ["/api/overview", "/metrics"])
+def test_connections_by_http_are_of_their_addresss_quota(path: str) -> None:
+    settings = {"foldlog.metrics": "127.0.0.1:0", "foldlog.metrics.open": "true", "quota.window.num": 2}
+    named: dict[str, str | None] = {"ip": "127.0.0.1"}
+    with with_quota(settings, named, connection_creation_rate=1) as site:
+        address = site.server.console_address if path.startswith("/api") else site.server.metrics_address
+        assert address is not None
+        statuses = set()
+        for _ in range(30):  # faster than one in a second, however slow the machine is
+            connection = http.client.HTTPConnection(*address, timeout=60)
+            connection.request("GET", path)
+            statuses.add(connection.getresponse().status)
+            connection.close()
+        assert 429 in statuses
+        set_quota(site.broker, named, connection_creation_rate=None)
+        assert site.ask("GET", "/api/overview", headers=session(site)).status == 200

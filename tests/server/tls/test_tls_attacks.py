@@ -16,7 +16,7 @@ import pytest
 
 from certificates import DAY, Authority, client_context
 from foldlog.files.posix import raise_descriptor_limit
-from foldlog.limits import HTTP_CONNECTIONS_MAX, TLS_RECEIVE_BYTES
+from foldlog.limits import HTTP_CONNECTIONS_MAX, TLS_RECEIVE_BYTES, TLS_SHARE, TLS_STATE_BYTES
 from foldlog.server.server import Server
 from foldlog.server.tls import transport
 from server.raw_client import TIMEOUT_S, RawClient, batch, fetch, produce, produced
@@ -187,7 +187,8 @@ def test_a_thousand_half_open_handshakes_do_not_hinder_honest_clients(site: Site
         for one in opened:
             one.close()
     eventually(lambda: connections_of(server) == 2)
-    eventually(lambda: server.memory_used_bytes <= before)
+    eventually(lambda: server.memory_used_bytes <= 2 * TLS_STATE_BYTES)
+    assert server.strangers_used_bytes == 0
 
 
 @pytest.mark.usefixtures("impatient")
@@ -394,3 +395,30 @@ def test_handshakes_of_http_are_bounded_and_end_with_the_broker(site: Site, capl
     server.stop()
     for one in opened:
         one.close()
+
+
+def test_what_openssl_keeps_counts_in_the_memory_bound_until_the_connection_is_closed(site: Site) -> None:
+    server = site.serve()
+    clients = [site.connect() for _ in range(5)]
+    eventually(lambda: server.memory_used_bytes == 5 * TLS_STATE_BYTES)
+    assert server.strangers_used_bytes == 0
+    for client in clients:
+        client.close()
+    eventually(lambda: server.memory_used_bytes == 0)
+
+
+def test_connections_that_would_take_the_memory_of_everybody_are_refused(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With half of the memory for them there is always some for requests."""
+    server = site.serve(queued_max_request_bytes=1 << 20, socket_request_max_bytes=1 << 20)
+    room = (1 << 20) // TLS_SHARE // TLS_STATE_BYTES
+    honest = [site.connect() for _ in range(room)]
+    assert is_served(honest[0])
+    assert site.connect().is_closed_by_peer()
+    assert "which is what queued.max.request.bytes has memory for" in caplog.text
+    assert server.memory_used_bytes <= (1 << 20) // TLS_SHARE
+    assert is_served(honest[-1])
+    honest.pop().close()
+    eventually(lambda: server.memory_used_bytes < room * TLS_STATE_BYTES)
+    assert is_served(site.connect())

@@ -6,7 +6,9 @@ What is there already stays.
 
 from __future__ import annotations
 
+import json
 import secrets
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -100,7 +102,7 @@ def _rights_text(super_users: str, directory: str) -> str:
         return "may do everything"
     return (
         "may do what ACLs allow, since super.users does not name it; to let it give others rights:"
-        f" 'foldlog acl create {ADMIN} all cluster -d {directory}'"
+        f" 'foldlog acl create {ADMIN} all cluster -d {shlex.quote(directory)}'"
     )
 
 
@@ -120,14 +122,14 @@ def client_settings(
 
 Python (foldlog; confluent-kafka takes the same properties):
   log = foldlog.connect("kafka://{bootstrap}", properties={{
-      "security.protocol": "SASL_SSL", "ssl.ca.location": "{ca}",
+      "security.protocol": "SASL_SSL", "ssl.ca.location": {json.dumps(ca, ensure_ascii=False)},
       "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "{ADMIN}", "sasl.password": "{password}"}})
 
 Java, Kafka's tools and ours (client.properties):
   bootstrap.servers={bootstrap}
   security.protocol=SASL_SSL
   ssl.truststore.type=PEM
-  ssl.truststore.location={ca}
+  ssl.truststore.location={_in_properties(ca)}
   sasl.mechanism=SCRAM-SHA-512
   sasl.jaas.config={_LOGIN_MODULE} required username="{ADMIN}" password="{password}";
 
@@ -136,14 +138,23 @@ The command line, with that file:
 {"" if metrics is None else _scrape_config(metrics, ca, directory)}"""
 
 
+def _in_properties(path: str) -> str:
+    r"""As a value in Java's properties, where a backslash begins an escape: the same ones as in JSON.
+
+    >>> print(_in_properties("/srv/Köln\\a/ca.pem"))
+    /srv/K\u00f6ln\\a/ca.pem
+    """
+    return json.dumps(path)[1:-1]
+
+
 def _scrape_config(metrics: str, ca: str, directory: str) -> str:
     """For Prometheus, as a user of its own who may see numbers and nothing else."""
     scheme, _, target = metrics.partition("://")
-    tls = f"\n      tls_config: {{ca_file: {ca}}}" if scheme == "https" else ""
+    tls = f"\n      tls_config: {{ca_file: {json.dumps(ca, ensure_ascii=False)}}}" if scheme == "https" else ""
     return f"""
 Prometheus, as a user of its own; its password is in a file for both, prometheus.txt:
-  foldlog user create prometheus -d {directory} --password-file prometheus.txt
-  foldlog acl create prometheus describe cluster -d {directory}
+  foldlog user create prometheus -d {shlex.quote(directory)} --password-file prometheus.txt
+  foldlog acl create prometheus describe cluster -d {shlex.quote(directory)}
 
   scrape_configs:
     - job_name: foldlog

@@ -267,6 +267,7 @@ async def start_console(
         limits or HttpLimits(),
         lambda text, status: error_response(status, text),
         quotas=node.quotas,
+        memory=node.memory,
         strangers=node.strangers if has_users or token else None,
     )
     await http.listen(listener, secured)

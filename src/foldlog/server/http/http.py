@@ -37,7 +37,7 @@ from foldlog.server.http.routes import FindsHandlers, Handler, HttpRequest, Http
 from foldlog.server.http.status_pages import StatusPages
 from foldlog.server.net.connections import TOO_FAST
 from foldlog.server.net.listeners import PLAINTEXT, SSL, Listener, address_text, bind, refuse_exposed
-from foldlog.server.net.memory import HeldMemory, StrangersBudget
+from foldlog.server.net.memory import HeldMemory, MemoryBudget, StrangersBudget
 
 if TYPE_CHECKING:
     from foldlog.clock import Clock
@@ -103,7 +103,9 @@ async def start_http(
     advertised = (listener.host for listener in node.settings.advertised_listeners)
     guarded = _Guarded(HttpRoutes([*pages.routes(), *routes]), OwnNames([host, *advertised]))
     strangers = node.strangers if node.settings.metrics_ask else None
-    server = HttpServer(guarded, node.clock, limits or HttpLimits(), quotas=node.quotas, strangers=strangers)
+    server = HttpServer(
+        guarded, node.clock, limits or HttpLimits(), quotas=node.quotas, memory=node.memory, strangers=strangers
+    )
     await server.listen(listener, secured, has_principals=tls is not None and tls.client_auth != "none")
     return server
 
@@ -145,10 +147,12 @@ class HttpServer:
         refusal: Refusal = HttpResponse.text,
         *,
         quotas: NodeQuotas,
+        memory: MemoryBudget,
         strangers: StrangersBudget | None = None,
     ) -> None:
         self._refusal = refusal
         self._quotas = quotas
+        self._memory = memory
         self._strangers = strangers
         self._unknown: Counter[str] = Counter()  # connections and handshakes of strangers, by network
         self._served = 0
@@ -242,8 +246,18 @@ class HttpServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, refusal: tuple[int, str] | None
     ) -> None:
         stranger = None
+        encrypted: HeldMemory | None = writer.get_extra_info("held_memory")
+
+        def known() -> None:
+            if encrypted is not None:
+                encrypted.move_to(self._memory)
+            if self._strangers is not None:
+                self._leaves(host)
+
         if self._strangers is not None:
-            stranger = _Stranger(self._strangers, partial(self._leaves, host), writer.transport.abort)
+            stranger = _Stranger(self._strangers, known, writer.transport.abort)
+        else:
+            known()
         try:
             if not writer.transport.is_closing():  # it may have left before its turn
                 await self._exchange(reader, writer, stranger, refusal)

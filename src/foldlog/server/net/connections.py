@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from foldlog.files.posix import descriptor_advice, leaves_descriptors
-from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS
+from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS, TLS_SHARE, TLS_STATE_BYTES
 
 if TYPE_CHECKING:
     from foldlog.server.config.settings import ServerSettings
@@ -30,6 +30,7 @@ class Connections:
         self._metrics = metrics
         self._open: set[ClientConnection] = set()
         self._handshakes: dict[TlsTransport, None] = {}  # in the order in which they began
+        self._encrypted = 0  # connections with TLS
         self._by_host: Counter[str] = Counter()
         self._takes_more = True
 
@@ -40,6 +41,7 @@ class Connections:
         if len(self) >= self.settings.max_connections:
             self._make_room()
         self._open.add(connection)
+        self._encrypted += connection.is_shaken
         self._by_host[host] += 1
         self._metrics.connection_opened()
         if not self._check(connection, host, descriptor):
@@ -92,6 +94,12 @@ class Connections:
         elif self._by_host[host] > settings.max_connections_per_ip:
             limit = settings.max_connections_per_ip
             connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
+        elif self._encrypted > (encrypted_max := settings.queued_max_request_bytes // TLS_SHARE // TLS_STATE_BYTES):
+            connection.refuse(
+                "memory",
+                f"there are {encrypted_max} connections with TLS already, which is what queued.max.request.bytes"
+                " has memory for",
+            )
         elif not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_CONNECTIONS):
             connection.refuse("descriptors", f"there are too many: {descriptor_advice()}")
         else:
@@ -105,6 +113,7 @@ class Connections:
 
     def closed(self, connection: ClientConnection, host: str) -> None:
         self._open.discard(connection)
+        self._encrypted -= connection.is_shaken
         self._leave_host(host)
         self._metrics.connection_closed()
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from foldlog.errors import MalformedBytes
-from foldlog.limits import TLS_HANDSHAKE_MS, TLS_RECEIVE_BYTES, TLS_RECORD_BYTES
+from foldlog.limits import TLS_HANDSHAKE_MS, TLS_RECEIVE_BYTES, TLS_RECORD_BYTES, TLS_STATE_BYTES
 from foldlog.server.tls.certificates import Certificate, parse_certificate
 from foldlog.server.tls.principals import NoPrincipal
 
@@ -69,6 +69,8 @@ class CountsHandshakes(Protocol):
 
 class HoldsMemory(Protocol):
     """Counts what a connection holds."""
+
+    held_bytes: int
 
     def account(self, held_bytes: int, *, is_idle: bool) -> None:
         """Report how much that is now."""
@@ -152,6 +154,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._updated: Callable[[int], None]
         self._principal: str | None = None
         self._memory = listener.hold(self._gave_up)
+        self._state_bytes = 0  # OpenSSL's own
         self._kept = b""  # received, and not decrypted: a part of a record, or what has to wait
         self._has_plain = False  # decrypted, and too much for the buffer it was read into
         self._is_paused = False
@@ -207,6 +210,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True
+        self._state_bytes = 0
         self._keep(b"")
         if self._protocol is None:
             self._end_handshake()
@@ -237,6 +241,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             # Made with the first record: who connects and says nothing costs nothing but the connection.
             context = self._listener.live.context
             self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            self._state_bytes = TLS_STATE_BYTES
         view = memoryview(self._kept)
         position = 0
         try:
@@ -360,10 +365,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return size
 
     def _keep(self, rest: bytes | memoryview) -> None:
-        kept = bytes(rest)
-        if len(kept) != len(self._kept):
-            self._memory.account(len(kept), is_idle=False)
-        self._kept = kept
+        self._kept = bytes(rest)
+        held_bytes = len(self._kept) + self._state_bytes
+        if held_bytes != self._memory.held_bytes:
+            self._memory.account(held_bytes, is_idle=False)
 
     def _pace(self) -> None:
         """Read from the socket, or do not, as it has to be now."""
