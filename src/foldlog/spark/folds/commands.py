@@ -226,18 +226,19 @@ def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | 
         if bookmark is None:
             return
         at = {number: one.offset for number, one in sorted(bookmark.positions.items())}
-        ledger.commit(fold.group, bookmark.topic, at)
-        told = latest(origin)[0].get(fold.name)
-        now_ms = SystemClock().now_ms()
-        if told is None or told.is_live(now_ms):
-            return
-        moved = replace(
-            told,
-            bookmark={str(number): offset for number, offset in at.items()},
-            lag=lag(bookmark, origin.bounds(fold.topic.name)),
-        )
-        key = runners_key(origin.spec.path, folds_key)
-        ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
+        with ledger.together():
+            ledger.commit(fold.group, bookmark.topic, at)
+            told = latest(origin)[0].get(fold.name)
+            now_ms = SystemClock().now_ms()
+            if told is None or told.is_live(now_ms):
+                return
+            moved = replace(
+                told,
+                bookmark={str(number): offset for number, offset in at.items()},
+                lag=lag(bookmark, origin.bounds(fold.topic.name)),
+            )
+            key = runners_key(origin.spec.path, folds_key)
+            ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
     except FoldlogError as error:
         _log.warning("the view of fold %s has moved; its group and the console show it later: %s", fold.name, error)
 

@@ -16,12 +16,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from py4j.clientserver import ClientServer
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
-from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
+from foldlog.limits import FOLD_NEAR_BYTES, FOLD_NEAR_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import (
     PlannedFold,
@@ -35,7 +34,7 @@ from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
-from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.folds.reading import Count, Seen, TopicFrames
 from foldlog.spark.folds.reference import (
     ReadSample,
     TrialSample,
@@ -47,7 +46,7 @@ from foldlog.spark.folds.reference import (
 )
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
-from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
 
@@ -82,11 +81,15 @@ class _Standing:
     @property
     def is_young(self) -> bool:
         """Whether so little is in the view that the fold's trial had hardly anything to split."""
-        return self._read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
+        return self.base.read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
 
     @property
-    def _read(self) -> int:
-        return sum(at.offset - self.base.origins[number] for number, at in self.base.positions.items())
+    def needs_trial(self) -> bool:
+        """Whether the fold has to be tried: not if it was, as it is now, before the view it rebuilds stored anything.
+        A view with mixed logic went on with a function that was never tried.
+        """
+        prepared = self.feed.prepared
+        return self.is_young and (prepared is None or prepared.logic != self.feed.tried)
 
     def sample(self, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> list[OffsetRange]:
         """The ranges to try the fold on: these, and what precedes them in the topic and is still in the log."""
@@ -230,6 +233,7 @@ class Runner:
         feeds: Iterable[Feed] = (),
         *,
         range_bytes: int = RANGE_BYTES,
+        near_offsets: int = FOLD_NEAR_OFFSETS,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         on_wait: Callable[[], None] | None = None,
@@ -240,6 +244,9 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
+        self._near_offsets = near_offsets
+        self._near_origin: Origin | None = None
+        """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
         self._on_wait = on_wait or (lambda: None)
         self._sizes = RangeSizes(origin)
@@ -254,6 +261,8 @@ class Runner:
         """Wait for what Spark is computing, and close the views. The origin and the ledger belong to the caller."""
         self._pool.shutdown(cancel_futures=True)
         self._trial_pool.shutdown()
+        if self._near_origin is not None:
+            self._near_origin.close()
         for feed in self.feeds:
             feed.view.close()
 
@@ -285,6 +294,7 @@ class Runner:
         topics: dict[str, tuple[TopicFacts, dict[int, Bounds]]] = {}
         groups: dict[object, list[_Standing]] = {}
         reach: dict[object, tuple[Mapping[int, int], Mapping[int, Bounds]]] = {}
+        has_more = False
         for feed in self.feeds:
             if not feed.is_ready or (feed.state == State.WAITING and now_ms < feed.retry_at_ms):
                 continue
@@ -295,6 +305,11 @@ class Runner:
                     bounds = self.origin.bounds(name)
                     topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]
+                if feed.state is State.CAUGHT_UP and feed.rests_at == (facts, bounds, feed.bookmark):
+                    # Nothing has changed since: checking the bookmark again would find the same, and six folds that
+                    # wait took a tenth of a core.
+                    has_more = self._was_moved(feed) or has_more
+                    continue
                 standing = self._stand(feed, facts, bounds)
                 in_order = with_growths(feed, standing.base, self.origin, facts, bounds)
                 ends = ends_of(feed, standing.base, in_order, bounds)
@@ -306,7 +321,10 @@ class Runner:
             groups.setdefault(key, []).append(standing)
             reach[key] = (ends, bounds)
         moved = [self._serve(standings, *reach[key]) for key, standings in groups.items()]
-        return any(moved)
+        for standing in (one for standings in groups.values() for one in standings):
+            facts, bounds = topics[standing.feed.fold.topic.name]
+            standing.feed.rests_at = (facts, bounds, standing.stored)
+        return has_more or any(moved)
 
     # --- positions ------------------------------------------------------------------------------------------------
 
@@ -478,13 +496,18 @@ class Runner:
         reach = {number: end for number, end in ends.items() if end > (first.base.offset(number) or 0)}
         if not reach:
             return None
-        budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
+        range_bytes = first.feed.range_bytes or self._range_bytes
+        budget = self._sizes.budget(first.base, reach, range_bytes)
         # A verification splits at random offsets: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
+        offsets = sum(one.stop - one.start for one in ranges)
+        is_short = offsets <= self._near_offsets and offsets * range_bytes <= budget * FOLD_NEAR_BYTES
         if first.feed.goes_long:
             outcome = self._pool.submit(self._compute_long, standings, ranges)
+        elif is_short and not any(one.needs_trial for one in standings):
+            outcome = self._pool.submit(self._compute_near, standings, ranges)
         else:
             outcome = self._pool.submit(self._compute, standings, ranges, bounds)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
@@ -496,7 +519,9 @@ class Runner:
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
         is_shared = len(prepared) > 1
         trials = [
-            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared) if standing.is_young else None
+            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared)
+            if standing.needs_trial
+            else None
             for standing, one in zip(standings, prepared, strict=True)
         ]
         outcome = self._compute_short(prepared, ranges, trials)
@@ -505,6 +530,14 @@ class Runner:
             for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
+
+    def _compute_near(self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange]) -> _Outcome:
+        """`_compute` for a range that is so short that starting a task takes longer than reading it here."""
+        prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
+        if self._near_origin is None:
+            self._near_origin = open_origin(self.origin.spec)
+        near = prepared[0].frames.near(ranges, self._near_origin, needs_key=prepared[0].needs_key)
+        return self._compute_short([replace(one, frames=near) for one in prepared], ranges)
 
     def _begin_trial(self, trial: _Trial) -> None:
         """Fold the sample, on the third thread, while the second one plans the range and waits for it. Most of a trial
@@ -651,7 +684,7 @@ class Runner:
         given: DataFrame,
         planned: Sequence[PlannedFold | Exception],
         ranges: Sequence[OffsetRange],
-        seen: Accumulator[Seen],
+        seen: Count,
     ) -> list[Delta | Exception]:
         good = [one for one in planned if isinstance(one, PlannedFold)]
         used = _all_of(one.used for one in good)
