@@ -112,7 +112,6 @@ def run(
     broker.
     """
     from foldlog.spark.folds.pipeline import Pipeline
-    from foldlog.spark.folds.ranges import RANGE_BYTES
 
     spec = _checked_topics(folds, source)
     with Pipeline(
@@ -122,7 +121,7 @@ def run(
         strict=strict,
         skip_missing=skip_missing,
         accept_change=accept_change,
-        range_bytes=range_bytes or RANGE_BYTES,
+        range_bytes=range_bytes,
         on_progress=on_progress,
         folds_key=folds_key,
     ) as pipeline:
@@ -361,13 +360,10 @@ def _drain(
     on_progress: OnProgress | None,
 ) -> None:
     from foldlog.spark.folds.feed import State
-    from foldlog.spark.folds.ranges import RANGE_BYTES
     from foldlog.spark.folds.runner import Runner
 
     stop = stop or Event()
-    with Runner(
-        _session(spark), origin, ledger, [feed], range_bytes=range_bytes or RANGE_BYTES, on_progress=on_progress
-    ) as runner:
+    with Runner(_session(spark), origin, ledger, [feed], range_bytes=range_bytes, on_progress=on_progress) as runner:
         while not stop.is_set() and feed.state not in (State.DONE, State.FAILED):
             runner.drain(stop)
     if feed.state is State.FAILED:

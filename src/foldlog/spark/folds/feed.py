@@ -86,6 +86,8 @@ class Feed:
     records: int = 0
     dead: int = 0
     lag: int = 0
+    grown_bytes: int | None = None
+    """The size of its next range, while it reads a backlog whose rows do not pass the driver."""
     rows_per_s: float = 0.0
     last_ranges: tuple[OffsetRange, ...] = ()
     applied_ms: float = 0.0

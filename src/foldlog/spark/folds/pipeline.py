@@ -47,7 +47,7 @@ class Pipeline:
         strict: bool = False,
         skip_missing: bool = False,
         accept_change: bool = False,
-        range_bytes: int = RANGE_BYTES,
+        range_bytes: int | None = None,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         folds_key: str | None = None,
@@ -296,7 +296,7 @@ class Pipeline:
 
     def _begin_verify(self, feed: Feed) -> str:
         self._refuse_second(feed)
-        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes))
+        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes or RANGE_BYTES))
         replay = verification.feed()
         if replay is None:
             return told_verdict(verification.verdict())

@@ -33,7 +33,7 @@ from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
-from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
+from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, next_ranges
 from foldlog.spark.folds.reading import Count, Seen, TopicFrames
 from foldlog.spark.folds.reference import (
     ReadSample,
@@ -232,8 +232,7 @@ class Runner:
         ledger: Ledger,
         feeds: Iterable[Feed] = (),
         *,
-        range_bytes: int = RANGE_BYTES,
-        near_offsets: int = FOLD_NEAR_OFFSETS,
+        range_bytes: int | None = None,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         on_wait: Callable[[], None] | None = None,
@@ -244,7 +243,6 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
-        self._near_offsets = near_offsets
         self._near_origin: Origin | None = None
         """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
@@ -421,6 +419,7 @@ class Runner:
         if outcome.seen.bytes:
             offsets = sum(one.stop - one.start for one in batch.ranges)
             self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
+        self._let_grow(batch)
         # Begun before this range is stored, assuming that storing works. If it fails, the feed has another position in
         # the next step, and `_read_ahead` drops the batch.
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
@@ -449,6 +448,7 @@ class Runner:
                 self._fail(feed, error)
                 continue
             feed.recovered()
+            feed.grown_bytes = None
             changed = feed.state != State.CAUGHT_UP
             feed.state = State.DONE if is_done else State.CAUGHT_UP
             if feed.on_caught_up is not None and not is_done:
@@ -496,14 +496,14 @@ class Runner:
         reach = {number: end for number, end in ends.items() if end > (first.base.offset(number) or 0)}
         if not reach:
             return None
-        range_bytes = first.feed.range_bytes or self._range_bytes
+        range_bytes = self._size_of_range(standings)
         budget = self._sizes.budget(first.base, reach, range_bytes)
         # A verification splits at random offsets: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
         offsets = sum(one.stop - one.start for one in ranges)
-        is_short = offsets <= self._near_offsets and offsets * range_bytes <= budget * FOLD_NEAR_BYTES
+        is_short = offsets <= FOLD_NEAR_OFFSETS and offsets * range_bytes <= budget * FOLD_NEAR_BYTES
         if first.feed.goes_long:
             outcome = self._pool.submit(self._compute_long, standings, ranges)
         elif is_short and not any(one.needs_trial for one in standings):
@@ -511,6 +511,21 @@ class Runner:
         else:
             outcome = self._pool.submit(self._compute, standings, ranges, bounds)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
+
+    def _size_of_range(self, standings: Sequence[_Standing]) -> int:
+        """About how many bytes the next range of these feeds holds: what the smallest of theirs may."""
+        feed = standings[0].feed
+        fixed = feed.range_bytes or self._range_bytes
+        return fixed or min(one.feed.grown_bytes or RANGE_BYTES for one in standings)
+
+    def _let_grow(self, batch: _Batch) -> None:
+        """The next range but one may be larger: the next has been begun, or is about to be, with what is known."""
+        took_ms = self.clock.monotonic_ms() - batch.began_ms
+        for standing in batch.standings:
+            feed = standing.feed
+            if not feed.view.rows_pass_driver:
+                cores = self._spark.sparkContext.defaultParallelism
+                feed.grown_bytes = grown_bytes(feed.grown_bytes or RANGE_BYTES, took_ms, cores)
 
     def _compute(
         self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
