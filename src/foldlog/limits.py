@@ -663,6 +663,9 @@ worth, and what Spark keeps in a plan."""
 FOLD_NEAR_BYTES = 1 << 20
 """Such ranges hold at most about this much."""
 
+FOLD_PREVIEW_MAX = 10_000
+"""The most records of a preview: the driver holds them, and somebody reads them."""
+
 FOLD_TRIAL_OFFSETS = 1000
 """Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded a second time, and
 compared in the driver's own Python."""

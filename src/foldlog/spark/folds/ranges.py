@@ -108,6 +108,23 @@ def split_for_tasks(ranges: Sequence[OffsetRange], tasks: int, smallest: int) ->
     return lists
 
 
+def last_ranges(topic: str, bounds: Mapping[int, Bounds], offsets: int) -> list[OffsetRange]:
+    """The last offsets of a topic, so many in all, in equal shares; a partition with fewer leaves its share to others.
+
+    >>> last_ranges("t", {0: Bounds(0, 50, 0), 1: Bounds(7, 9, 0)}, 10)
+    [OffsetRange(topic='t', partition=0, start=42, stop=50), OffsetRange(topic='t', partition=1, start=7, stop=9)]
+    """
+    found: list[OffsetRange] = []
+    shortest_first = sorted(bounds, key=lambda number: bounds[number].end - bounds[number].start)
+    for left, number in enumerate(shortest_first):
+        start, end, _ = bounds[number]
+        count = min(end - start, offsets // (len(bounds) - left))
+        offsets -= count
+        if count:
+            found.append(OffsetRange(topic, number, end - count, end))
+    return sorted(found)
+
+
 def lag(bookmark: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     """How many offsets lie between the bookmark and the end."""
     return sum(max(0, bound.end - _at(bookmark, number, bounds)) for number, bound in bounds.items())

@@ -22,6 +22,7 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import FOLD_NEAR_BYTES, FOLD_NEAR_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
+from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import (
     PlannedFold,
     PreparedFold,
@@ -188,6 +189,29 @@ def _planned(prepared: PreparedFold, given: DataFrame, *, apart: bool) -> Planne
         return prepared.plan(given, apart=apart)
     except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
         return error
+
+
+def previewed(
+    fold: Fold, frames: TopicFrames, origin: Origin, ranges: Sequence[OffsetRange]
+) -> tuple[dict[int, tuple[int, int]], pa.Table, pa.Table, pa.Table | None]:
+    """What a fold makes of these ranges, as a runner would compute it: see `commands.Preview`."""
+    prepared = prepare(fold, frames)
+    near = frames.near(ranges, origin, needs_key=prepared.needs_key)
+    here = replace(prepared, frames=near)
+    given = near.rows(ranges, None, needs_key=prepared.needs_key)
+    try:
+        found = without_faults(here, ranges, here.plan(given).delta(ranges, near.count()))
+    except Exception as error:  # noqa: BLE001 of which the records may be the reason
+        found = without_faults(here, ranges, error)
+    finally:
+        near.forget(given)
+    if isinstance(found, Exception):
+        raise found
+    met = near.count().value
+    unparsed = near.met_dead(ranges, met, needs_key=prepared.needs_key)
+    letters = _merged_letters(unparsed, letters_of(here, ranges, found.faults))
+    given_rows = near.table(ranges, None, needs_key=prepared.needs_key)
+    return ranges_read(ranges), given_rows, found.delta.rows, letters
 
 
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
