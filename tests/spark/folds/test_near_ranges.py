@@ -129,7 +129,7 @@ def test_a_fold_that_returns_its_rows_needs_no_task_for_a_short_range(
 
 def _jobs(spark: SparkSession) -> int:
     """How many jobs there have been."""
-    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())  # type: ignore[union-attr]
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def test_few_large_records_are_no_short_range(

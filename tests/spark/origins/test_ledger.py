@@ -30,7 +30,7 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Counted(Broker):
         @classmethod
-        def open(cls, path: Any, **settings: Any) -> Broker:  # type: ignore[override]
+        def open(cls, path: Any, **settings: Any) -> Broker:
             found.append(path)
             return Broker.open(path, **settings)
 
