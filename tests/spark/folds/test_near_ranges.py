@@ -25,16 +25,14 @@ FUNCTIONS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "plain": lambda rows: rows,
     "filtering": lambda rows: rows.filter("amount_paise > 20"),
     "changing": lambda rows: rows.withColumn("note", F.upper("merchant")),
-    "in python": lambda rows: rows.withColumn("amount_paise", F.udf(_twice, LongType())("amount_paise")),
+    "in python": lambda rows: rows.withColumn(
+        "amount_paise", F.udf(lambda one: one and 2 * one, LongType())("amount_paise")
+    ),
     "moving rows": lambda rows: rows.repartition(3).filter("amount_paise % 3 != 0"),
     "caching": lambda rows: rows.cache().filter("amount_paise % 2 = 0"),
     "in sql": lambda rows: rows.sparkSession.sql("SELECT * FROM {given} WHERE merchant <> 'tea'", given=rows),
     "failing": lambda rows: rows.withColumn("amount_paise", F.expr("1000 div (amount_paise - 40)")),
 }
-
-
-def _twice(amount: int | None) -> int | None:
-    return None if amount is None else 2 * amount
 
 
 def _folds(home: Path) -> dict[str, Fold]:

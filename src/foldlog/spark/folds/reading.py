@@ -417,7 +417,8 @@ class TopicFrames:
 
     def local(self, rows: pa.Table) -> DataFrame:
         """A frame of rows that the driver has, with all columns."""
-        return self._spark.createDataFrame(rows, schema=self.schema)
+        # PySpark refuses columns without a chunk, as of a table of no batches.
+        return self._spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema=self.schema)
 
     def near(self, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> NearFrames:
         """Frames of these ranges, which the driver reads now, from this origin. For short ranges."""
