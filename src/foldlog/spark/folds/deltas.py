@@ -93,7 +93,9 @@ class PreparedFold:
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result)
         apart = apart and facts.keeps_tasks
-        final = _final(self.fold, result, self.shape, apart=apart)
+        # Few rows: in one task, an aggregation needs no shuffle.
+        taken = result.coalesce(1) if self.frames.is_near else result
+        final = _final(self.fold, taken, self.shape, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
@@ -330,6 +330,9 @@ def _as_times(times_ms: Any) -> Any:
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. On the driver; one thread at a time."""
 
+    is_near: ClassVar[bool] = False
+    """Whether the driver has the rows, which are few: a frame computed twice reads nothing twice."""
+
     def __init__(self, spark: SparkSession, topic: DeclaredTopic, spec: OriginSpec, topic_id: str) -> None:
         self._spark = spark
         self._spec = spec
@@ -532,6 +535,8 @@ class NearFrames(TopicFrames):
     """Frames of short ranges that the driver has read itself, and of parts of them. Spark has the rows in its plan, so
     most functions need no task, and what was read once is not read again.
     """
+
+    is_near = True
 
     def __init__(self, frames: TopicFrames, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> None:
         """Use `TopicFrames.near`."""

@@ -727,7 +727,8 @@ class Runner:
     ) -> list[Delta | Exception]:
         good = [one for one in planned if isinstance(one, PlannedFold)]
         used = _all_of(one.used for one in good)
-        if len(good) > 1:
+        is_kept = len(good) > 1 and not frames.is_near
+        if is_kept:
             given.persist()
         deltas: list[Delta | Exception] = []
         with frames.narrowed(used):
@@ -739,7 +740,7 @@ class Runner:
                     deltas.append(one.delta(ranges, seen))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
-                    if len(good) > 1:
+                    if is_kept:
                         # A failed task may have left its rows in the cache while Spark discarded its counts, which
                         # would hide dead records and tombstones. So the next fold reads, and counts, again.
                         given.unpersist(blocking=True)
