@@ -31,6 +31,7 @@ from bench import (
     opening,
     reading,
     spark_folds,
+    spark_idle,
     spark_latency,
     spark_memory,
     spark_poison,
@@ -68,6 +69,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "spark-sink": spark_sink.run,
     "folds": spark_folds.run,
     "folds-latency": spark_latency.run,
+    "folds-idle": spark_idle.run,
     "folds-memory": spark_memory.run,
     "folds-poison": spark_poison.run,
 }

@@ -40,6 +40,7 @@ class Scale:
     spark_sink_records: int
     fold_records: int
     fold_latencies: int
+    fold_idle_s: float
     fold_memory_records: tuple[int, ...]
 
 
@@ -62,6 +63,7 @@ FULL = Scale(
     spark_sink_records=1_000_000,
     fold_records=400_000,
     fold_latencies=200,
+    fold_idle_s=30,
     fold_memory_records=(1_000_000, 10_000_000),
 )
 
@@ -84,6 +86,7 @@ QUICK = Scale(
     spark_sink_records=2000,
     fold_records=1000,
     fold_latencies=3,
+    fold_idle_s=2,
     fold_memory_records=(1000, 2000),
 )
 

@@ -20,10 +20,16 @@ import foldlog
 import foldlog.spark as fl
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from foldlog.spark.folds.declaration import Fold
+    from foldlog.views.contract import View
+
+    MakeFold = Callable[[View], Fold]
 
 TITLE = "Folds: from append to visible"
 INTERVAL_S = 0.05
+WAYS = ("path", "wire")
 
 _LOOK_S = 0.001
 _PATIENCE_S = 60.0
@@ -32,7 +38,15 @@ _VALUE = b'{"merchant":"chai point","amount_paise":4200,"note":"two chai","at":"
 
 @with_spark(TITLE)
 def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
-    return table_of(TITLE, [measure(place, scale, spark, way) for way in ("path", "wire")], _notes(scale))
+    rows = [measure(place, scale, spark, way, fold) for fold in (payments_fold, _filtered_fold) for way in WAYS]
+    return table_of(TITLE, rows, _notes(scale))
+
+
+def _filtered_fold(view: View) -> Fold:
+    def paid(rows: DataFrame) -> DataFrame:
+        return rows.filter("amount_paise > 0")
+
+    return fl.fold(payments_fold(view).topic, into=view, name="filtered")(paid)
 
 
 def _notes(scale: Scale) -> list[str]:
@@ -43,7 +57,7 @@ def _notes(scale: Scale) -> list[str]:
     ]
 
 
-def measure(place: Place, scale: Scale, spark: SparkSession, way: str) -> Row:
+def measure(place: Place, scale: Scale, spark: SparkSession, way: str, make: MakeFold = payments_fold) -> Row:
     """`way` is where the fold reads: the files, or the broker."""
     home = place.fresh()
     with foldlog.open(home / "log") as log:
@@ -53,14 +67,15 @@ def measure(place: Place, scale: Scale, spark: SparkSession, way: str) -> Row:
     with broker_process.running(home / "log") as broker:
         address = "{}:{}".format(*broker.address)
         source = str(home / "log") if way == "path" else address
-        with foldlog.open(home / "log") as log, _running(spark, source, home / "shop.db"):
+        with foldlog.open(home / "log") as log, _running(spark, source, home / "shop.db", make):
             _until_visible(log, home / "shop.db", "warm-up")
             for number in range(scale.fold_latencies):
                 seen.append(_until_visible(log, home / "shop.db", f"tx-{number:09d}"))
                 empty.append(_seconds(lambda: _empty_job(spark)))
     place.give_back(home)
+    into = "SQLite table" if make is payments_fold else "SQLite table behind a filter"
     return Row(
-        f"append to visible, SQLite table, log read by {way}", _told(seen), f"empty job {_told(empty)}",
+        f"append to visible, {into}, log read by {way}", _told(seen), f"empty job {_told(empty)}",
         percentile(sorted(empty), 50) / percentile(sorted(seen), 50),
     )  # fmt: skip
 
@@ -71,15 +86,14 @@ def _told(seconds: list[float]) -> str:
 
 
 @contextmanager
-def _running(spark: SparkSession, source: str, database: Path) -> Iterator[None]:
+def _running(spark: SparkSession, source: str, database: Path, make: MakeFold) -> Iterator[None]:
     """The fold, on a thread of its own, until the block ends. What it failed of is raised there."""
     stop = Event()
     failed: list[BaseException] = []
 
     def follow() -> None:
         try:
-            fold = payments_fold(fl.table(database, "payments"))
-            fl.run([fold], source, interval_s=INTERVAL_S, spark=spark, stop=stop)
+            fl.run([make(fl.table(database, "payments"))], source, interval_s=INTERVAL_S, spark=spark, stop=stop)
         except BaseException as error:  # noqa: BLE001 raised where somebody sees it
             failed.append(error)
 

@@ -398,8 +398,7 @@ def test_pytest_finds_the_plugin_where_foldlog_is_installed() -> None:
 def page_examples() -> list[str]:
     """The blocks of docs/testing.md with a test in them."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
-    # Those of folds need Spark: tests/spark/folds/test_fold_tester.py runs them.
-    return [block for block in blocks if "def test_" in block and "foldlog_fold" not in block]
+    return [block for block in blocks if "def test_" in block]
 
 
 PAGE_EXAMPLES = {re.findall(r"def test_(\w+)", block)[-1]: block for block in page_examples()}

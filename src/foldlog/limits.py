@@ -671,6 +671,16 @@ FOLD_LETTERS_BYTES = 1 << 20
 """What one task tells the driver of records that do not parse: some ten thousand of 100 bytes. What a task was to read
 that meets more is looked through once more."""
 
+FOLD_NEAR_OFFSETS = 4000
+"""Ranges up to this long are read by the driver itself: a task would take longer to start. Below what a second task is
+worth, and what Spark keeps in a plan."""
+
+FOLD_NEAR_BYTES = 1 << 20
+"""Such ranges hold at most about this much."""
+
+FOLD_PREVIEW_MAX = 10_000
+"""The most records of a preview: the driver holds them, and somebody reads them."""
+
 FOLD_TRIAL_OFFSETS = 1000
 """Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded a second time, and
 compared in the driver's own Python."""

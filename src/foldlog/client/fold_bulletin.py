@@ -2,7 +2,7 @@
 
 It has one partition and is compacted, so it holds the newest of each key, all of them JSON:
 
-    status/<fold>           the state of a fold, from its runners, about once a second
+    status/<fold>           the state of a fold, from its runners, at most once a second
     command/<fold>          a request to it: pause, resume, rewind, rebuild, verify
     claim/<fold>/<runner>   the command that a runner takes on; of several claims of one command the first one counts
 

@@ -16,7 +16,7 @@ from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import ask, drop, log_at, rebuild, rewind, run, status, verify
+    from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
@@ -36,6 +36,7 @@ _HOMES = {
     "from_protobuf": "foldlog.spark.functions",
     "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
+    "preview": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
@@ -86,6 +87,7 @@ __all__ = [
     "log_at",
     "max",
     "min",
+    "preview",
     "rebuild",
     "rewind",
     "run",

@@ -55,6 +55,11 @@ class Bookmark:
         position = self.positions.get(partition)
         return None if position is None else position.offset
 
+    @property
+    def read(self) -> int:
+        """How many offsets lie before it."""
+        return sum(at.offset - self.origins[number] for number, at in self.positions.items())
+
     def advanced(self, positions: Mapping[int, Position], *, skipped: int = 0) -> Bookmark:
         """The bookmark after a range. A new partition begins at its origin: see `met`."""
         moved = {**self.positions, **positions}

@@ -105,6 +105,13 @@ class View(ABC):
     """The aggregation to apply before rows come here; only for views that merge partial results."""
 
     @property
+    def rows_pass_driver(self) -> bool:
+        """Whether `apply` is given all rows of a range, which then has to fit the driver's memory. If not, ranges grow
+        while there is a backlog.
+        """
+        return self.aggregation is None
+
+    @property
     @abstractmethod
     def place(self) -> str:
         """Where the view is, for messages, without passwords; two views with the same place are the same view."""

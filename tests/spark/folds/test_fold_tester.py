@@ -15,7 +15,7 @@ import foldlog.spark as fl
 from foldlog.errors import UnlawfulFold
 from foldlog.testing import FoldTester, GivenRecord, LawBroken
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing_folds.md"
 
 PAYMENTS = fl.topic("payments", key="tx", schema="merchant STRING, amount BIGINT")
 RECORDS = [{"tx": f"a{number % 4}", "merchant": "m", "amount": number} for number in range(8)]

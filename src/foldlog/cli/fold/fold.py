@@ -34,11 +34,12 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_seconds
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_points, places_text
+from foldlog.client.places import BACK_HELP, parse_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
+from foldlog.limits import FOLD_PREVIEW_MAX
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import FoldState
+    from foldlog.spark.folds.commands import FoldState, Preview
     from foldlog.spark.folds.declaration import Fold
     from foldlog.spark.origins.origin import OriginSpec
 
@@ -53,6 +54,7 @@ The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and F
 NOUN: Final = Noun(
     {
         "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
+        "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
         "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
@@ -168,6 +170,58 @@ def run_folds(arguments: Arguments) -> int:
     if under_way.is_interrupted and arguments.once:
         return INTERRUPTED
     return FAILED if any(feed.state == "failed" for feed in feeds) else DONE
+
+
+@command(
+    argument("file", "FILE", "the pipeline, a Python file"),
+    one_fold(),
+    *source_options(),
+    option(
+        "--last",
+        metavar="N",
+        read=count_value(1, FOLD_PREVIEW_MAX),
+        default="100",
+        told="of so many records (default: 100)",
+    ),
+    option("--master", metavar="URL", told="where Spark runs (default: this machine)"),
+    option("--conf", metavar="NAME=VALUE", told="a setting of Spark's; may be repeated", is_repeated=True),
+    option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
+    format_option(),
+)
+def preview_fold(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import preview
+
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [fold.name]) as under_way:
+        found = preview(fold, source, last=arguments.last, spark=under_way.start)
+    given, made = found.given.to_pylist(), found.made.to_pylist()
+    dead = [] if found.dead is None else found.dead.to_pylist()
+    if arguments.format == "json":
+        show_json({"records": ranges_text(_spans(found)), "in": given, "out": made, "dead_letters": dead})
+        return FAILED if dead else DONE
+    say(f"{counted(len(given), 'row')} of {fold.topic.name} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
+    _print_rows(arguments, found.given.column_names, given)
+    say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
+    _print_rows(arguments, found.made.column_names, made)
+    if dead:
+        say(f"\n{counted(len(dead), 'record')} that would be set aside as dead letters:")
+        _print_rows(arguments, ["_partition", "_offset", "reason"], dead)
+    return FAILED if dead else DONE
+
+
+def _spans(found: Preview) -> Iterator[tuple[int, int, int]]:
+    return ((number, *span) for number, span in sorted(found.ranges.items()))
+
+
+def _print_rows(arguments: Arguments, names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """The coordinates last; the topic and the time only if all columns are wanted."""
+    from foldlog.views.contract import META
+
+    own = [Column(name, name) for name in names if name not in META]
+    is_there = set(names)
+    meta = [Column(name, name, is_wide=name in ("_topic", "_timestamp")) for name in META if name in is_there]
+    if rows:
+        print_table(arguments, [*own, *meta], rows)
 
 
 @command(names_argument(), *source_options(), file_option(), format_option())
@@ -317,12 +371,12 @@ class _UnderWay:
     def options(self) -> dict[str, Any]:
         return {
             "range_bytes": self._arguments.range_bytes,
-            "spark": self._start,
+            "spark": self.start,
             "stop": self._signals.stop,
             "on_progress": self._progress.show,
         }
 
-    def _start(self) -> object:
+    def start(self) -> Any:
         """The session. Called after everything else was checked: it takes seconds."""
         from foldlog.spark.session import fold_session
 

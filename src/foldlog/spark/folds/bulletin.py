@@ -17,6 +17,9 @@ from foldlog.spark.origins.ledger import Ledger, LedgerEntry
 from foldlog.spark.origins.origin import OffsetRange, Origin
 
 PUBLISH_EVERY_MS: Final = 1000
+UNCHANGED_EVERY_MS: Final = 5000
+"""How often a runner whose folds stand still says that it lives: three times before it counts as gone."""
+
 RETRY_AFTER_MS: Final = 30_000
 """A server that does not answer costs seconds, so a failed append or commit is not retried with every range."""
 
@@ -92,33 +95,42 @@ def latest(origin: Origin) -> tuple[dict[str, Status], dict[str, Command]]:
 
 
 class Publisher:
-    """Publishes statuses and group offsets, at most once a second. A failure is logged once and loses no record: the
-    bookmark that counts is the one in the view.
+    """Publishes statuses and group offsets, at most once a second, and less often if nothing changes. A failure is
+    logged once and loses no record: the bookmark that counts is the one in the view.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock, key: FoldsKey | None = None) -> None:
         self._ledger = ledger
         self._clock = clock
         self._key = key
-        self._due_ms = 0.0
+        # A short run publishes only that it has stopped.
+        self._published_ms = clock.monotonic_ms()
+        self._openings = _Attempts("the log cannot be written", clock)
         self._statuses = _Attempts("the status of the folds cannot be published", clock)
         self._commits = _Attempts("the bookmarks of the folds cannot be committed to their groups", clock)
         self._has_topic = False
 
-    @property
-    def is_due(self) -> bool:
-        return self._clock.monotonic_ms() >= self._due_ms
+    def is_due(self, *, changed: bool) -> bool:
+        """Whether it is time to publish, if something has changed since the last time or not."""
+        every_ms = PUBLISH_EVERY_MS if changed else UNCHANGED_EVERY_MS
+        return self._clock.monotonic_ms() >= self._published_ms + every_ms
 
     def publish(self, statuses: Iterable[Status], commits: Iterable[tuple[str, str, Mapping[int, int]]]) -> bool:
         """Commit the group offsets and append the statuses. True if the offsets were committed."""
-        self._due_ms = self._clock.monotonic_ms() + PUBLISH_EVERY_MS
+        self._published_ms = self._clock.monotonic_ms()
+        is_committed = False
 
         def commit() -> None:
             for group, topic, offsets in commits:
                 self._ledger.commit(group, topic, offsets)
 
-        is_committed = self._commits.succeeds(commit)
-        self.append([entry_of(status) for status in statuses])
+        def write() -> None:
+            nonlocal is_committed
+            with self._ledger.together():
+                is_committed = self._commits.succeeds(commit)
+                self.append([entry_of(status) for status in statuses])
+
+        self._openings.succeeds(write)
         return is_committed
 
     def append(self, entries: Iterable[LedgerEntry]) -> bool:

@@ -18,8 +18,9 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Sta
 from foldlog.client.fold_proof import runners_key
 from foldlog.client.places import parse_points
 from foldlog.clock import SystemClock
-from foldlog.errors import FoldError, FoldlogError, UnknownTopic
+from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
+from foldlog.limits import FOLD_PREVIEW_MAX
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold
@@ -28,6 +29,7 @@ from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts,
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from foldlog.spark.folds.feed import Feed
@@ -62,6 +64,21 @@ class FoldState:
     """How often the fold's function has changed since the view was built."""
     is_paused: bool = False
     """The newest command is a pause; the next runner obeys it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a fold makes of some records. Nothing of it was stored."""
+
+    ranges: dict[int, tuple[int, int]]
+    """The offsets of each partition."""
+    given: pa.Table
+    """The rows that the function was given."""
+    made: pa.Table
+    """What its view would be given: rows with META, of which those with `_deleted` delete their key; or the groups of
+    these records."""
+    dead: pa.Table | None
+    """The records that would be set aside: _partition, _offset, key, value, reason; None if there are none."""
 
 
 def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
@@ -112,7 +129,6 @@ def run(
     broker.
     """
     from foldlog.spark.folds.pipeline import Pipeline
-    from foldlog.spark.folds.ranges import RANGE_BYTES
 
     spec = _checked_topics(folds, source)
     with Pipeline(
@@ -122,7 +138,7 @@ def run(
         strict=strict,
         skip_missing=skip_missing,
         accept_change=accept_change,
-        range_bytes=range_bytes or RANGE_BYTES,
+        range_bytes=range_bytes,
         on_progress=on_progress,
         folds_key=folds_key,
     ) as pipeline:
@@ -130,6 +146,28 @@ def run(
             pipeline.stop = stop
         pipeline.run(once=once, interval_s=interval_s)
         return pipeline.feeds
+
+
+def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None = None) -> Preview:
+    """Run a fold's function over the last records of its topic, an equal share of each partition, and store nothing:
+    neither the view nor the log is touched. UnlawfulFold if the plan breaks the law.
+    """
+    from foldlog.spark.folds.ranges import last_ranges
+    from foldlog.spark.folds.reading import TopicFrames
+    from foldlog.spark.folds.runner import previewed
+
+    if type(last) is not int or not 1 <= last <= FOLD_PREVIEW_MAX:
+        raise InvalidArgument(f"last={brief_repr(last)} is not a number of records from 1 to {FOLD_PREVIEW_MAX}")
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)
+        if not any(bound.end > bound.start for bound in bounds.values()):
+            raise FoldError(f"topic {facts.name!r} has no records to show fold {fold.name!r} on; append some")
+        frames = TopicFrames(_session(spark), fold.topic, origin.spec, facts.topic_id)
+        return Preview(*previewed(fold, frames, origin, last_ranges(facts.name, bounds, last)))
+    finally:
+        origin.close()
+        fold.view.close()
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
@@ -226,18 +264,19 @@ def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | 
         if bookmark is None:
             return
         at = {number: one.offset for number, one in sorted(bookmark.positions.items())}
-        ledger.commit(fold.group, bookmark.topic, at)
-        told = latest(origin)[0].get(fold.name)
-        now_ms = SystemClock().now_ms()
-        if told is None or told.is_live(now_ms):
-            return
-        moved = replace(
-            told,
-            bookmark={str(number): offset for number, offset in at.items()},
-            lag=lag(bookmark, origin.bounds(fold.topic.name)),
-        )
-        key = runners_key(origin.spec.path, folds_key)
-        ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
+        with ledger.together():
+            ledger.commit(fold.group, bookmark.topic, at)
+            told = latest(origin)[0].get(fold.name)
+            now_ms = SystemClock().now_ms()
+            if told is None or told.is_live(now_ms):
+                return
+            moved = replace(
+                told,
+                bookmark={str(number): offset for number, offset in at.items()},
+                lag=lag(bookmark, origin.bounds(fold.topic.name)),
+            )
+            key = runners_key(origin.spec.path, folds_key)
+            ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
     except FoldlogError as error:
         _log.warning("the view of fold %s has moved; its group and the console show it later: %s", fold.name, error)
 
@@ -360,13 +399,10 @@ def _drain(
     on_progress: OnProgress | None,
 ) -> None:
     from foldlog.spark.folds.feed import State
-    from foldlog.spark.folds.ranges import RANGE_BYTES
     from foldlog.spark.folds.runner import Runner
 
     stop = stop or Event()
-    with Runner(
-        _session(spark), origin, ledger, [feed], range_bytes=range_bytes or RANGE_BYTES, on_progress=on_progress
-    ) as runner:
+    with Runner(_session(spark), origin, ledger, [feed], range_bytes=range_bytes, on_progress=on_progress) as runner:
         while not stop.is_set() and feed.state not in (State.DONE, State.FAILED):
             runner.drain(stop)
     if feed.state is State.FAILED:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from pyspark.accumulators import Accumulator
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
@@ -33,7 +32,7 @@ from foldlog.spark.folds.plans import (
     plan_text,
     used_columns,
 )
-from foldlog.spark.folds.reading import Seen, TopicFrames, quoted
+from foldlog.spark.folds.reading import Count, Seen, TopicFrames, quoted
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
@@ -94,7 +93,9 @@ class PreparedFold:
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result)
         apart = apart and facts.keeps_tasks
-        final = _final(self.fold, result, self.shape, apart=apart)
+        # Few rows: in one task, an aggregation needs no shuffle.
+        taken = result.coalesce(1) if self.frames.is_near else result
+        final = _final(self.fold, taken, self.shape, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -140,7 +141,7 @@ class PlannedFold:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
         return as_view_rows(self.prepared.fold, self.prepared.shape, self.final.toArrow())
 
-    def delta(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]) -> Delta:
+    def delta(self, ranges: Sequence[OffsetRange], seen: Count) -> Delta:
         """The change of the view. `seen` counts the records that reading the range meets."""
         table = self.rows()
         prepared = self.prepared

@@ -25,7 +25,7 @@ from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
-from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.bookmark import Bookmark, Logic, Position
 from foldlog.views.contract import View
 
 SAME_FAILURES_MAX: Final = 8
@@ -69,6 +69,8 @@ class Feed:
 
     goes_long: bool = False
     """Compute without any shortcut, in ranges of random sizes, and share no read: see `reference.py`."""
+    tried: Logic | None = None
+    """What the fold did when it was tried, before it first stored what its view has now."""
 
     prepared: PreparedFold | None = None
     bookmark: Bookmark | None = None
@@ -84,10 +86,14 @@ class Feed:
     records: int = 0
     dead: int = 0
     lag: int = 0
+    grown_bytes: int | None = None
+    """The size of its next range, while it reads a backlog whose rows do not pass the driver."""
     rows_per_s: float = 0.0
     last_ranges: tuple[OffsetRange, ...] = ()
     applied_ms: float = 0.0
     looked_ms: float = 0.0
+    rests_at: tuple[TopicFacts, Mapping[int, Bounds], Bookmark] | None = field(default=None, repr=False)
+    """The topic and the bookmark at which nothing was left to do."""
     committed: Bookmark | None = field(default=None, repr=False)
     is_checked: bool = False
     """Whether the log was found to continue from the bookmark; before that, the bookmark may belong to another log."""

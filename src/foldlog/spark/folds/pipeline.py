@@ -47,7 +47,7 @@ class Pipeline:
         strict: bool = False,
         skip_missing: bool = False,
         accept_change: bool = False,
-        range_bytes: int = RANGE_BYTES,
+        range_bytes: int | None = None,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         folds_key: str | None = None,
@@ -107,7 +107,6 @@ class Pipeline:
             if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
             self.stop.wait(self._pause_s(interval_s))
-        self._publish(force=True)
         failed = [feed for feed in self.feeds if feed.state is State.FAILED or (once and _is_given_up(feed))]
         if failed and (once or len(failed) == len(self.feeds)):
             others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
@@ -158,8 +157,9 @@ class Pipeline:
     # --- statuses -------------------------------------------------------------------------------------------------
 
     def _publish(self, *, force: bool, stopped: bool = False) -> None:
-        if not force and not self._publisher.is_due:
+        if not force and not self._publisher.is_due(changed=self._changed):
             return
+        self._changed = False
         moved = [feed for feed in self._own if feed.is_checked and feed.bookmark not in (None, feed.committed)]
         commits = [
             (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})
@@ -296,7 +296,7 @@ class Pipeline:
 
     def _begin_verify(self, feed: Feed) -> str:
         self._refuse_second(feed)
-        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes))
+        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes or RANGE_BYTES))
         replay = verification.feed()
         if replay is None:
             return told_verdict(verification.verdict())

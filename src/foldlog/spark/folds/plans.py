@@ -27,7 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from foldlog.errors import FoldError, UnlawfulFold
 
 ROWS_FUNCTION: Final = "foldlog_rows"
-"""The name of the function that reads the topic; it marks the topic's rows in a plan."""
+"""The name of the function that reads the topic, or the alias of rows that the driver has read itself: it marks the
+topic's rows in a plan."""
 
 _AGGREGATE = "aggregate in the view instead: fl.counters(..., measures={...})"
 _PER_ROW = "a fold may look at one row at a time"
@@ -137,7 +138,9 @@ _LITERAL: Final = _EXPRESSIONS + "Literal"
 _PYTHON_UDTF: Final = _EXPRESSIONS + "PythonUDTF"
 
 _FIELDS_MAX: Final = 2**31 - 1
-_ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
+_ROWS_LEAF: Final = re.compile(
+    rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)|SubqueryAlias {ROWS_FUNCTION}\n[ :+-]*LocalRelation (.*)"
+)
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More expression ids than one plan uses. Ids count up, so those of a range are below its rows' first id plus this."""
@@ -423,7 +426,7 @@ class _Trees:
 
     def of(self, plan: Any, path: Path = ()) -> _Node:
         node = _Node(plan, _kind(plan), path=path)
-        if node.kind.startswith("MapInArrow") and f" {ROWS_FUNCTION}(" in str(plan.simpleString(1)):
+        if _is_rows(node):
             node.is_rows = node.is_fed = True
             return node
         if node.kind == "WithCTE":
@@ -448,6 +451,12 @@ class _Trees:
         ]
         node.is_fed = any(one.is_fed for one in (*node.children, *node.inner))
         return node
+
+
+def _is_rows(node: _Node) -> bool:
+    if node.kind == "SubqueryAlias":
+        return str(node.java.alias()) == ROWS_FUNCTION
+    return node.kind.startswith("MapInArrow") and f" {ROWS_FUNCTION}(" in str(node.java.simpleString(1))
 
 
 def _rows_leaves(node: _Node) -> int:

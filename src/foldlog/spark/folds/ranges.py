@@ -108,13 +108,50 @@ def split_for_tasks(ranges: Sequence[OffsetRange], tasks: int, smallest: int) ->
     return lists
 
 
+def last_ranges(topic: str, bounds: Mapping[int, Bounds], offsets: int) -> list[OffsetRange]:
+    """The last offsets of a topic, so many in all, in equal shares; a partition with fewer leaves its share to others.
+
+    >>> last_ranges("t", {0: Bounds(0, 50, 0), 1: Bounds(7, 9, 0)}, 10)
+    [OffsetRange(topic='t', partition=0, start=42, stop=50), OffsetRange(topic='t', partition=1, start=7, stop=9)]
+    """
+    found: list[OffsetRange] = []
+    shortest_first = sorted(bounds, key=lambda number: bounds[number].end - bounds[number].start)
+    for left, number in enumerate(shortest_first):
+        start, end, _ = bounds[number]
+        count = min(end - start, offsets // (len(bounds) - left))
+        offsets -= count
+        if count:
+            found.append(OffsetRange(topic, number, end - count, end))
+    return sorted(found)
+
+
 def lag(bookmark: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     """How many offsets lie between the bookmark and the end."""
     return sum(max(0, bound.end - _at(bookmark, number, bounds)) for number, bound in bounds.items())
 
 
 RANGE_BYTES: Final = 64 << 20
-"""The approximate maximum size of a range: the driver holds one that is being applied, and one or two read ahead."""
+"""The approximate size of a range. The driver holds one that is being applied, and one or two read ahead."""
+
+GROWN_RANGE_BYTES: Final = 256 << 20
+"""What a range whose rows do not pass the driver grows to, for each core of Spark's."""
+
+GROWS_WITHIN_MS: Final = 5000
+"""A range grows as long as computing one takes less: between two ranges the runner takes commands, and a range that
+fails is read again."""
+
+
+def grown_bytes(range_bytes: int, took_ms: float, cores: int) -> int:
+    """The size of the next range, after one of this size that took so long and left more to read. So a backlog is read
+    in ranges of some seconds, however many cores there are, and not in as many jobs as it has times 64 MiB.
+
+    >>> grown_bytes(64 << 20, 900.0, 8) >> 20, grown_bytes(1 << 30, 16_000.0, 8) >> 20
+    (128, 512)
+    """
+    if took_ms < GROWS_WITHIN_MS:
+        return max(range_bytes, min(2 * range_bytes, GROWN_RANGE_BYTES * cores))
+    return max(RANGE_BYTES, range_bytes // 2) if took_ms > 3 * GROWS_WITHIN_MS else range_bytes
+
 
 _SAMPLE_OFFSETS: Final = 256
 _FIRST_GUESS_BYTES: Final = 256.0

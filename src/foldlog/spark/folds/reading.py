@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from pyspark import TaskContext
-from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
@@ -32,10 +32,10 @@ from foldlog.errors import FoldError
 from foldlog.limits import FOLD_LETTERS_BYTES
 from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
 from foldlog.spark.folds.declaration import DeclaredTopic
-from foldlog.spark.folds.plans import cache_of
+from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
+from foldlog.spark.origins.origin import OffsetRange, Origin, OriginSpec, open_origin
 from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from foldlog.views.storable import LAST_US
@@ -123,6 +123,25 @@ class _Sum(AccumulatorParam[Seen]):
         return Seen(*counts, one.letters + other.letters, one.looked + other.looked)
 
 
+class Count(Protocol):
+    """Adds up what was seen: Spark's accumulator, or the driver's own."""
+
+    @property
+    def value(self) -> Seen: ...
+
+    def add(self, term: Seen) -> None: ...
+
+
+class _NearCount:
+    """What the driver has counted itself."""
+
+    def __init__(self) -> None:
+        self.value = Seen()
+
+    def add(self, term: Seen) -> None:
+        self.value = _Sum().addInPlace(self.value, term)
+
+
 class _Letters:
     """The dead records of one task, or none of them if they are too large to report."""
 
@@ -153,7 +172,7 @@ class RangeDecoder:
     needs_key: bool
     schema: pa.Schema
     look: Look
-    seen: Accumulator[Seen] | None = field(default=None)
+    seen: Count | None = field(default=None)
     name: str = ""
     """The local property in which the job names the columns that it uses."""
     used: frozenset[str] | None = None
@@ -169,16 +188,20 @@ class RangeDecoder:
         """The records of the tasks with these numbers."""
         origin = open_origin(self.spec)
         try:
-            for number in numbers:
-                letters = _Letters()
-                for wanted, records in origin.read_all(self.tasks[number], self._columns(), topic_id=self.topic_id):
-                    found = self._decoded(records, wanted, letters)
-                    if found.num_rows:
-                        yield found
-                if self.seen is not None and letters.are_all:
-                    self.seen.add(Seen(letters=tuple(letters.parts), looked=tuple(self.tasks[number])))
+            yield from self.read_from(origin, numbers)
         finally:
             origin.close()
+
+    def read_from(self, origin: Origin, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """`read`, from an origin that is open already."""
+        for number in numbers:
+            letters = _Letters()
+            for wanted, records in origin.read_all(self.tasks[number], self._columns(), topic_id=self.topic_id):
+                found = self._decoded(records, wanted, letters)
+                if found.num_rows:
+                    yield found
+            if self.seen is not None and letters.are_all:
+                self.seen.add(Seen(letters=tuple(letters.parts), looked=tuple(self.tasks[number])))
 
     def _columns(self) -> list[str]:
         """The log's columns that are needed for the wanted ones."""
@@ -307,6 +330,9 @@ def _as_times(times_ms: Any) -> Any:
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. On the driver; one thread at a time."""
 
+    is_near: ClassVar[bool] = False
+    """Whether the driver has the rows, which are few: a frame computed twice reads nothing twice."""
+
     def __init__(self, spark: SparkSession, topic: DeclaredTopic, spec: OriginSpec, topic_id: str) -> None:
         self._spark = spark
         self._spec = spec
@@ -340,7 +366,7 @@ class TopicFrames:
     def rows(
         self,
         ranges: Sequence[OffsetRange],
-        seen: Accumulator[Seen] | None,
+        seen: Count | None,
         *,
         needs_key: bool,
         first: Sequence[OffsetRange] = (),
@@ -364,11 +390,11 @@ class TopicFrames:
         if not manager.isEmpty():
             manager.uncacheQuery(rows._jdf, True, False)
 
-    def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
+    def table(self, ranges: Sequence[OffsetRange], seen: Count | None, *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, without going through Spark's rows: for folds that return them unchanged."""
         return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
-    def reader(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> RangeDecoder:
+    def reader(self, ranges: Sequence[OffsetRange], seen: Count | None, *, needs_key: bool) -> RangeDecoder:
         """The work of the tasks of `table`."""
         return self._reader(ranges, self.schema, "rows", needs_key, seen)
 
@@ -394,7 +420,12 @@ class TopicFrames:
 
     def local(self, rows: pa.Table) -> DataFrame:
         """A frame of rows that the driver has, with all columns."""
-        return self._spark.createDataFrame(rows, schema=self.schema)
+        # PySpark refuses columns without a chunk, as of a table of no batches.
+        return self._spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema=self.schema)
+
+    def near(self, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> NearFrames:
+        """Frames of these ranges, which the driver reads now, from this origin. For short ranges."""
+        return NearFrames(self, ranges, origin, needs_key=needs_key)
 
     def _read_here(self, ranges: Sequence[OffsetRange], schema: T.StructType, needs_key: bool) -> pa.Table:
         import pyarrow as pa
@@ -407,7 +438,7 @@ class TopicFrames:
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
         look: Look,
-        seen: Accumulator[Seen] | None,
+        seen: Count | None,
         *,
         needs_key: bool,
     ) -> pa.Table:
@@ -456,7 +487,7 @@ class TopicFrames:
             origin.close()
         return pa.Table.from_pylist(rows, to_arrow_schema(_DEAD, timezone="UTC"))
 
-    def count(self) -> Accumulator[Seen]:
+    def count(self) -> Count:
         """The counter, reset for one range. There is only one: PySpark never releases an accumulator."""
         self._seen.value = Seen()
         return self._seen
@@ -467,7 +498,7 @@ class TopicFrames:
         schema: T.StructType,
         look: Look,
         needs_key: bool,
-        seen: Accumulator[Seen] | None,
+        seen: Count | None,
         first: Sequence[OffsetRange] = (),
     ) -> DataFrame:
         reader = self._reader(ranges, schema, look, needs_key, seen, first)
@@ -480,7 +511,7 @@ class TopicFrames:
         schema: T.StructType,
         look: Look,
         needs_key: bool,
-        seen: Accumulator[Seen] | None,
+        seen: Count | None,
         first: Sequence[OffsetRange] = (),
     ) -> RangeDecoder:
         rest = list(beyond(ranges, first)) if first else ranges
@@ -498,6 +529,70 @@ class TopicFrames:
             seen=seen,
             name=self._name,
         )
+
+
+class NearFrames(TopicFrames):
+    """Frames of short ranges that the driver has read itself, and of parts of them. Spark has the rows in its plan, so
+    most functions need no task, and what was read once is not read again.
+    """
+
+    is_near = True
+
+    def __init__(self, frames: TopicFrames, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> None:
+        """Use `TopicFrames.near`."""
+        import pyarrow as pa
+
+        vars(self).update(vars(frames))
+        self._count = _NearCount()
+        reader = replace(self._reader(ranges, self.schema, "rows", needs_key, self._count), tasks=[list(ranges)])
+        self._rows = pa.Table.from_batches(reader.read_from(origin, [0]), schema=reader.schema)
+
+    def count(self) -> Count:
+        """What was counted when the ranges were read: not less than what a part of them holds."""
+        return self._count
+
+    def rows(
+        self,
+        ranges: Sequence[OffsetRange],
+        seen: Count | None,
+        *,
+        needs_key: bool,
+        first: Sequence[OffsetRange] = (),
+    ) -> DataFrame:
+        # By this name the plan's readers know the topic's rows from the user's own frames.
+        return self.local(self._within(ranges)).alias(ROWS_FUNCTION)
+
+    @contextmanager
+    def narrowed(self, used: frozenset[str] | None) -> Iterator[None]:
+        yield  # the rows have all columns
+
+    def table(self, ranges: Sequence[OffsetRange], seen: Count | None, *, needs_key: bool) -> pa.Table:
+        return self._within(ranges)
+
+    def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        return self._within(ranges).select([*([self._key] if self._key else []), *META])
+
+    def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        rows = self._within(ranges)
+        return rows.filter(rows[DELETED]).select([PARTITION, OFFSET])
+
+    def _within(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        return rows_within(self._rows, ranges)
+
+
+def rows_within(rows: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """The rows of these ranges."""
+    import pyarrow.compute as pc
+
+    partitions, offsets = rows[PARTITION], rows[OFFSET]
+    parts = [
+        pc.and_(
+            pc.equal(partitions, one.partition),
+            pc.and_(pc.greater_equal(offsets, one.start), pc.less(offsets, one.stop)),
+        )
+        for one in ranges
+    ]
+    return rows.filter(reduce(pc.or_, parts)) if parts else rows.slice(0, 0)
 
 
 def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -430,10 +430,13 @@ class ReadSample:
 
 @dataclass(frozen=True)
 class TrialSample:
-    """A sample, and the changes by its pieces, folded the long way."""
+    """A sample, the changes by its pieces, folded the long way, and what a view would hold after them, if its rows are
+    aggregated: others are compared as they are, first.
+    """
 
     sample: ReadSample
     deltas: Sequence[Delta]
+    counted: Counter[str] | None = None
 
 
 def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.Random | None = None) -> ReadSample:
@@ -450,7 +453,8 @@ def read_sample(fold: Fold, frames: TopicFrames, ranges: Ranges, chance: random.
 
 def fold_sample(fold: Fold, frames: TopicFrames, shape: Shape, sample: ReadSample) -> TrialSample:
     """The first half of a trial, which needs nothing of the short way and may run beside it."""
-    return TrialSample(sample, long_deltas(fold, frames, shape, sample.pieces, sample))
+    deltas = long_deltas(fold, frames, shape, sample.pieces, sample)
+    return TrialSample(sample, deltas, None if fold.view.aggregation is None else _held(fold, shape, deltas))
 
 
 def check_trial(
@@ -464,7 +468,8 @@ def check_trial(
     within = short if short.ranges == _spans(sample.ranges) else _within(short, sample.ranges)
     if _are_alike(fold, tried.deltas, within):
         return
-    found, cut = _held(fold, shape, [within]), _held(fold, shape, tried.deltas)
+    found = _held(fold, shape, [within])
+    cut = _held(fold, shape, tried.deltas) if tried.counted is None else tried.counted
     if found == cut:
         return
     uncut = replace(sample, pieces=[sample.ranges], parts=[sample.read], given=[frames.local(sample.read)])

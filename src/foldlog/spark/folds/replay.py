@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from foldlog.client.places import parse_points, places_text, resolve
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, StaleBookmark, ViewInUse
+from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.ranges import RangeSizes, back_to_growths
 from foldlog.spark.origins.ledger import Ledger
@@ -188,7 +189,15 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
     # happen to be the same.
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
     # Dead letters are stored: with another schema, other records may not parse.
-    feed = Feed(fold, shadow, label="rebuild", start=start, stops=_ends(bounds), is_loading=True)
+    feed = Feed(
+        fold,
+        shadow,
+        label="rebuild",
+        start=start,
+        stops=_ends(bounds),
+        is_loading=True,
+        tried=None if stored.read < FOLD_TRIAL_YOUNG_OFFSETS else stored.logic,
+    )
     rounds = iter(range(CATCH_UP_ROUNDS))
 
     def caught_up() -> bool:

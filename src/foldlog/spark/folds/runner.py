@@ -16,13 +16,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from py4j.clientserver import ClientServer
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
-from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
+from foldlog.limits import FOLD_NEAR_BYTES, FOLD_NEAR_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
+from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import (
     PlannedFold,
     PreparedFold,
@@ -34,8 +34,8 @@ from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
-from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
-from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, next_ranges
+from foldlog.spark.folds.reading import Count, Seen, TopicFrames
 from foldlog.spark.folds.reference import (
     ReadSample,
     TrialSample,
@@ -47,7 +47,7 @@ from foldlog.spark.folds.reference import (
 )
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
-from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
 
@@ -82,11 +82,15 @@ class _Standing:
     @property
     def is_young(self) -> bool:
         """Whether so little is in the view that the fold's trial had hardly anything to split."""
-        return self._read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
+        return self.base.read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
 
     @property
-    def _read(self) -> int:
-        return sum(at.offset - self.base.origins[number] for number, at in self.base.positions.items())
+    def needs_trial(self) -> bool:
+        """Whether the fold has to be tried: not if it was, as it is now, before the view it rebuilds stored anything.
+        A view with mixed logic went on with a function that was never tried.
+        """
+        prepared = self.feed.prepared
+        return self.is_young and (prepared is None or prepared.logic != self.feed.tried)
 
     def sample(self, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> list[OffsetRange]:
         """The ranges to try the fold on: these, and what precedes them in the topic and is still in the log."""
@@ -187,6 +191,29 @@ def _planned(prepared: PreparedFold, given: DataFrame, *, apart: bool) -> Planne
         return error
 
 
+def previewed(
+    fold: Fold, frames: TopicFrames, origin: Origin, ranges: Sequence[OffsetRange]
+) -> tuple[dict[int, tuple[int, int]], pa.Table, pa.Table, pa.Table | None]:
+    """What a fold makes of these ranges, as a runner would compute it: see `commands.Preview`."""
+    prepared = prepare(fold, frames)
+    near = frames.near(ranges, origin, needs_key=prepared.needs_key)
+    here = replace(prepared, frames=near)
+    given = near.rows(ranges, None, needs_key=prepared.needs_key)
+    try:
+        found = without_faults(here, ranges, here.plan(given).delta(ranges, near.count()))
+    except Exception as error:  # noqa: BLE001 of which the records may be the reason
+        found = without_faults(here, ranges, error)
+    finally:
+        near.forget(given)
+    if isinstance(found, Exception):
+        raise found
+    met = near.count().value
+    unparsed = near.met_dead(ranges, met, needs_key=prepared.needs_key)
+    letters = _merged_letters(unparsed, letters_of(here, ranges, found.faults))
+    given_rows = near.table(ranges, None, needs_key=prepared.needs_key)
+    return ranges_read(ranges), given_rows, found.delta.rows, letters
+
+
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
     """The sample whose groups the range's job keeps apart, if there is one."""
     return next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
@@ -229,7 +256,7 @@ class Runner:
         ledger: Ledger,
         feeds: Iterable[Feed] = (),
         *,
-        range_bytes: int = RANGE_BYTES,
+        range_bytes: int | None = None,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         on_wait: Callable[[], None] | None = None,
@@ -240,6 +267,8 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
+        self._near_origin: Origin | None = None
+        """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
         self._on_wait = on_wait or (lambda: None)
         self._sizes = RangeSizes(origin)
@@ -254,6 +283,8 @@ class Runner:
         """Wait for what Spark is computing, and close the views. The origin and the ledger belong to the caller."""
         self._pool.shutdown(cancel_futures=True)
         self._trial_pool.shutdown()
+        if self._near_origin is not None:
+            self._near_origin.close()
         for feed in self.feeds:
             feed.view.close()
 
@@ -285,6 +316,7 @@ class Runner:
         topics: dict[str, tuple[TopicFacts, dict[int, Bounds]]] = {}
         groups: dict[object, list[_Standing]] = {}
         reach: dict[object, tuple[Mapping[int, int], Mapping[int, Bounds]]] = {}
+        has_more = False
         for feed in self.feeds:
             if not feed.is_ready or (feed.state == State.WAITING and now_ms < feed.retry_at_ms):
                 continue
@@ -295,6 +327,11 @@ class Runner:
                     bounds = self.origin.bounds(name)
                     topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]
+                if feed.state is State.CAUGHT_UP and feed.rests_at == (facts, bounds, feed.bookmark):
+                    # Nothing has changed since: checking the bookmark again would find the same, and six folds that
+                    # wait took a tenth of a core.
+                    has_more = self._was_moved(feed) or has_more
+                    continue
                 standing = self._stand(feed, facts, bounds)
                 in_order = with_growths(feed, standing.base, self.origin, facts, bounds)
                 ends = ends_of(feed, standing.base, in_order, bounds)
@@ -306,7 +343,10 @@ class Runner:
             groups.setdefault(key, []).append(standing)
             reach[key] = (ends, bounds)
         moved = [self._serve(standings, *reach[key]) for key, standings in groups.items()]
-        return any(moved)
+        for standing in (one for standings in groups.values() for one in standings):
+            facts, bounds = topics[standing.feed.fold.topic.name]
+            standing.feed.rests_at = (facts, bounds, standing.stored)
+        return has_more or any(moved)
 
     # --- positions ------------------------------------------------------------------------------------------------
 
@@ -403,6 +443,7 @@ class Runner:
         if outcome.seen.bytes:
             offsets = sum(one.stop - one.start for one in batch.ranges)
             self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
+        self._let_grow(batch)
         # Begun before this range is stored, assuming that storing works. If it fails, the feed has another position in
         # the next step, and `_read_ahead` drops the batch.
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
@@ -431,6 +472,7 @@ class Runner:
                 self._fail(feed, error)
                 continue
             feed.recovered()
+            feed.grown_bytes = None
             changed = feed.state != State.CAUGHT_UP
             feed.state = State.DONE if is_done else State.CAUGHT_UP
             if feed.on_caught_up is not None and not is_done:
@@ -478,16 +520,36 @@ class Runner:
         reach = {number: end for number, end in ends.items() if end > (first.base.offset(number) or 0)}
         if not reach:
             return None
-        budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
+        range_bytes = self._size_of_range(standings)
+        budget = self._sizes.budget(first.base, reach, range_bytes)
         # A verification splits at random offsets: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
+        offsets = sum(one.stop - one.start for one in ranges)
+        is_short = offsets <= FOLD_NEAR_OFFSETS and offsets * range_bytes <= budget * FOLD_NEAR_BYTES
         if first.feed.goes_long:
             outcome = self._pool.submit(self._compute_long, standings, ranges)
+        elif is_short and not any(one.needs_trial for one in standings):
+            outcome = self._pool.submit(self._compute_near, standings, ranges)
         else:
             outcome = self._pool.submit(self._compute, standings, ranges, bounds)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
+
+    def _size_of_range(self, standings: Sequence[_Standing]) -> int:
+        """About how many bytes the next range of these feeds holds: what the smallest of theirs may."""
+        feed = standings[0].feed
+        fixed = feed.range_bytes or self._range_bytes
+        return fixed or min(one.feed.grown_bytes or RANGE_BYTES for one in standings)
+
+    def _let_grow(self, batch: _Batch) -> None:
+        """The next range but one may be larger: the next has been begun, or is about to be, with what is known."""
+        took_ms = self.clock.monotonic_ms() - batch.began_ms
+        for standing in batch.standings:
+            feed = standing.feed
+            if not feed.view.rows_pass_driver:
+                cores = self._spark.sparkContext.defaultParallelism
+                feed.grown_bytes = grown_bytes(feed.grown_bytes or RANGE_BYTES, took_ms, cores)
 
     def _compute(
         self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
@@ -496,7 +558,9 @@ class Runner:
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
         is_shared = len(prepared) > 1
         trials = [
-            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared) if standing.is_young else None
+            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared)
+            if standing.needs_trial
+            else None
             for standing, one in zip(standings, prepared, strict=True)
         ]
         outcome = self._compute_short(prepared, ranges, trials)
@@ -505,6 +569,14 @@ class Runner:
             for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
+
+    def _compute_near(self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange]) -> _Outcome:
+        """`_compute` for a range that is so short that starting a task takes longer than reading it here."""
+        prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
+        if self._near_origin is None:
+            self._near_origin = open_origin(self.origin.spec)
+        near = prepared[0].frames.near(ranges, self._near_origin, needs_key=prepared[0].needs_key)
+        return self._compute_short([replace(one, frames=near) for one in prepared], ranges)
 
     def _begin_trial(self, trial: _Trial) -> None:
         """Fold the sample, on the third thread, while the second one plans the range and waits for it. Most of a trial
@@ -651,11 +723,12 @@ class Runner:
         given: DataFrame,
         planned: Sequence[PlannedFold | Exception],
         ranges: Sequence[OffsetRange],
-        seen: Accumulator[Seen],
+        seen: Count,
     ) -> list[Delta | Exception]:
         good = [one for one in planned if isinstance(one, PlannedFold)]
         used = _all_of(one.used for one in good)
-        if len(good) > 1:
+        is_kept = len(good) > 1 and not frames.is_near
+        if is_kept:
             given.persist()
         deltas: list[Delta | Exception] = []
         with frames.narrowed(used):
@@ -667,7 +740,7 @@ class Runner:
                     deltas.append(one.delta(ranges, seen))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
-                    if len(good) > 1:
+                    if is_kept:
                         # A failed task may have left its rows in the cache while Spark discarded its counts, which
                         # would hide dead records and tombstones. So the next fold reads, and counts, again.
                         given.unpersist(blocking=True)

@@ -6,8 +6,11 @@ Reading goes through `Origin`; these few writes are done by the driver only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
+from foldlog.client.backends.directory import directory_of
+from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, mending
 from foldlog.client.log import Log, open_shared
 from foldlog.client.outgoing import partition_for_key
@@ -46,6 +49,10 @@ class Ledger(Protocol):
 
     def delete_group(self, group: str) -> None:
         """Delete a group, if it exists."""
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """A block in which several writes cost little more than one."""
         ...
 
     def close(self) -> None: ...
@@ -98,6 +105,10 @@ class PathLedger:
         except UnknownGroup:
             pass
 
+    def together(self) -> AbstractContextManager[None]:
+        broker = directory_of(self._log).broker
+        return broker.kept_moment() if isinstance(broker, RemoteBroker) else nullcontext()
+
     def close(self) -> None:
         self._log.close()
 
@@ -147,6 +158,9 @@ class WireLedger:
             self._cluster.delete_group(group)
         except UnknownGroup:
             pass
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         if self._producer is not None:

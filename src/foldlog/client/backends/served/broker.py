@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.broker import Broker
@@ -97,6 +97,11 @@ class RemoteBroker:
 
     def memberships(self) -> GroupMemberships:
         return self._memberships
+
+    def kept_moment(self) -> AbstractContextManager[None]:
+        """Several calls as one: see `WriterSearch.kept_moment`."""
+        self._check_usable()
+        return self._search.kept_moment()
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

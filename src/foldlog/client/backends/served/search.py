@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 
 from foldlog.broker.broker import Broker
@@ -39,6 +39,7 @@ class WriterSearch:
         self._clock = clock
         self._directory_id = directory_id
         self._one_moment = Lock()
+        self._kept: Broker | None = None
         self._rested_s = 0.0
         self._last: WriterInfo | None = None
         self.topic_defaults: Mapping[str, str] = {}
@@ -58,7 +59,7 @@ class WriterSearch:
         deadline_s = time.monotonic() + WRITER_SEARCH_MS / 1000
         pause_ms = READER_POLL_MIN_MS
         while True:
-            holder = writer_of(self._files, self.path)
+            holder = None if self._kept is not None else writer_of(self._files, self.path)
             if holder is None:
                 return None
             remaining_s = deadline_s - time.monotonic()
@@ -92,23 +93,44 @@ class WriterSearch:
         Between two moments the lock is free for long enough that a server which is starting gets it.
         """
         with self._one_moment:
-            time.sleep(max(0.0, self._rested_s - time.monotonic()))
-            try:
-                broker = Broker.open(
-                    self.path,
-                    files=self._files,
-                    clock=self._clock,
-                    background=False,
-                    topic_defaults=self.topic_defaults,
-                )
-            except DirectoryLocked:
-                yield None
+            if self._kept is not None:
+                yield self._kept
                 return
+            with self._as_writer() as broker:
+                yield broker
+
+    @contextmanager
+    def kept_moment(self) -> Iterator[None]:
+        """All moments while the block lasts are one, if nobody writes the directory: opening it, and the rest between
+        two moments, took most of the time of a call. Keep it short, for others find the lock taken.
+        """
+        if writer_of(self._files, self.path) is not None:
+            yield
+            return
+        with ExitStack() as opened:
+            with self._one_moment:
+                self._kept = opened.enter_context(self._as_writer())
             try:
-                with broker:
-                    yield broker
+                yield
             finally:
-                self._rested_s = time.monotonic() + WRITER_REST_MS / 1000
+                with self._one_moment:  # whoever uses it, on whatever thread, is done
+                    self._kept = None
+
+    @contextmanager
+    def _as_writer(self) -> Iterator[Broker | None]:
+        time.sleep(max(0.0, self._rested_s - time.monotonic()))
+        try:
+            broker = Broker.open(
+                self.path, files=self._files, clock=self._clock, background=False, topic_defaults=self.topic_defaults
+            )
+        except DirectoryLocked:
+            yield None
+            return
+        try:
+            with broker:
+                yield broker
+        finally:
+            self._rested_s = time.monotonic() + WRITER_REST_MS / 1000
 
 
 class WriterLosses:
