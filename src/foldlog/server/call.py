@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from foldlog.broker.access.acls import ANONYMOUS, CLUSTER_NAME, AclOperation, Identity, ResourceType
+from foldlog.limits import STEP_BYTES
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.listeners import PLAINTEXT
-from foldlog.limits import STEP_BYTES
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.server.net.turns import at_once
 from foldlog.server.topic_admin import repeated
@@ -224,7 +224,9 @@ def served_api(api_key: int, version: int) -> ServedApi | None:
         return None  # not remembered: a client may make up as many as it likes
     module = import_module(f"foldlog.server.handlers.{api.module}")
     kind = request_class(api_key)
-    made = ServedApi(cast(Any, decoder(kind, version)), lambda *frame: step_decoder(kind, version)(*frame), module.handle)
+    made = ServedApi(
+        cast(Any, decoder(kind, version)), lambda *frame: step_decoder(kind, version)(*frame), module.handle
+    )
     _SERVED[api_key, version] = made
     return made
 
