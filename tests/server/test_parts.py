@@ -1,4 +1,4 @@
-"""Requests with very many items: divided, handled in turns of the loop, joined; whatever the API, with the same answer."""
+"""Requests with very many items: divided, handled in turns of the loop, joined, with the answer to the whole."""
 
 from __future__ import annotations
 

@@ -199,9 +199,13 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
 class ServedApi(NamedTuple):
     """The functions that serve one version of one API. A large request is decoded in steps."""
 
+    kind: type[Request]
+    version: int
     decode: Callable[[Records, int, int], Request]
-    decode_in_steps: Callable[[Records, int, int], Steps[Request]]
     handle: Handler
+
+    def decode_in_steps(self, frame: Records, position: int, end: int) -> Steps[Request]:
+        return step_decoder(self.kind, self.version)(frame, position, end)
 
     def decoded_at_once(self, frame: Records, position: int, end: int) -> Request | None:
         """The request; None if it has too many items to decode all of them in one turn of the event loop."""
@@ -224,9 +228,7 @@ def served_api(api_key: int, version: int) -> ServedApi | None:
         return None  # not remembered: a client may make up as many as it likes
     module = import_module(f"foldlog.server.handlers.{api.module}")
     kind = request_class(api_key)
-    made = ServedApi(
-        cast(Any, decoder(kind, version)), lambda *frame: step_decoder(kind, version)(*frame), module.handle
-    )
+    made = ServedApi(kind, version, decoder(kind, version), module.handle)
     _SERVED[api_key, version] = made
     return made
 

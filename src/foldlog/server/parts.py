@@ -1,8 +1,8 @@
 """Requests with very many items: each is handled in parts, as if the client had sent them one after the other.
 
-A handler runs on the event loop, and takes 2 to 12 µs for an item; a request may have a quarter of a million. So a large
-one is divided, the handler answers each part in a turn of the loop, and the answers are joined. `WAYS` says for every API
-with arrays in its requests how: a handler whose request must be seen whole pauses by itself (`Turns.each`).
+A handler runs on the event loop, and takes 2 to 12 µs for an item; a request may have a quarter of a million. So a
+large one is divided, the handler answers each part in a turn of the loop, and the answers are joined. `WAYS` says for
+every API with arrays in its requests how: a handler whose request must be seen whole pauses by itself (`Turns.each`).
 """
 
 from __future__ import annotations

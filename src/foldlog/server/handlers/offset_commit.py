@@ -74,7 +74,8 @@ async def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetComm
     """The answer as far as it is known now, and all its partitions."""
     each = call.node.turns.each
     topics = await each(partial(_topic, call), request.topics)
-    places = [(name, partition) for (name, _), topic in zip(topics, request.topics) for partition in topic.partitions]
+    found = zip(topics, request.topics, strict=True)
+    places = [(name, partition) for (name, _), topic in found for partition in topic.partitions]
     asked = await each(lambda place: _asked(call, *place), places)
     if len(asked) > STEP_ITEMS:
         await call.node.turns.next()

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Turns:
-    """Gives the turns of the event loop to those who have long work, in the order in which they ask. Event loop only."""
+    """Gives the turns of the event loop to who has long work, in the order in which they ask. Event loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
