@@ -37,7 +37,7 @@ _OUTER = frozenset({"topics", "v3_and_below_topics", "topic_data", "groups", "ma
 _OF_TOPICS = frozenset({19, 37})
 """APIs whose items are topics, with or without partitions."""
 
-_BY_NAME = {0: 12, 1: 12, 3: 9, 8: 9, 9: 9, 20: 5, 28: 5}
+_BY_NAME = {0: 12, 1: 12, 3: 9, 8: 9, 9: 9, 20: 5, 24: 3, 28: 5}
 """The last versions that have topics by name; with ids that do not exist, requests end early."""
 
 PARTITIONS = 100
@@ -103,7 +103,7 @@ def _struct(kind: type[Message], api_key: int, version: int, at: int) -> Message
             setattr(made, field.name, given[field.name])
         elif field.kind == "string" and (field.name == "name" or not field.is_nullable):
             setattr(made, field.name, str(_value(field, at)))
-        elif field.name.startswith("partition") and field.kind == "int32" or field.name == "index":
+        elif (field.name.startswith("partition") and field.kind == "int32") or field.name == "index":
             setattr(made, field.name, at % PARTITIONS if api_key in _COMMITS else at)
         elif field.kind == "records":
             setattr(made, field.name, b"")

@@ -39,6 +39,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
     "not UTF-8": lambda good: good.replace(b"merchant-", b"merchant\xff"),
     "a NUL byte": lambda good: good.replace(b"merchant-", b"merchant\0"),
     "nested 5,000 deep and cut off": lambda good: good[:-1] + b',"a":' + b"[" * 5_000,
+    "nested 2,500 deep, closed, and broken": lambda good: good[:-1] + b',"a":' + b"[" * 2_500 + b"]" * 2_500 + b"x}",
 }
 """What a bad record is, made of a good one."""
 

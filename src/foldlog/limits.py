@@ -318,10 +318,13 @@ RESPONSE_ITEMS_MAX = 1 << 24
 STEP_ITEMS = 500
 """Items that the event loop decodes, or encodes, before it looks at other connections: about a millisecond."""
 
+COLLECTION_DELAY_MAX_S = 60
+"""For so long large requests may keep the garbage collector from a full run."""
+
 STEP_BYTES = 4 << 10
 """A request up to this size is decoded in one step: it holds a few hundred items, or two thousand of two bytes."""
 
-STRUCT_TAGS_MAX = 1000
+STRUCT_TAGS_MAX = 1 << 11
 """Unknown tagged fields of one struct: Kafka adds a few in years, and they are skipped in one go."""
 
 HEADER_TAGS_MAX = 64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,29 @@ def test_small_results_become_one_segment_that_ends_where_the_next_begins() -> N
     assert small.partition.segment_count < before
     small.reopen(segment_bytes=1024)
     assert [record.offset for record in read_all(small.partition)] == [59]
+
+
+class SizedSegment(NamedTuple):
+    """What grouping looks at."""
+
+    base_offset: int
+    size: int = 10
+
+
+@pytest.mark.parametrize(("beyond", "groups"), [(0, [[0, 5]]), (1, [[0], [5]])])
+def test_one_segment_never_has_offsets_that_are_more_than_31_bits_apart(beyond: int, groups: list[list[int]]) -> None:
+    """Its indexes could not name them."""
+    segments = [SizedSegment(0), SizedSegment(5)]
+    end_offset = (1 << 31) - 1 + beyond
+    found = compaction.group_segments(cast(Any, segments), end_offset, 1000)
+    assert [[segment.base_offset for segment in group] for group in found] == groups
+
+
+def test_where_offsets_are_far_apart_a_group_begins_anew() -> None:
+    segments = [SizedSegment(at << 30) for at in range(6)]
+    found = compaction.group_segments(cast(Any, segments), 6 << 30, 1000)
+    assert [[segment.base_offset >> 30 for segment in group] for group in found] == [[0], [1], [2], [3], [4], [5]]
+    assert len(compaction.group_segments(cast(Any, segments[:1] + segments[1:2]), (1 << 30) + 9, 1000)) == 1
 
 
 def test_tombstones_outlive_their_cleaning_by_delete_retention() -> None:

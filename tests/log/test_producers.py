@@ -179,3 +179,14 @@ def test_a_state_that_cannot_be_read_is_an_error_of_ours() -> None:
     small.files.make_directory(f"{PATH}/{name}")
     with pytest.raises(StorageError, match="cannot be read"):
         small.partition.producers_info()
+
+
+def test_a_snapshot_knows_a_batch_whose_sequences_wrap_around() -> None:
+    """A snapshot has the last sequence and how many there are: the first one is before the wrap."""
+    small = SmallPartition()
+    first = send(small, SEQUENCE_MAX - 1, b"a", b"b", b"c", b"d")
+    small.close()
+    small.reopen()
+    again = send(small, SEQUENCE_MAX - 1, b"a", b"b", b"c", b"d")
+    assert (again.is_duplicate, again.base_offset) == (True, first.base_offset)
+    assert send(small, 2, b"e").base_offset == 4

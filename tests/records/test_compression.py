@@ -159,6 +159,23 @@ def test_broken_snappy_is_refused(broken: bytes) -> None:
         decompress(Compression.SNAPPY, broken, 1 << 20)
 
 
+@pytest.mark.parametrize("start", [b"", XERIAL_HEADER + struct.pack(">i", 12)], ids=["bare", "xerial"])
+def test_a_snappy_block_that_declares_more_than_it_can_hold_takes_no_memory(start: bytes) -> None:
+    declared = 64 * 12 + 1
+    size = bytes([declared & 127 | 128, declared >> 7])
+    with pytest.raises(InvalidBatch, match="declares more than its bytes can hold"):
+        decompress(Compression.SNAPPY, start + size + b"\x00" * 10, 1 << 20)
+    huge = b"\x80\x80\x80\x40"  # 128 MiB
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidBatch, match="declares more than its bytes can hold"):
+            decompress(Compression.SNAPPY, start + huge + b"\x00" * 8, 1 << 30)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+
+
 def test_frames_without_content_size_and_concatenated_ones_are_read() -> None:
     data = b"a record or two " * 9000
     half = len(data) // 2

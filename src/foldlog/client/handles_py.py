@@ -6,6 +6,7 @@ The pure-Python twin of `handles.pyx`, with the same names and behaviour; import
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from threading import Event, Lock
 from typing import Any, NoReturn
@@ -205,6 +206,11 @@ class SendFuture:
         else:
             state = f"durable at offset {ack.base_offset + self._index}"
         return f"<SendFuture {ack.topic}-{ack.partition} {state}>"
+
+
+def wall_ms() -> int:
+    """The wall clock, as `SystemClock` reads it."""
+    return time.time_ns() // 1_000_000
 
 
 def put_open(

@@ -23,7 +23,7 @@ from foldlog.client.consumer.consumer import Consumer, checked_topics
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, Topic, not_empty
 from foldlog.client.groups import is_of_a_queue, not_of_a_queue, resolve_offsets
-from foldlog.client.handle_types import RecordMetadata
+from foldlog.client.handle_types import RecordMetadata, wall_ms
 from foldlog.client.isolation import checked_isolation
 from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
 from foldlog.client.positions import (
@@ -44,7 +44,7 @@ from foldlog.client.queue.queue import Queue, QueueSettings, Taking, check_reset
 from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.client.transactions import DEFAULT_TIMEOUT_MS, Transaction, TransactionSessions
-from foldlog.clock import Clock
+from foldlog.clock import Clock, SystemClock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
 from foldlog.files.base import Files
 from foldlog.files.paths import PathLike, as_text
@@ -156,7 +156,8 @@ class Log:
                 " foldlog.connect('kafka://host:9092') for a cluster"
             )
         self._backend = backend
-        self._now_ms = backend.clock.now_ms
+        is_system = type(backend.clock) is SystemClock
+        self._now_ms = wall_ms if is_system else backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
         self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()

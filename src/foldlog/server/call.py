@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from foldlog.broker.access.acls import ANONYMOUS, CLUSTER_NAME, AclOperation, Identity, ResourceType
+from foldlog.limits import STEP_BYTES
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.listeners import PLAINTEXT
-from foldlog.limits import STEP_BYTES
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.server.net.turns import at_once
 from foldlog.server.topic_admin import repeated
@@ -199,9 +199,13 @@ def _make_finder(kind: type[Message]) -> _Finder | None:
 class ServedApi(NamedTuple):
     """The functions that serve one version of one API. A large request is decoded in steps."""
 
+    kind: type[Request]
+    version: int
     decode: Callable[[Records, int, int], Request]
-    decode_in_steps: Callable[[Records, int, int], Steps[Request]]
     handle: Handler
+
+    def decode_in_steps(self, frame: Records, position: int, end: int) -> Steps[Request]:
+        return step_decoder(self.kind, self.version)(frame, position, end)
 
     def decoded_at_once(self, frame: Records, position: int, end: int) -> Request | None:
         """The request; None if it has too many items to decode all of them in one turn of the event loop."""
@@ -224,7 +228,7 @@ def served_api(api_key: int, version: int) -> ServedApi | None:
         return None  # not remembered: a client may make up as many as it likes
     module = import_module(f"foldlog.server.handlers.{api.module}")
     kind = request_class(api_key)
-    made = ServedApi(cast(Any, decoder(kind, version)), lambda *frame: step_decoder(kind, version)(*frame), module.handle)
+    made = ServedApi(kind, version, decoder(kind, version), module.handle)
     _SERVED[api_key, version] = made
     return made
 

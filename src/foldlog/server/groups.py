@@ -156,9 +156,7 @@ def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
 
 
-async def heartbeat_refusal(
-    call: Call, group: str, topics: Sequence[str] | None
-) -> tuple[ErrorCode, str | None]:
+async def heartbeat_refusal(call: Call, group: str, topics: Sequence[str] | None) -> tuple[ErrorCode, str | None]:
     """Why a member may not report to a group of that name that it reads these topics; NONE if it may."""
     if not group.strip():
         return ErrorCode.INVALID_REQUEST, "the group id is blank"

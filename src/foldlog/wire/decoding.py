@@ -35,9 +35,9 @@ VARINT_BYTES_MAX: Final = 5
 LONG_VARINT: Final = "a varint is over five bytes or 32 bits"
 TOO_MANY: Final = "it has more items than a message may have"
 ITEMS_MAX: Final = {11: 1000, 14: 1 << 16, 16: 1000, 55: 1000, 57: 1000, 66: 10_000, 75: 1 << 16}
-"""By API key, where all of a request has to be looked at in one go: JoinGroup (the protocols of a client), SyncGroup (the
-members of a group), filters of ListGroups and ListTransactions, DescribeQuorum, UpdateFeatures, and the names that
-DescribeTopicPartitions sorts."""
+"""By API key, where all of a request has to be looked at in one go: JoinGroup (the protocols of a client), SyncGroup
+(the members of a group), filters of ListGroups and ListTransactions, DescribeQuorum, UpdateFeatures, and the names
+that DescribeTopicPartitions sorts."""
 
 LONG_TAG: Final = "a tagged field is longer than what is left"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from broker.small_broker import at, open_broker, read, writable, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics.catalog import Growth
 from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.directories import TopicDirectories
 from foldlog.broker.topics.names import kafka_topic_id
 from foldlog.errors import (
     CorruptLog,
@@ -164,6 +166,24 @@ def test_a_growth_counts_only_what_is_durable(files: Files) -> None:
         assert writable(broker, "orders").durable_offset == 0
         assert broker.grow_topic("orders", 2).growths == (Growth(2, (2,)),)
         assert writable(broker, "orders").durable_offset == 2
+
+
+def test_a_growth_counts_what_is_written_while_directories_are_made(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that a producer routes by the old count must not lie behind the remembered end: ends are asked last."""
+    make = TopicDirectories.make
+    with open_broker(files) as broker:
+        broker.create_topic("orders", 1)
+        write(broker, "orders", 0, b"a")
+
+        def make_and_write(self: TopicDirectories, *what: Any) -> Any:
+            made = make(self, *what)
+            write(broker, "orders", 0, b"meanwhile")
+            return made
+
+        monkeypatch.setattr(TopicDirectories, "make", make_and_write)
+        assert broker.grow_topic("orders", 2).growths == (Growth(2, (2,)),)
 
 
 def test_changed_settings_are_in_force_at_once_and_after_a_reopen(files: Files) -> None:

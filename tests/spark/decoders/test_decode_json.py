@@ -23,10 +23,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import InvalidArgument
+from foldlog.spark.decoders import json_nodes
 from foldlog.spark.decoders import json_values as decode_json
 from foldlog.spark.decoders.decoder import decoder_for
-from foldlog.spark.decoders.json_nodes import Misfit, TimeNode
+from foldlog.spark.decoders.json_nodes import Misfit, TimeNode, broken_depth
 from foldlog.spark.decoders.json_values import JsonDecoder
 from foldlog.spark.decoders.text_types import cast_text, sql_name
 
@@ -534,6 +536,27 @@ def test_a_document_nested_deeper_than_python_follows_is_read_alike_alone_and_be
     assert rows_of(JsonDecoder(BIG_ONLY), [GOOD, deep, b"", deep]) == [{"big": 1, "text": None}, *alone, None, *alone]
 
 
+def test_a_deeply_nested_document_that_is_broken_is_told_of_without_following_it() -> None:
+    """Python's parser and Arrow's would go down all levels, once more for each cut of a search."""
+    closed = b'{"skipped":' + b"[" * 5_000 + b"]" * 5_000
+    values = [GOOD, closed + b"x}", closed + b",}", closed + b']"big": 7}', b'{"skipped":' + b'{"a":' * 5_000, GOOD]
+    if PURE_PYTHON:
+        pytest.skip("needs the compiled screen")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_nodes, "_parsed", lambda text: pytest.fail("it was followed"))
+        assert [reason_of(value) for value in values[1:-1]] == ["nested too deeply"] * 4
+    _, reasons = JsonDecoder(BIG_ONLY).decode(pa.array(values, pa.binary()))
+    assert reasons is not None
+    assert reasons.to_pylist() == [None, *["nested too deeply"] * 4, None]
+
+
+def reason_of(value: bytes) -> str:
+    with pytest.raises(Misfit) as refused:
+        json_nodes.parse_document(value)
+    assert not isinstance(refused.value, json_nodes.TooDeep), "Arrow's reader is asked about those"
+    return refused.value.why
+
+
 def test_any_number_of_deeply_nested_documents_may_stand_behind_a_bad_one() -> None:
     """More of them than Python has levels of recursion."""
     deep = b'{"skipped":' + b"[" * 9_000 + b"]" * 9_000 + b', "big": 7}'
@@ -544,6 +567,25 @@ def test_any_number_of_deeply_nested_documents_may_stand_behind_a_bad_one() -> N
         (0, "not JSON: Expecting property name enclosed in double quotes at character 1"),
         (1_201, "nested too deeply"),
     ]
+
+
+NEARLY_JSON = st.text(alphabet='{}[]",:1a\\ \n', max_size=12).map(str.encode) | st.lists(
+    st.sampled_from([b"{", b"}", b"[", b"]", b'"a"', b'"a":', b",", b":", b"1", b"NaN", b"-Inf", b"null", b" "])
+).map(b"".join)
+
+
+@given(inside=NEARLY_JSON)
+def test_what_is_called_broken_is_accepted_by_no_reader(inside: bytes) -> None:
+    """And what is not JSON for its brackets alone is called so, however deep it is."""
+    value = b'{"big":1,"skipped":' + inside + b"}"
+    if broken_depth(value):
+        assert rows_of(JsonDecoder(BIG_ONLY), [value]) == [None]
+        with pytest.raises(ValueError):
+            json.loads(value)
+    deep = b'{"skipped":' + b"[" * 2_000 + inside + b"]" * 2_000 + b"}"
+    if broken_depth(deep):
+        assert broken_depth(deep) > 2_000
+        assert rows_of(JsonDecoder(BIG_ONLY), [deep]) == [None]
 
 
 @pytest.mark.parametrize("constant", ["Inf", "-Inf", "NaN", "-NaN", "Infinity", "-Infinity"])

@@ -126,6 +126,20 @@ def test_the_rows_of_a_keys_newest_record_replace_all_of_its_rows(view: SearchVi
     assert view.search("old") == [] == view.search("lost")
 
 
+def test_a_record_of_another_partition_is_another_record_whatever_its_offset(view: SearchView) -> None:
+    columns = pa.schema(
+        [("tx_id", pa.string()), ("line", pa.int64()), ("merchant", pa.string()), ("note", pa.string())]
+    )
+    view.prepare(Shape(columns, "tx_id", ("tx_id", "line")), START)
+    rows: list[dict[str, object]] = [
+        {"tx_id": "a", "line": 1, "note": "older", "_offset": 3, "_partition": 0},
+        {"tx_id": "a", "line": 2, "note": "newest", "_offset": 3, "_partition": 1},
+    ]
+    view.apply(delta_of(rows, columns, 0, 4), START, at(4))
+    assert [(row["line"], row["note"]) for row in held(view)] == [(2, "newest")]
+    assert view.search("older") == []
+
+
 def test_every_stored_value_comes_back_as_it_was(view: SearchView) -> None:
     columns = pa.schema(
         [

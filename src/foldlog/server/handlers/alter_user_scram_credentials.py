@@ -16,7 +16,7 @@ from foldlog.broker.access.users import Users, check_user_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
 from foldlog.limits import SALT_BYTES_MAX
 from foldlog.server.call import Call
-from foldlog.server.topic_admin import refuse, refuse_if_leaving, repeated, told
+from foldlog.server.topic_admin import refuse, refuse_if_leaving, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -38,7 +38,8 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
     changes: list[Change] = [*request.deletions, *request.upsertions]
     named = [change.name for change in changes]
     names = dict.fromkeys(named)
-    errors: Errors = {name: RefusedByBroker(ErrorCode.DUPLICATE_RESOURCE, _TWICE) for name in repeated(named)}
+    twice = await call.node.turns.repeated(named)
+    errors: Errors = {name: RefusedByBroker(ErrorCode.DUPLICATE_RESOURCE, _TWICE) for name in twice}
     try:
         if not call.allows(AclOperation.ALTER, ResourceType.CLUSTER):
             refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "that needs ALTER on the cluster, which is not allowed")

@@ -23,7 +23,6 @@ from foldlog.server.topic_admin import (
     refuse_if_leaving,
     refuse_own,
     refuse_too_many,
-    repeated,
     told,
 )
 from foldlog.wire.error_codes import ErrorCode
@@ -42,12 +41,14 @@ _STRICT_FROM: Final = STRICT_FROM[37]
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    twice = repeated(topic.name for topic in request.topics)
-    results = {topic.name: CreatePartitionsTopicResult(name=topic.name) for topic in request.topics}
+    turns = call.node.turns
+    twice = await turns.repeated([topic.name for topic in request.topics])
+    results: dict[str, CreatePartitionsTopicResult] = {}
     added: dict[str, int] = {}
     mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
 
     def check(topic: CreatePartitionsTopic) -> None:
+        results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         try:
             if topic.name in twice:
                 refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
@@ -62,7 +63,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         except FoldlogError as error:
             _refuse(results[topic.name], error)
 
-    await call.node.turns.each(check, request.topics)
+    await turns.each(check, request.topics)
     try:
         refuse_too_many(added.values())
         if not request.validate_only:

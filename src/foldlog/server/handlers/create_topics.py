@@ -28,7 +28,6 @@ from foldlog.server.topic_admin import (
     partition_count,
     refuse,
     refuse_too_many,
-    repeated,
     told,
 )
 from foldlog.wire.error_codes import ErrorCode
@@ -52,17 +51,21 @@ _STRICT_FROM: Final = STRICT_FROM[19]
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    each = call.node.turns.each
-    twice = repeated(topic.name for topic in request.topics)
+    turns = call.node.turns
+    twice = await turns.repeated([topic.name for topic in request.topics])
     may_create_all = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
+    results: dict[str, CreatableTopicResult] = {}
+    plans: list[NewTopic] = []
     mutations = call.node.quotas.mutations(call, strict_from=_STRICT_FROM)
 
-    def check(topic: CreatableTopic) -> NewTopic | CreatableTopicResult:
+    def check(topic: CreatableTopic) -> None:
         name = topic.name
         if name in twice:
-            return _refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE)
+            results[name] = _refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE)
+            return
         if not may_create_all and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
-            return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+            results[name] = _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+            return
         try:
             plan = _plan(call.node.settings, topic)
             refusal = call.node.fold_guard.creation_refusal(name, plan.partitions, plan.config.settings)
@@ -70,31 +73,27 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
                 refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
             if not request.validate_only and call.node.broker.find_topic(name) is None:
                 mutations.take(plan.partitions)
+            plans.append(plan)
         except FoldlogError as error:
-            return _refused(name, *told(error))
-        return plan
+            results[name] = _refused(name, *told(error))
 
-    checked = await each(check, request.topics)
-    plans = [one for one in checked if isinstance(one, NewTopic)]
+    await turns.each(check, request.topics)
     try:
         refuse_too_many(plan.partitions for plan in plans)
         made = await call.node.run(_create_all, call.node, plans, request.validate_only)
     except RefusedByBroker as error:
         made = [error] * len(plans)
-    results = {one.name: one for one in checked if isinstance(one, CreatableTopicResult)}
+
+    def tell(at: int) -> None:
+        plan, outcome = plans[at], made[at]
+        is_error = isinstance(outcome, FoldlogError)
+        results[plan.name] = _refused(plan.name, *told(outcome)) if is_error else _made(call, plan, outcome)
+
     # An answer has all settings of its topic, which is why fewer are made at once.
-    told_of = await each(lambda one: _outcome(call, *one), list(zip(plans, made, strict=True)), at_once=_ANSWERED_AT_ONCE)
-    results |= {one.name: one for one in told_of}
-    return CreateTopicsResponse(
-        throttle_time_ms=mutations.throttle_time_ms,
-        topics=[results[name] for name in dict.fromkeys(topic.name for topic in request.topics)],
-    )
-
-
-def _outcome(call: Call, plan: NewTopic, outcome: bytes | FoldlogError) -> CreatableTopicResult:
-    if isinstance(outcome, FoldlogError):
-        return _refused(plan.name, *told(outcome))
-    return _made(call, plan, outcome)
+    await turns.each(tell, range(len(plans)), at_once=_ANSWERED_AT_ONCE)
+    ordered: dict[str, CreatableTopicResult] = {}
+    await turns.each(lambda topic: ordered.setdefault(topic.name, results[topic.name]), request.topics)
+    return CreateTopicsResponse(throttle_time_ms=mutations.throttle_time_ms, topics=list(ordered.values()))
 
 
 def _plan(settings: ServerSettings, topic: CreatableTopic) -> NewTopic:

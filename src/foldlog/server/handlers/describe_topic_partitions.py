@@ -10,8 +10,8 @@ from typing import Final
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.server.authorizer import authorized_operations
 from foldlog.limits import STEP_ITEMS
+from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode

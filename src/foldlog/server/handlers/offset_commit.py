@@ -46,6 +46,8 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         error = ErrorCode.UNSUPPORTED_VERSION
     if error is not ErrorCode.NONE:
         _fill(asked, error)
+    if len(asked) > STEP_ITEMS:
+        await call.node.turns.next()
     accepted = _accepted(asked)
     if not accepted:
         return response
@@ -72,8 +74,11 @@ async def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetComm
     """The answer as far as it is known now, and all its partitions."""
     each = call.node.turns.each
     topics = await each(partial(_topic, call), request.topics)
-    places = [(name, partition) for (name, _), topic in zip(topics, request.topics) for partition in topic.partitions]
+    found = zip(topics, request.topics, strict=True)
+    places = [(name, partition) for (name, _), topic in found for partition in topic.partitions]
     asked = await each(lambda place: _asked(call, *place), places)
+    if len(asked) > STEP_ITEMS:
+        await call.node.turns.next()
     answers = iter(asked)
     for (_, answer), topic in zip(topics, request.topics, strict=True):
         answer.partitions = [one.response for one in islice(answers, len(topic.partitions))]

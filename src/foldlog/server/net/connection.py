@@ -405,14 +405,19 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     async def _in_parts(self, call: Call, served: ServedApi, handle: Handler, body: memoryview) -> Any:
         """The answer to a request that one turn of the loop is too short for."""
+        turns = self._node.turns
         try:
-            try:
-                request = await self._node.turns.run(served.decode_in_steps(body, 0, len(body)))
-            except MalformedBytes as error:
-                raise Disconnect(f"a request that cannot be read: {error}") from error
-            # As in `_begin`: a change is written down even if its client has gone.
-            self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
-            return await handle_in_parts(call, handle, request, self._noted)
+            with turns.long_work():
+                try:
+                    request = await turns.run(served.decode_in_steps(body, 0, len(body)))
+                except MalformedBytes as error:
+                    raise Disconnect(f"a request that cannot be read: {error}") from error
+                # As in `_begin`: a change is written down even if its client has gone.
+                self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
+                reply = await handle_in_parts(call, handle, request, self._noted)
+                if not isinstance(reply, asyncio.Future):  # else what acknowledges it may still need the request
+                    await turns.release(request)
+                return reply
         finally:
             self._divided_bytes = 0
             self._account()
@@ -614,18 +619,20 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _encode(self, exchange: Exchange, message: Response, steps: Steps[list[Chunk]]) -> None:
         """Encode the rest of an answer with many items; those behind it wait."""
         header, turns = exchange.header, self._node.turns
-        try:
-            await turns.next()
-            chunks = await turns.run(steps)
-            if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
-                steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
+        with turns.long_work():
+            try:
+                await turns.next()
                 chunks = await turns.run(steps)
-        except Exception as error:  # noqa: BLE001  as above
-            self._fail(describe(*header[:2]), error)
-            return
-        exchange.later = None
-        self._know(exchange, chunks)
-        self._send_soon()
+                if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
+                    steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
+                    chunks = await turns.run(steps)
+            except Exception as error:  # noqa: BLE001  as above
+                self._fail(describe(*header[:2]), error)
+                return
+            exchange.later = None
+            self._know(exchange, chunks)
+            self._send_soon()
+            await turns.release(message)
 
     def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""

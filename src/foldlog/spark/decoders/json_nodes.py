@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import InvalidArgument
 from foldlog.spark.decoders.text_types import is_text_castable, sql_name
 
@@ -46,6 +48,8 @@ JSON_SPACE: Final = b" \t\r\n"
 _FOLLOWED_LEVELS: Final = 1000
 """About as deeply nested as Python's parser follows."""
 
+_TOO_DEEP: Final = "nested too deeply"
+
 _SHOWN_CHARS: Final = 40
 """Characters shown of a value that does not fit: enough to recognise it, in a header."""
 
@@ -71,7 +75,7 @@ class TooDeep(Misfit):
     """A value is nested too deeply for Python's parser; Arrow's follows much deeper."""
 
     def __init__(self) -> None:
-        super().__init__("nested too deeply")
+        super().__init__(_TOO_DEEP)
 
 
 class Number(str):
@@ -99,8 +103,8 @@ _PARSER: Final = json.JSONDecoder(
 
 def parse_document(value: bytes) -> Members:
     """The object in a value. Misfit if the value is not exactly one JSON object, TooDeep if Python cannot tell."""
-    if len(value) > _FOLLOWED_LEVELS and not is_braced(value) and _unclosed(value) > _FOLLOWED_LEVELS:
-        raise TooDeep  # no object for anybody: following it to the limit takes a hundred times as long
+    if len(value) > _FOLLOWED_LEVELS and broken_depth(value) > _FOLLOWED_LEVELS:
+        raise Misfit(_TOO_DEEP)  # no object for anybody: following it to the limit takes a hundred times as long
     try:
         document = _parsed(value.decode())
     except UnicodeDecodeError as error:
@@ -138,8 +142,16 @@ def is_braced(value: bytes) -> bool:
     return trimmed[:1] == b"{" and trimmed[-1:] == b"}"
 
 
-def _unclosed(value: bytes) -> int:
-    return value.count(b"[") - value.count(b"]") + value.count(b"{") - value.count(b"}")
+def _broken_depth(value: bytes) -> int:
+    """As the compiled one, of values that are cut off."""
+    unclosed = value.count(b"[") - value.count(b"]") + value.count(b"{") - value.count(b"}")
+    return 0 if is_braced(value) else unclosed
+
+
+broken_depth = _broken_depth
+if not PURE_PYTHON:
+    with suppress(ImportError):
+        from foldlog.spark.decoders.json_screen import broken_depth
 
 
 class Node(Protocol):

@@ -8,7 +8,7 @@ One thing is relied on: what it does not doubt is one object, with nothing but s
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 ctypedef const uint8_t* Text
@@ -97,6 +97,100 @@ cdef class Screen:
             for row in range(rows):
                 flags[row] = not is_document(self.nodes, base + offsets[row], base + offsets[row + 1])
         return found
+
+
+def broken_depth(const uint8_t[::1] value not None):
+    """How deep the brackets go in a value that is no JSON for any reader; 0 if one might accept it.
+
+    It looks at brackets, commas, colons and quotes alone, and takes whatever stands between them: so it is sure of what
+    it calls broken. Whoever reads such a value with a parser that follows it down pays for every level.
+    """
+    cdef Py_ssize_t size = value.shape[0]
+    cdef uint8_t* closers
+    cdef int64_t found
+    if size == 0:
+        return 0
+    closers = <uint8_t*>malloc(size)  # a level is a byte at least
+    if closers is NULL:
+        raise MemoryError
+    with nogil:
+        found = depth_where_broken(&value[0], &value[0] + size, closers)
+    free(closers)
+    return found
+
+
+cdef int64_t depth_where_broken(Text at, Text end, uint8_t* closers) noexcept nogil:
+    cdef int64_t depth = 0, deepest = 0
+    cdef uint8_t letter
+    at = after_space(at, end)
+    while True:
+        if at >= end:
+            return deepest + 1
+        letter = at[0]
+        if letter == b"{" or letter == b"[":
+            closers[depth] = letter + 2  # of both
+            depth += 1
+            deepest = max(deepest, depth)
+            at = after_space(at + 1, end)
+            if at >= end:
+                return deepest + 1
+            if at[0] != closers[depth - 1]:
+                if letter == b"{":
+                    at = after_any_name(at, end)
+                    if at is NULL:
+                        return deepest + 1
+                continue
+        elif letter == b'"':
+            at = after_any_text(at, end)
+            if at is NULL:
+                return deepest + 1
+        elif is_mark(letter):
+            return deepest + 1
+        else:
+            while at < end and not is_mark(at[0]):
+                at += 1
+        while True:
+            at = after_space(at, end)
+            if depth == 0:
+                return 0 if at == end else deepest + 1
+            if at >= end:
+                return deepest + 1
+            if at[0] == closers[depth - 1]:
+                depth -= 1
+                at += 1
+                continue
+            if at[0] != b",":
+                return deepest + 1
+            at = after_space(at + 1, end)
+            if closers[depth - 1] == b"}":
+                at = after_any_name(at, end)
+                if at is NULL:
+                    return deepest + 1
+            break
+
+
+cdef inline bint is_mark(uint8_t letter) noexcept nogil:
+    return (
+        letter == b"," or letter == b":" or letter == b'"'
+        or letter == b"{" or letter == b"}" or letter == b"[" or letter == b"]"
+    )
+
+
+cdef inline Text after_any_text(Text at, Text end) noexcept nogil:
+    at += 1
+    while at < end and at[0] != b'"':
+        at += 2 if at[0] == b"\\" else 1
+    return at + 1 if at < end else NULL
+
+
+cdef inline Text after_any_name(Text at, Text end) noexcept nogil:
+    if at >= end or at[0] != b'"':
+        return NULL
+    at = after_any_text(at, end)
+    if at is NULL:
+        return NULL
+    at = after_space(at, end)
+    return after_space(at + 1, end) if at < end and at[0] == b":" else NULL
 
 
 cdef inline bint is_document(Node* nodes, Text at, Text end) noexcept nogil:
