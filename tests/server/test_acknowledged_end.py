@@ -22,11 +22,9 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import broker_of
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Partition
-from foldlog.records.loops import COMPILED
 from foldlog.server import fetching
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
-from foldlog.server.fetch_fast_path import FastFetch
 from foldlog.server.fetching import Fetching, Reading
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
@@ -159,18 +157,19 @@ def test_a_fetch_with_records_does_not_wait_for_what_is_acknowledged_after_it_ca
     client = connect()
     client.ask(produce(batch(b"durable")), 9)
     acknowledged(client, b"one")
-    kind = FastFetch if COMPILED else Fetching
-    read, looks = kind._read, list[int]()
+    look_again, is_enough, looks = Fetching._look_again, Fetching._is_enough, list[int]()
 
-    def one_more(self: Any, *, nowait: bool) -> Reading | None:
-        if looks:  # after the sync that the first look asked for
-            partition = partition_of(broker)
-            partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
-        found = read(self, nowait=nowait)
-        looks.append(-1 if found is None else found.size_bytes)
-        return found
+    def one_more(self: Fetching) -> None:
+        partition = partition_of(broker)
+        partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
+        look_again(self)
 
-    monkeypatch.setattr(kind, "_read", one_more)
+    def noted(self: Fetching, reading: Reading) -> bool:
+        looks.append(reading.size_bytes)
+        return is_enough(self, reading)
+
+    monkeypatch.setattr(Fetching, "_look_again", one_more)  # after the sync that the first look asked for
+    monkeypatch.setattr(Fetching, "_is_enough", noted)
     only = client.ask(fetch(0, max_wait_ms=30_000), 11).responses[0].partitions[0]
     assert only.high_watermark >= 2
     assert len(looks) == 2, "one before the sync, one after it"
