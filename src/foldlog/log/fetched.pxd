@@ -14,6 +14,7 @@ cdef enum:
 cdef class FetchedPartition:
     cdef readonly object partition
     cdef object core
+    cdef object durability
     cdef object state
     cdef object epochs
     cdef readonly int32_t leader_epoch
@@ -27,6 +28,8 @@ cdef class FetchedPartition:
     cdef int oldest
 
     cdef int look(self) except -1
+    cdef int64_t acknowledged_offset(self) except? -1
+    cdef int64_t log_end_offset(self) except? -1
     cdef object read(self, int64_t offset, int64_t end_offset, int64_t max_bytes, bint nowait, object memory,
                      FoundRun *found, int *why)
     cdef bint read_into(self, object log, object buffer, int64_t size, int64_t position, bint nowait,

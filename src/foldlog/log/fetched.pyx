@@ -138,6 +138,7 @@ cdef class FetchedPartition:
     def __cinit__(self, partition):
         self.partition = partition
         self.core = partition._core
+        self.durability = partition._durability
         self.segments = [None] * PLACES
         memset(self.offsets, 0xFF, sizeof(self.offsets))
 
@@ -162,6 +163,13 @@ cdef class FetchedPartition:
             self.leader_epoch = (<tuple>state)[LEADER_EPOCH]
         self.last_stable_offset = self.high_watermark if last_stable < 0 else last_stable
         return 0
+
+    cdef int64_t acknowledged_offset(self) except? -1:
+        """As that of the partition, after `look`."""
+        return max(self.high_watermark, <int64_t>self.partition._acknowledged_early)
+
+    cdef int64_t log_end_offset(self) except? -1:
+        return self.durability.tail.end_offset
 
     cdef object read(self, int64_t offset, int64_t end_offset, int64_t max_bytes, bint nowait, object memory,
                      FoundRun *found, int *why):
