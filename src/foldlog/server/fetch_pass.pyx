@@ -15,7 +15,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from foldlog.log.fetched cimport BLOCKED, FETCHED, LEFT, FetchedPartition
+from foldlog.log.fetched cimport BLOCKED, FETCHED, LEFT, FetchedPartition, Seen
 from foldlog.records.kernels cimport FoundRun
 from foldlog.wire.fetch_frames cimport WantedPartition
 
@@ -188,21 +188,22 @@ cdef class FetchPass:
         cdef int64_t wanted_bytes
         cdef int64_t offset = one.fetch_offset
         cdef FoundRun run
+        cdef Seen seen
         cdef int why = LEFT
-        found.look()
-        if one.current_leader_epoch > found.leader_epoch:
+        found.look(&seen)
+        if one.current_leader_epoch > seen.leader_epoch:
             return self.refused(answer, UNKNOWN_EPOCH)
-        if 0 <= one.current_leader_epoch < found.leader_epoch:
-            answer.tag, answer.epoch = LEADER_TAG, found.leader_epoch
+        if 0 <= one.current_leader_epoch < seen.leader_epoch:
+            answer.tag, answer.epoch = LEADER_TAG, seen.leader_epoch
             return self.refused(answer, FENCED_EPOCH)
-        end = found.last_stable_offset if self.committed else found.high_watermark
-        acknowledged = found.acknowledged_offset()
-        answer.high_watermark = found.high_watermark
-        answer.last_stable_offset = found.last_stable_offset
-        answer.log_start_offset = found.log_start_offset
+        end = seen.last_stable_offset if self.committed else seen.high_watermark
+        acknowledged = found.acknowledged_offset(&seen)
+        answer.high_watermark = seen.high_watermark
+        answer.last_stable_offset = seen.last_stable_offset
+        answer.log_start_offset = seen.log_start_offset
         answer.end = end
         answer.records = -1
-        if found.high_watermark < acknowledged:
+        if seen.high_watermark < acknowledged:
             if self.is_last:
                 return LEFT  # an error, if they will never come
             self.behind.append((found.partition, acknowledged))
@@ -217,10 +218,10 @@ cdef class FetchPass:
             self.is_full |= self.room_bytes <= 0
             self.found.append(found)
             return FETCHED
-        if not found.log_start_offset <= offset < end:
-            return self.refused(answer, OUT_OF_RANGE, found.log_start_offset)
+        if not seen.log_start_offset <= offset < end:
+            return self.refused(answer, OUT_OF_RANGE, seen.log_start_offset)
         self.found.append(found)
-        data = found.read(offset, end, max(1, wanted_bytes), self.nowait, self.memory, &run, &why)
+        data = found.read(&seen, offset, end, max(1, wanted_bytes), self.nowait, self.memory, &run, &why)
         if data is None:
             return why
         if self.room_bytes < one.max_bytes and run.next_offset < end:
