@@ -70,12 +70,12 @@ class Fetches:
         return f"{found.requests / found.seconds:,.0f}/s, {cpu_s / found.requests * 1e6:.1f} us{speed}"
 
     def woken(self, topic: str) -> str:
-        """A fetch that waits at the end of the log, and a record with acks=0 that wakes it."""
+        """A fetch that waits at the end of the log, and a record with acks=1 that wakes it."""
         self._broker.create_topic(topic, 1, flush_messages=_RELAXED)
         batch, records = batch_of_bytes(_RECORD_BYTES, "none")
         sent = produce.PartitionProduceData(index=0, records=batch)
         request = produce.ProduceRequest(
-            acks=0, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=topic, partition_data=[sent])]
+            acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=topic, partition_data=[sent])]
         )
         record = _framed(request, PRODUCE_VERSION)
         with connect(self._broker.address) as reader, connect(self._broker.address) as writer:
@@ -89,6 +89,7 @@ class Fetches:
                 if not answer.responses[0].partitions[0].records:
                     raise LoadFailed("a fetch was woken for nothing")
                 offset += records
+                writer.recv(1 << 16)
 
             return self._timed(turn)
 

@@ -22,9 +22,10 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import broker_of
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Partition
+from foldlog.server import fetching
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
-from foldlog.server import fetching
+from foldlog.server.fetching import Fetching, Reading
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
@@ -156,16 +157,19 @@ def test_a_fetch_with_records_does_not_wait_for_what_is_acknowledged_after_it_ca
     client = connect()
     client.ask(produce(batch(b"durable")), 9)
     acknowledged(client, b"one")
-    read, looks = fetching.FetchRead.read, list[int]()
+    look_again, is_enough, looks = Fetching._look_again, Fetching._is_enough, list[int]()
 
-    def one_more(self: fetching.FetchRead, wanted: Any) -> None:
-        if looks:  # after the sync that the first look asked for
-            partition = partition_of(broker)
-            partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
-        read(self, wanted)
-        looks.append(self.size_bytes)
+    def one_more(self: Fetching) -> None:
+        partition = partition_of(broker)
+        partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
+        look_again(self)
 
-    monkeypatch.setattr(fetching.FetchRead, "read", one_more)
+    def noted(self: Fetching, reading: Reading) -> bool:
+        looks.append(reading.size_bytes)
+        return is_enough(self, reading)
+
+    monkeypatch.setattr(Fetching, "_look_again", one_more)  # after the sync that the first look asked for
+    monkeypatch.setattr(Fetching, "_is_enough", noted)
     only = client.ask(fetch(0, max_wait_ms=30_000), 11).responses[0].partitions[0]
     assert only.high_watermark >= 2
     assert len(looks) == 2, "one before the sync, one after it"

@@ -72,10 +72,6 @@ CHECKS_UNLOCKED = checks_unlocked()
 cdef class EpochTable:
     """The starts of the epochs. Immutable: a thread that reads without the lock keeps the one it began with."""
 
-    cdef EpochStart *starts
-    cdef int32_t count
-    cdef object source
-
     def __cinit__(self, source):
         cdef Py_ssize_t at
         self.source = source
@@ -129,7 +125,7 @@ cdef bint read_run(int fd, uint8_t *to, int64_t size, int64_t position, bint now
 
 @cython.final
 cdef class FetchedPartition:
-    """One partition as fetches see it. Any thread; `look` and `read` of one fetch are called by the same one.
+    """One partition as fetches see it. Any thread.
 
     Remembers where the latest reads ended: a consumer goes on there, so that it needs no index. What is found there is
     checked like everything else: the batch has to have the offset that is asked for.
@@ -138,6 +134,7 @@ cdef class FetchedPartition:
     def __cinit__(self, partition):
         self.partition = partition
         self.core = partition._core
+        self.durability = partition._durability
         self.segments = [None] * PLACES
         memset(self.offsets, 0xFF, sizeof(self.offsets))
 
@@ -145,7 +142,7 @@ cdef class FetchedPartition:
     def is_closed(self):
         return self.core.is_closed
 
-    cdef int look(self) except -1:
+    cdef int look(self, Seen *seen) except -1:
         """Take the offsets as they are now."""
         cdef object state = self.core.state
         cdef int64_t last_stable = -1
@@ -154,19 +151,24 @@ cdef class FetchedPartition:
             # watermark.
             last_stable = self.partition.last_stable_offset
             state = self.core.state
-        if state is not self.state:
-            self.state = state
-            self.high_watermark = (<tuple>state)[HIGH_WATERMARK]
-            self.log_start_offset = (<tuple>state)[LOG_START_OFFSET]
-            self.gaps_below = (<tuple>state)[GAPS_BELOW]
-            self.leader_epoch = (<tuple>state)[LEADER_EPOCH]
-        self.last_stable_offset = self.high_watermark if last_stable < 0 else last_stable
+        seen.high_watermark = (<tuple>state)[HIGH_WATERMARK]
+        seen.log_start_offset = (<tuple>state)[LOG_START_OFFSET]
+        seen.gaps_below = (<tuple>state)[GAPS_BELOW]
+        seen.leader_epoch = (<tuple>state)[LEADER_EPOCH]
+        seen.last_stable_offset = seen.high_watermark if last_stable < 0 else last_stable
         return 0
 
-    cdef object read(self, int64_t offset, int64_t end_offset, int64_t max_bytes, bint nowait, object memory,
-                     FoundRun *found, int *why):
+    cdef int64_t acknowledged_offset(self, const Seen *seen) except? -1:
+        """As that of the partition."""
+        return max(seen.high_watermark, <int64_t>self.partition._acknowledged_early)
+
+    cdef int64_t log_end_offset(self) except? -1:
+        return self.durability.tail.end_offset
+
+    cdef object read(self, const Seen *seen, int64_t offset, int64_t end_offset, int64_t max_bytes, bint nowait,
+                     object memory, FoundRun *found, int *why):
         """The batches from the one with `offset` on, at the start of a buffer; `memory` gives large ones. None, and why,
-        if there is anything in the way. After `look`; the offset is below `end_offset`, and not below the log start."""
+        if there is anything in the way. The offset is below `end_offset`, and not below the log start."""
         cdef tuple segments = self.core.segments
         cdef Py_ssize_t at = self.segment_at(segments, offset)
         cdef object segment = segments[at]
@@ -179,7 +181,7 @@ cdef class FetchedPartition:
         cdef int64_t size
         cdef int place
         why[0] = LEFT
-        if self.core.is_closed or <int64_t>(<object>segments[0]).base_offset > self.log_start_offset:
+        if self.core.is_closed or <int64_t>(<object>segments[0]).base_offset > seen.log_start_offset:
             return None
         try:
             if log is None:
@@ -187,20 +189,24 @@ cdef class FetchedPartition:
                     why[0] = BLOCKED
                     return None
                 log = segment.log()
-            place = self.find_position(segment, offset, nowait, &position, &sought.expected)
+            sought.expected = offset
+            place = self.remembered(segment, offset, &position)
+            if place < 0:
+                if <int64_t>segment.base_offset == offset:
+                    position = 0
+                else:
+                    there = segment.find(offset, seen.gaps_below, nowait=nowait)
+                    if there is None:
+                        return None
+                    position, sought.expected = there[0], there[1].base_offset
         except BlockingIOError:
             why[0] = BLOCKED
             return None
         except (FoldlogError, OSError):
             return None
-        if place < 0:
-            return None
-        starts = self.core.epochs.starts
-        if self.epochs is None or (<EpochTable>self.epochs).source is not starts:
-            self.epochs = EpochTable(starts)
-        epochs = <EpochTable>self.epochs
+        epochs = self.epochs_now()
         sought.epochs, sought.epoch_count = epochs.starts, epochs.count
-        sought.gaps_below, sought.end_offset, sought.max_bytes = self.gaps_below, end_offset, max_bytes
+        sought.gaps_below, sought.end_offset, sought.max_bytes = seen.gaps_below, end_offset, max_bytes
         left = <int64_t>segment.size - position
         size = min(max(max_bytes, READ_BYTES_MIN), left)
         while True:
@@ -217,9 +223,7 @@ cdef class FetchedPartition:
             size = found.needed_bytes
         if at + 1 < len(segments) and found.next_offset > <int64_t>(<object>segments[at + 1]).base_offset:
             return None
-        self.offsets[place] = found.next_offset
-        self.positions[place] = position + found.size
-        self.segments[place] = segment
+        self.remember(place, segment, found.next_offset, position + found.size)
         why[0] = FETCHED
         return buffer
 
@@ -265,23 +269,32 @@ cdef class FetchedPartition:
                 high = middle - 1
         return low
 
-    cdef int find_position(self, object segment, int64_t offset, bint nowait, int64_t *position,
-                           int64_t *expected) except -2:
-        """Where the batch with `offset`, or the next one, stands in the segment, and its base offset. Returns the place
-        to remember where its reader goes on, or -1 if there is no such batch."""
+    # What is shared by the threads that read. The sections cost nothing where there is an interpreter's lock.
+
+    cdef EpochTable epochs_now(self):
+        cdef object starts = self.core.epochs.starts
+        with cython.critical_section(self):
+            if self.epochs is None or (<EpochTable>self.epochs).source is not starts:
+                self.epochs = EpochTable(starts)
+            return <EpochTable>self.epochs
+
+    cdef int remembered(self, object segment, int64_t offset, int64_t *position) except -2:
+        """The place where a reader is remembered who goes on with `offset`, and where that is; -1 if there is none."""
         cdef int place
-        for place in range(PLACES):
-            if self.offsets[place] == offset and self.segments[place] is segment:
-                position[0], expected[0] = self.positions[place], offset
-                return place
-        # The oldest gives way. One that was found is replaced by where its reader goes on, so those that read at the
-        # same time do not drive each other out.
-        self.oldest = (self.oldest + 1) % PLACES
-        if <int64_t>segment.base_offset == offset:
-            position[0], expected[0] = 0, offset
-            return self.oldest
-        found = segment.find(offset, self.gaps_below, nowait=nowait)
-        if found is None:
-            return -1
-        position[0], expected[0] = found[0], found[1].base_offset
-        return self.oldest
+        with cython.critical_section(self):
+            for place in range(PLACES):
+                if self.offsets[place] == offset and self.segments[place] is segment:
+                    position[0] = self.positions[place]
+                    return place
+        return -1
+
+    cdef int remember(self, int place, object segment, int64_t offset, int64_t position) except -1:
+        """Where a reader goes on: instead of where it was, so that those who read at the same time do not drive each
+        other out; a new one drives out the oldest."""
+        with cython.critical_section(self):
+            if place < 0:
+                place = self.oldest = (self.oldest + 1) % PLACES
+            self.offsets[place] = offset
+            self.positions[place] = position
+            self.segments[place] = segment
+        return 0

@@ -251,6 +251,10 @@ def create_segment(files: Files, directory: str, base_offset: int) -> None:
         file.close()
 
 
+def _next_offset(header: BatchHeader) -> int:
+    return header.next_offset
+
+
 def _check_hint(headers: list[BatchHeader], last_offset: int) -> None:
     """Raise _IndexWrong if there is no batch where an entry points, or not one ending with `last_offset` (-1: any)."""
     if not headers or (last_offset >= 0 and headers[0].last_offset != last_offset):
@@ -622,6 +626,11 @@ class Segment:
             if is_first:
                 _check_hint(headers, hinted if is_named else -1)
             if headers and headers[-1].next_offset > offset:
+                first = headers[bisect_right(headers, offset, key=_next_offset)]
+                if first.position and len(data) == wanted < first.position + max_bytes and position + wanted < end:
+                    # Batches before the one that is asked for took the room: an index entry may be that far away.
+                    position, expected, wanted = position + first.position, first.base_offset, max_bytes
+                    continue
                 self._heal_index(entry_position, position - start, batches, nowait)
                 return FoundBatches(headers, data, position, headers[-1].next_offset)
             if headers:

@@ -8,12 +8,13 @@ pass that meets something unusual is done again in Python, and answered by the c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.server.call import has_error
 from foldlog.server.fetch_sessions import FetchContext
-from foldlog.server.fetching import Fetching, FetchLimits, FetchRead, Reading
+from foldlog.server.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, Reading
+from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import encode_response
 from foldlog.wire.messages.fetch import FetchResponse
@@ -22,37 +23,41 @@ if TYPE_CHECKING:
     from foldlog.server.call import Caller
     from foldlog.server.fetch_pass import FetchPass
     from foldlog.server.node import BrokerNode
-    from foldlog.wire.codec import Chunk
     from foldlog.wire.fetch_frames import FetchFrame
 
     Compiled = tuple[type[FetchFrame], type[FetchPass]]
 
 
+class FetchAnswer(NamedTuple):
+    """The frame that answers a Fetch, in pieces, and whether it has an error code."""
+
+    chunks: list[Chunk]
+    errors: int
+
+
 class FastFetch(Fetching):
-    """A Fetch that is answered with a frame. `chunks` is that frame, None while it waits; then `on_known` is called once,
-    with None or with the fault that it failed of."""
+    """A Fetch that waits, and is answered with a frame: then `on_answer` is called once, with that or with the fault
+    that it failed of."""
 
     def __init__(
         self,
         node: BrokerNode,
         caller: Caller,
         context: FetchContext,
-        limits: FetchLimits,
         frame: FetchFrame,
         read: type[FetchPass],
     ) -> None:
+        limits = FetchLimits(frame.max_wait_ms, frame.min_bytes, frame.max_bytes, frame.isolation_level)
         super().__init__(node, caller, context, limits)
         self._version = frame.version
         self._correlation_id = frame.correlation_id
         self._pass = read
-        self.chunks: list[Chunk] | None = None
-        self.errors = 0
-        self.on_known: Callable[[BaseException | None], None] = _nobody
+        self.on_answer: Callable[[FetchAnswer | BaseException], None] = _nobody
 
-    def start(self) -> None:
-        reading = self.begin()
-        if reading is not None:
-            self._encode(reading)
+    def start(self, reading: Reading | None) -> FetchAnswer | None:
+        """Go on after the first pass."""
+        found = self.go_on(reading)
+        return None if found is None else self._encoded(found)
 
     def _read(self, *, nowait: bool) -> Reading | None:
         self._buffers.begin()
@@ -72,29 +77,35 @@ class FastFetch(Fetching):
             return None
         return super()._read(nowait=nowait)
 
+    def again(self) -> Reading | None:
+        """The pass in Python, after one that met something unusual."""
+        return super()._read(nowait=True)
+
     def _answer(self, reading: Reading) -> None:
         try:
-            self._encode(reading)
+            answer = self._encoded(reading)
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(error)
-            return
-        self.on_known(None)
+        else:
+            self.on_answer(answer)
 
     def _fail(self, error: BaseException) -> None:
-        self.on_known(error)
+        self.on_answer(error)
 
-    def _encode(self, reading: Reading) -> None:
+    def _encoded(self, reading: Reading) -> FetchAnswer:
         if isinstance(reading, FetchRead):
             message = self._context.response(reading.answers)
-            self.errors = int(has_error(message))
-            self.chunks = encode_response(message, self._version, self._correlation_id)
-        elif isinstance(reading, self._pass):
-            error, session_id, places = self._context.outcome(reading)
-            self.errors = int(reading.has_errors or error != ErrorCode.NONE)
-            self.chunks = [*reading.frame(self._version, self._correlation_id, error, session_id, places)]
+            return FetchAnswer(encode_response(message, self._version, self._correlation_id), int(has_error(message)))
+        return encoded(cast("FetchPass", reading), self._context, self._version, self._correlation_id)
 
 
-def _nobody(_: BaseException | None) -> None:
+def encoded(reading: FetchPass, context: FetchContext, version: int, correlation_id: int) -> FetchAnswer:
+    error, session_id, places = context.outcome(reading)
+    chunks = reading.frame(version, correlation_id, error, session_id, places)
+    return FetchAnswer(chunks, int(reading.has_errors or error != ErrorCode.NONE))
+
+
+def _nobody(_: FetchAnswer | BaseException) -> None:
     """Nobody has asked yet."""
 
 
@@ -103,24 +114,56 @@ class FetchFastPath:
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
-        self._compiled = _compiled()
-        self._frame = None if self._compiled is None else self._compiled[0]()
+        compiled = _compiled()
+        self._frame, self._pass = (None, None) if compiled is None else (compiled[0](), compiled[1])
 
-    def begin(self, caller: Caller, view: memoryview, start: int, end: int) -> FastFetch | list[Chunk] | None:
-        """The fetch in the frame there, under way; its answer, if that is an error of its session; None, and nothing
-        done, if the handler has to read it."""
-        frame = self._frame
-        if frame is None or self._compiled is None or not frame.read(view, start, end):
+    def begin(self, caller: Caller, view: memoryview, start: int, end: int) -> FetchAnswer | FastFetch | None:
+        """The answer to the fetch in the frame there, or the fetch if it waits; None, and nothing done, if the handler
+        has to read it."""
+        frame, node = self._frame, self._node
+        if frame is None or self._pass is None or not frame.read(view, start, end):
             return None
-        context = self._node.fetch_sessions.resolve_wanted(
+        context = node.fetch_sessions.resolve_wanted(
             frame.session_id, frame.session_epoch, frame.wanted, frame.forgotten, frame.version
         )
         if context.error is not ErrorCode.NONE:
-            return encode_response(FetchResponse(error_code=context.error), frame.version, frame.correlation_id)
-        limits = FetchLimits(frame.max_wait_ms, frame.min_bytes, frame.max_bytes, frame.isolation_level)
-        fetch = FastFetch(self._node, caller, context, limits, frame, self._compiled[1])
-        fetch.start()
-        return fetch
+            refusal = FetchResponse(error_code=context.error)
+            return FetchAnswer(encode_response(refusal, frame.version, frame.correlation_id), 1)
+        max_bytes, is_last = min(frame.max_bytes, node.settings.fetch_max_bytes), frame.max_wait_ms <= 0
+        caller.buffers.begin()
+        reading = self._pass(
+            node,
+            caller.who,
+            min(max_bytes, node.memory.answer_bytes()),
+            caller.buffers.lend,
+            committed=frame.isolation_level == READ_COMMITTED,
+            nowait=True,
+            is_last=is_last,
+        )
+        found: Reading | None = reading
+        try:
+            if not reading.read(context.partitions):
+                return self._go_on(caller, context, None, is_left=True)
+        except BlockingIOError:
+            found = None
+        # Most are answered now. Whether the others have enough, and what they wait for, `Fetching` knows.
+        if (
+            found is None
+            or reading.behind
+            or not (reading.size_bytes >= min(frame.min_bytes, max_bytes) or reading.is_full or is_last)
+        ):
+            return self._go_on(caller, context, found, is_left=False)
+        if reading.size_bytes:
+            node.metrics.fetched(reading.size_bytes, reading.records)
+        return encoded(reading, context, frame.version, frame.correlation_id)
+
+    def _go_on(
+        self, caller: Caller, context: FetchContext, reading: Reading | None, *, is_left: bool
+    ) -> FetchAnswer | FastFetch:
+        if self._frame is None or self._pass is None:
+            raise TypeError("there is no fast path")
+        fetch = FastFetch(self._node, caller, context, self._frame, self._pass)
+        return fetch.start(fetch.again() if is_left else reading) or fetch
 
 
 def _compiled() -> Compiled | None:

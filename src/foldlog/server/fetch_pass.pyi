@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from foldlog.log.partition import Partition
+from foldlog.wire.codec import Chunk
 
 class FetchPass:
     size_bytes: int
@@ -29,4 +30,4 @@ class FetchPass:
     def has_records(self, index: int) -> bool: ...
     def frame(
         self, version: int, correlation_id: int, error: int, session_id: int, chosen: list[int] | None
-    ) -> list[memoryview]: ...
+    ) -> list[Chunk]: ...

@@ -3,8 +3,8 @@
 """One pass over the partitions that a Fetch wants, and the frame that answers it: what `fetching.FetchRead`, the fetch
 session and the codec do together, without a message and, where nothing is new, without an object for a partition.
 
-The usual cases only: a pass that meets something else (an epoch that is not the partition's, an offset that is not
-there, damage) says so, and is done again by `FetchRead`.
+A pass that meets damage, or a disk that fails, says so, and is done again by `FetchRead`. What a client can ask for
+wrongly is answered here: it may do so for any number of partitions.
 """
 
 cimport cython
@@ -15,7 +15,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from foldlog.log.fetched cimport BLOCKED, FETCHED, LEFT, FetchedPartition
+from foldlog.log.fetched cimport BLOCKED, FETCHED, LEFT, FetchedPartition, Seen
 from foldlog.records.kernels cimport FoundRun
 from foldlog.wire.fetch_frames cimport WantedPartition
 
@@ -35,7 +35,12 @@ cdef enum:
     UUID_BYTES = 16
     INLINE_BYTES_MAX = 1 << 15
     NO_OFFSET = -1
-    PARTITION_BYTES_MAX = 4 + 2 + 8 + 8 + 8 + 5 + 4 + 5 + 1
+    NO_TAG = -1
+    DIVERGING_TAG = 0
+    DIVERGING_BYTES = 4 + 8 + 1
+    LEADER_TAG = 1
+    LEADER_BYTES = 4 + 4 + 1
+    PARTITION_BYTES_MAX = 4 + 2 + 8 + 8 + 8 + 5 + 4 + 5 + 3 + DIVERGING_BYTES
     ABORTED_BYTES_MAX = 8 + 8 + 1
     TOPIC_BYTES_MAX = 5 + 5 + 1
     FRAME_BYTES_MAX = 4 + 4 + 1 + 4 + 2 + 4 + 5 + 1
@@ -45,6 +50,9 @@ cdef object TOPIC = _ResourceType.TOPIC
 cdef int32_t UNKNOWN_TOPIC_ID = _ErrorCode.UNKNOWN_TOPIC_ID
 cdef int32_t UNKNOWN_PARTITION = _ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 cdef int32_t NOT_ALLOWED = _ErrorCode.TOPIC_AUTHORIZATION_FAILED
+cdef int32_t OUT_OF_RANGE = _ErrorCode.OFFSET_OUT_OF_RANGE
+cdef int32_t UNKNOWN_EPOCH = _ErrorCode.UNKNOWN_LEADER_EPOCH
+cdef int32_t FENCED_EPOCH = _ErrorCode.FENCED_LEADER_EPOCH
 
 
 cdef struct Answer:
@@ -53,6 +61,9 @@ cdef struct Answer:
     int64_t log_start_offset
     int64_t end  # what a waiting fetch has seen
     int64_t size
+    int64_t end_offset  # of `epoch`, if the log diverges there from what the client has read
+    int32_t epoch  # that, or the leader's; what it is says `tag`
+    int32_t tag
     int32_t records  # place in `data`, -1: none
     int32_t error
 
@@ -80,11 +91,13 @@ cdef class FetchPass:
     cdef bint nowait
     cdef bint is_last
     cdef object allowed_name
+    cdef bint has_authorizer
 
     def __cinit__(self, node, who, int64_t limit_bytes, memory, *, bint committed, bint nowait, bint is_last):
         """`memory` gives a bytearray of at least so many bytes."""
         self.node = node
         self.who = who
+        self.has_authorizer = node.has_authorizer
         self.room_bytes = limit_bytes
         self.memory = memory
         self.committed = committed
@@ -107,6 +120,7 @@ cdef class FetchPass:
         if self.answers == NULL:
             raise MemoryError
         for index in range(len(wanted)):
+            self.answers[index].tag = NO_TAG
             why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])
             if why == BLOCKED:
                 raise BlockingIOError
@@ -126,8 +140,9 @@ cdef class FetchPass:
                 seen.append((one.partition, self.answers[index].end))
         return seen
 
-    cdef int refused(self, Answer *answer, int32_t error) except -1:
-        answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = NO_OFFSET
+    cdef int refused(self, Answer *answer, int32_t error, int64_t log_start_offset=NO_OFFSET) except -1:
+        answer.high_watermark = answer.last_stable_offset = NO_OFFSET
+        answer.log_start_offset = log_start_offset
         answer.error = error
         answer.records = -1
         self.is_final = self.has_errors = True
@@ -139,7 +154,7 @@ cdef class FetchPass:
         cdef object name
         found = <FetchedPartition>one.found
         if found is not None and not found.core.is_closed:
-            name = found.partition.label[0] if self.node.has_authorizer else None
+            name = found.partition.label[0] if self.has_authorizer else None
         else:
             found = None
             name = one.topic
@@ -148,7 +163,7 @@ cdef class FetchPass:
                 if name is None:
                     return self.refused(answer, UNKNOWN_TOPIC_ID)
         if name is not None and name is not self.allowed_name:
-            if self.node.has_authorizer and not self.node.authorizer.allows(self.who, READ, TOPIC, name):
+            if self.has_authorizer and not self.node.authorizer.allows(self.who, READ, TOPIC, name):
                 return self.refused(answer, NOT_ALLOWED)
             self.allowed_name = name
         if found is None:
@@ -173,35 +188,40 @@ cdef class FetchPass:
         cdef int64_t wanted_bytes
         cdef int64_t offset = one.fetch_offset
         cdef FoundRun run
+        cdef Seen seen
         cdef int why = LEFT
-        found.look()
-        if one.current_leader_epoch >= 0 and one.current_leader_epoch != found.leader_epoch:
-            return LEFT
-        end = found.last_stable_offset if self.committed else found.high_watermark
-        acknowledged = found.partition.acknowledged_offset
-        if one.last_fetched_epoch >= 0:
-            epoch, end_offset = found.partition.epoch_end_offset(one.last_fetched_epoch, written=True)
-            if epoch != one.last_fetched_epoch or end_offset < offset:
-                return LEFT
-        answer.high_watermark = found.high_watermark
-        answer.last_stable_offset = found.last_stable_offset
-        answer.log_start_offset = found.log_start_offset
+        found.look(&seen)
+        if one.current_leader_epoch > seen.leader_epoch:
+            return self.refused(answer, UNKNOWN_EPOCH)
+        if 0 <= one.current_leader_epoch < seen.leader_epoch:
+            answer.tag, answer.epoch = LEADER_TAG, seen.leader_epoch
+            return self.refused(answer, FENCED_EPOCH)
+        end = seen.last_stable_offset if self.committed else seen.high_watermark
+        acknowledged = found.acknowledged_offset(&seen)
+        answer.high_watermark = seen.high_watermark
+        answer.last_stable_offset = seen.last_stable_offset
+        answer.log_start_offset = seen.log_start_offset
         answer.end = end
         answer.records = -1
-        if found.high_watermark < acknowledged:
+        if seen.high_watermark < acknowledged:
             if self.is_last:
                 return LEFT  # an error, if they will never come
             self.behind.append((found.partition, acknowledged))
-        self.found.append(found)
-        if offset >= end:
-            return FETCHED if offset <= <int64_t>found.partition.log_end_offset else LEFT
-        if offset < found.log_start_offset:
-            return LEFT
+        if one.last_fetched_epoch >= 0 and self.diverges(one, found, answer):
+            self.found.append(found)
+            return FETCHED
         wanted_bytes = min(<int64_t>one.max_bytes, self.room_bytes)
+        if end <= offset <= found.log_end_offset():
+            self.found.append(found)
+            return FETCHED
         if wanted_bytes <= 0 and self.size_bytes:
             self.is_full |= self.room_bytes <= 0
+            self.found.append(found)
             return FETCHED
-        data = found.read(offset, end, max(1, wanted_bytes), self.nowait, self.memory, &run, &why)
+        if not seen.log_start_offset <= offset < end:
+            return self.refused(answer, OUT_OF_RANGE, seen.log_start_offset)
+        self.found.append(found)
+        data = found.read(&seen, offset, end, max(1, wanted_bytes), self.nowait, self.memory, &run, &why)
         if data is None:
             return why
         if self.room_bytes < one.max_bytes and run.next_offset < end:
@@ -217,6 +237,18 @@ cdef class FetchPass:
         self.records += run.next_offset - offset
         self.room_bytes -= run.size
         return FETCHED
+
+    cdef bint diverges(self, WantedPartition one, FetchedPartition found, Answer *answer) except -1:
+        """Whether the log was cut, after a crash, below what the client has read. Compared with what is written: a client
+        may begin behind a record that is acknowledged and not durable yet."""
+        cdef int32_t epoch
+        cdef int64_t end_offset
+        epoch, end_offset = found.partition.epoch_end_offset(one.last_fetched_epoch, written=True)
+        if epoch == one.last_fetched_epoch and end_offset >= one.fetch_offset:
+            return False
+        answer.tag, answer.epoch, answer.end_offset = DIVERGING_TAG, epoch, end_offset
+        self.is_final = True
+        return True
 
     cdef bint name_aborted(self, FetchedPartition found, int64_t offset, int64_t next_offset) except -1:
         """Note the aborted transactions among the batches of the next answer with records."""
@@ -240,11 +272,13 @@ cdef class FetchPass:
         cdef Py_ssize_t index
         cdef WantedPartition one
         cdef Answer *answer
+        cdef bint is_news
         news = []
         for index in range(len(self.wanted)):
             one = <WantedPartition>self.wanted[index]
             answer = &self.answers[index]
-            if one.tell_numbers(answer.records >= 0, answer.error, answer.high_watermark, answer.log_start_offset):
+            is_news = one.tell_numbers(answer.records >= 0, answer.error, answer.high_watermark, answer.log_start_offset)
+            if is_news or answer.tag == DIVERGING_TAG:
                 news.append(index)
         return news
 
@@ -326,6 +360,17 @@ cdef class FetchPass:
         else:
             out.put_count(<int32_t>answer.size)
             out.put_records(self.data[answer.records], answer.size)
+        if answer.tag == NO_TAG or out.version < FLEXIBLE_FROM:
+            out.put_end()
+            return 0
+        out.put_byte(1)
+        out.put_byte(<uint8_t>answer.tag)
+        if answer.tag == DIVERGING_TAG:
+            out.put_byte(DIVERGING_BYTES)
+            out.p = put64(put32(out.p, answer.epoch), answer.end_offset)
+        else:
+            out.put_byte(LEADER_BYTES)
+            out.p = put32(put32(out.p, self.node.settings.node_id), answer.epoch)
         out.put_end()
         return 0
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foldlog.server.call import Caller
     from foldlog.server.node import BrokerNode
 
-_READ_COMMITTED: Final = 1
+READ_COMMITTED: Final = 1
 _INDEX_INTERVAL_BYTES: Final = 8 << 10
 """A read loads a little more than it returns: it begins at an index entry."""
 
@@ -213,7 +213,7 @@ class Fetching:
         self._who = caller.who
         self._buffers = caller.buffers
         self._context = context
-        self._committed = limits.isolation_level == _READ_COMMITTED
+        self._committed = limits.isolation_level == READ_COMMITTED
         self._max_bytes = min(limits.max_bytes, node.settings.fetch_max_bytes)
         self._min_bytes = min(limits.min_bytes, self._max_bytes)
         self._until = node.loop.time() + max(0, limits.max_wait_ms) / 1000
@@ -238,7 +238,10 @@ class Fetching:
 
     def begin(self) -> Reading | None:
         """Read. None if there is not enough: it waits from now on, and is answered later."""
-        reading = self._read(nowait=True)
+        return self.go_on(self._read(nowait=True))
+
+    def go_on(self, reading: Reading | None) -> Reading | None:
+        """As `begin`, after the first pass; None if that would have had to wait for the disk."""
         if reading is not None and self._is_enough(reading):
             self._count(reading)
             return reading

@@ -204,6 +204,7 @@ def test_pages_that_are_not_in_memory_are_read_on_a_thread(tmp_path: Path, monke
         fill(broker)
         monkeypatch.setattr(PosixFile, "read", read_noted)
         monkeypatch.setattr(PosixFile, "read_into", read_cold)
+        monkeypatch.setattr(PosixFile, "descriptor", -1)  # so compiled code calls that, too
         with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
             client = RawClient(server.addresses[0])
             threads.clear()

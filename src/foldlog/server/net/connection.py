@@ -37,7 +37,7 @@ from foldlog.server.call import (
     has_error,
     served_api,
 )
-from foldlog.server.fetch_fast_path import FastFetch
+from foldlog.server.fetch_fast_path import FastFetch, FetchAnswer
 from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.listeners import SSL
@@ -485,32 +485,28 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._know(exchange, [run.answers])
         self._send_soon()
 
-    def _begin_fetch(self, fetch: FastFetch | list[Chunk], began: float) -> None:
+    def _begin_fetch(self, fetch: FetchAnswer | FastFetch, began: float) -> None:
         exchange = Exchange(_FETCH_HEADER, began)
         self._add(exchange)
         self._fetching = True
-        if isinstance(fetch, list):
-            exchange.errors = 1
-            self._know(exchange, fetch)
-        elif fetch.chunks is None:
+        if isinstance(fetch, FastFetch):
             exchange.later = fetch
-            fetch.on_known = partial(self._fetched, exchange, fetch)
-        else:
-            exchange.errors = fetch.errors
-            self._know(exchange, fetch.chunks)
-            if self._is_taking:
-                # Now, so that the next one, which may have come with it, has the memory that this one was read into.
-                self._is_taking = False
-                self._send()
-                self._is_taking = True
-
-    def _fetched(self, exchange: Exchange, fetch: FastFetch, error: BaseException | None) -> None:
-        exchange.later = None
-        if error is not None:
-            self._fail(describe(_FETCH_KEY, -1), error)
+            fetch.on_answer = partial(self._fetched, exchange)
             return
         exchange.errors = fetch.errors
-        self._know(exchange, fetch.chunks or [])
+        self._know(exchange, fetch.chunks)
+        # Now, so that the next one, which may have come with it, has the memory that this one was read into.
+        is_taking, self._is_taking = self._is_taking, False
+        self._send()
+        self._is_taking = is_taking
+
+    def _fetched(self, exchange: Exchange, answer: FetchAnswer | BaseException) -> None:
+        exchange.later = None
+        if isinstance(answer, BaseException):
+            self._fail(describe(_FETCH_KEY, -1), answer)
+            return
+        exchange.errors = answer.errors
+        self._know(exchange, answer.chunks)
         self._send_soon()
 
     def _add(self, exchange: Exchange) -> None:
