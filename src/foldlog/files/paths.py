@@ -119,6 +119,10 @@ def modified_ns(path: str) -> int:
     return os.stat(path).st_mtime_ns
 
 
+def size_of(path: str) -> int:
+    return os.stat(path).st_size
+
+
 def disk_space(path: str) -> DiskSpace:
     found = os.statvfs(path)
     return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

@@ -25,6 +25,7 @@ from foldlog.views.contract import Shape
 from foldlog.views.lake import delta_modes as lake_delta_modes
 from foldlog.views.lake.lake import lake
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
+from views.staged_contract import StagedCase, StagedContract, places_below
 from views.view_contract import (
     COLUMNS,
     START,
@@ -55,6 +56,41 @@ class TestDeltaMirror(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return ViewCase(lambda: lake(tmp_path / "payments", mode="merge"))
+
+
+STEPS = [f"foldlog.views.lake.delta.{name}" for name in ("adopt", "finish", "sweep")]
+
+
+def loose_in(path: Path) -> list[str]:
+    """Parquet files that no version of the table names."""
+    table = DeltaTable(str(path))
+    named: set[str] = set()
+    for version in range(table.version() + 1):
+        named |= {uri.rpartition("/")[2] for uri in DeltaTable(str(path), version=version).file_uris()}
+    return sorted(file.name for file in path.glob("*.parquet") if file.name not in named)
+
+
+class TestDeltaHistoryFromExecutors(StagedContract):
+    """Rows that executors have written, into a table with mode="append"."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = HistoryCase(lambda: lake(tmp_path / "payments"))
+        return StagedCase(
+            inner, lambda: places_below(tmp_path), steps=STEPS, loose=lambda: loose_in(tmp_path / "payments")
+        )
+
+
+class TestDeltaLoadFromExecutors(StagedContract):
+    """Rows that executors have written, into the shadow of a table with mode="merge"."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = ViewCase(lambda: lake(tmp_path / "payments", mode="merge"))
+        loose = tmp_path / "payments.rebuild"
+        return StagedCase(
+            inner, lambda: places_below(tmp_path), loading=True, steps=STEPS, loose=lambda: loose_in(loose)
+        )
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from foldlog.views.sql.names import TableName
 from foldlog.views.table.postgres import PostgresTable
 from foldlog.views.table.table import table
 from postgres_server import PostgresServer
+from views.staged_contract import StagedCase, StagedContract
 from views.table.table_cases import ExplodedCase, ValueKeyCase
 from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
 
@@ -47,6 +48,34 @@ class TestPostgresTableWithoutRecordKey(ViewContract):
         with psycopg.connect(postgres_url) as connection:
             connection.execute('CREATE SCHEMA "my shop"')
         return ValueKeyCase(lambda: table(postgres_url, "my shop.payments", key=["merchant", "tx_id"]))
+
+
+STEPS = [f"foldlog.views.table.postgres.{name}" for name in ("gather", "sweep")]
+
+
+class TestPostgresTableFromExecutors(StagedContract):
+    """Rows that executors have copied into tables of their own."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> StagedCase:
+        inner = ViewCase(lambda: table(postgres_url, "pay'ments"))
+        return StagedCase(inner, lambda: stages_in(postgres_url), steps=STEPS)
+
+
+class TestPostgresLoadFromExecutors(StagedContract):
+    """Rows that executors have copied, for a shadow that is loaded."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> StagedCase:
+        inner = ViewCase(lambda: table(postgres_url, "payments"))
+        return StagedCase(inner, lambda: stages_in(postgres_url), loading=True, steps=STEPS)
+
+
+def stages_in(url: str) -> list[str]:
+    """The unlogged tables of a database: nothing else makes any."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT relname FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'")
+        return [name for (name,) in found.fetchall()]
 
 
 EVENTS = some_events(40)

@@ -4,9 +4,10 @@ A change and its bookmark are one Delta commit. The bookmark is in the commit's 
 and Delta refuses a commit whose `txn` names were written by another commit since the table was read: that is the
 compare-and-set. Other commits, such as OPTIMIZE, may run concurrently: a commit that they conflict with is retried.
 
-A killed process leaves at most files that no commit names; `vacuum` removes them. When `apply` returns, data, commit
-and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit whose files
-are torn: reading such a table fails, and it has to be rebuilt.
+Executors write the files of large ranges, and the commit names them: see `staged_files.py`. A process that is killed
+while it writes rows itself leaves at most files that no commit names; `vacuum` removes them. When `apply` returns,
+data, commit and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit
+whose files are torn: reading such a table fails, and it has to be rebuilt.
 
 Which rows are kept, all of them or the newest of each key, is decided in `delta_modes.py`.
 """
@@ -27,6 +28,7 @@ from foldlog.files.paths import (
     exists,
     is_directory,
     is_there,
+    modified_ns,
     names_in,
     opened,
     remove,
@@ -41,7 +43,9 @@ from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Sna
 from foldlog.views.lake import delta_bookmark as numbers
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
+from foldlog.views.lake.staged_files import adopt, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
+from foldlog.views.staging import RangeName, Ranges, Stage, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,13 +105,22 @@ class DeltaView(View):
                 self._check_layout(stored.layout, shape)
                 missing = missing_fields(schema_of(table), wanted, self.place)
                 if not missing or self._add_columns(table, missing):
+                    self._sweep(stored.bookmark)
                     return stored.bookmark
         raise self._crowded()
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
-        self._commit(
-            expected, new, lambda table, stored, properties: self._write(delta.rows, table, stored, properties)
-        )
+        self._commit(expected, new, lambda table, stored, properties: self._write(delta, table, stored, properties))
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+        with self._errors():
+            table = self._table()
+            if table is None:
+                return None
+            return self._stage(table, ranges, expected, lambda: new_place(self.path, RangeName.of(ranges, expected)))
+
+    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+        self._commit(expected, new, lambda table, _, properties: self._add(table, staged, properties), staged)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         self._commit(expected, new, lambda table, _, properties: commit_nothing(table, properties))
@@ -195,8 +208,14 @@ class DeltaView(View):
         return schema
 
     @abstractmethod
-    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+    def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
         """Make one commit of a delta's rows, with these properties."""
+
+    @abstractmethod
+    def _stage(
+        self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
+    ) -> Stage | None:
+        """See `stage`; `new_place` makes the directory."""
 
     # One commit.
 
@@ -205,8 +224,11 @@ class DeltaView(View):
         expected: Bookmark,
         new: Bookmark,
         write: Callable[[DeltaTable, StoredDelta, CommitProperties], None],
+        staged: Staged | None = None,
     ) -> None:
-        """Write with `new`; StaleBookmark if the table's bookmark is not, or no longer, the expected one."""
+        """Write with `new`, which may be what was staged; StaleBookmark if the table's bookmark is not, or no longer,
+        the expected one.
+        """
         with self._errors():
             from deltalake.exceptions import CommitFailedError
 
@@ -226,8 +248,41 @@ class DeltaView(View):
                     # Another commit came first. If it was another runner's, the bookmark shows it now.
                     continue
                 self._sync(before + 1)
+                if staged is not None:
+                    finish(staged)
+                self._sweep(new)
                 return
         raise self._crowded()
+
+    def _add(self, table: DeltaTable, staged: Staged, properties: CommitProperties) -> None:
+        """Make one commit of files that executors have written, with these properties."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        # Moved before they are named: a commit whose files were swept must fail, and not be made.
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(name, part.size_bytes, {}, modified_ns(f"{self.path}/{name}") // 1_000_000, True, part.statistics)
+            for name, part in adopt(staged, self.path)
+        ]
+        if actions:
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        else:
+            commit_nothing(table, properties)
+
+    def _sweep(self, stored: Bookmark) -> None:
+        sweep(self.path, self.path, stored, self._is_committed)
+
+    def _is_committed(self, prefix: str) -> bool:
+        """Whether a commit that is still in the log, or the newest version, names a file that begins so."""
+        table = self._table()
+        if table is not None and any(uri.rpartition("/")[2].startswith(prefix) for uri in table.file_uris()):
+            return True
+        log = f"{self.path}/_delta_log"
+        for name in sorted(names_in(log), reverse=True):
+            if name.endswith(".json"):
+                with opened(f"{log}/{name}") as lines:
+                    if any(json.loads(line).get("add", {}).get("path", "").startswith(prefix) for line in lines):
+                        return True
+        return False
 
     def _moved(self, stored: StoredDelta, new: Bookmark, layout: int, **others: int) -> CommitProperties:
         """The commit's `txn` numbers: the changes to the new bookmark, and the raised commit counter."""
