@@ -170,7 +170,9 @@ def gather(run: Run, staged: Staged, location: str) -> tuple[TableName, Postgres
     if not run("SELECT to_regclass(%s) IS NOT NULL", stage.table.sql)[0][0]:
         raise ViewUnavailable(location, "what the executors wrote was removed; the range is read again")
     told = {int(part.name): part.rows for part in staged.parts}
-    counts = dict(run(f"SELECT {_TRY}, count(*) FROM {stage.table.sql} WHERE {_TRY} = ANY(%s) GROUP BY 1", tries))
+    counts: dict[int, int] = dict(
+        run(f"SELECT {_TRY}, count(*) FROM {stage.table.sql} WHERE {_TRY} = ANY(%s) GROUP BY 1", tries)
+    )
     if counts != told:
         raise ViewUnavailable(location, "what the executors wrote is not complete any more; the range is read again")
     columns, key = quoted_list(stage.shape.columns.names), quoted_list(stage.shape.key)
