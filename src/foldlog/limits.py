@@ -677,7 +677,8 @@ LAKE_SORT_ROWS = 500_000
 """Rows of a bulk load into a keyed lake table that are brought to the newest of each key at once: some 300 MB."""
 
 LAKE_ROW_GROUP_ROWS = 131_072
-"""Rows of a row group of files that executors write: a task holds as many in memory."""
+LAKE_ROW_GROUP_BYTES = 64 << 20
+"""The most of a row group of files that executors write: a task holds as much in memory."""
 
 FOLD_STAGED_OFFSETS_MIN = 40_000
 """A shorter range goes through the driver, where a view could take it from the executors: it is one task's work, and a

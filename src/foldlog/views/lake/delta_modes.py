@@ -160,6 +160,11 @@ class DeltaMirror(DeltaView):
             if record_key == RECORD:
                 self._check_written_once(content, keys, table, layout.key)
         content = content.drop_columns([name for name in (*META, _ORDER) if name in content.column_names])
+        if not table.file_uris():
+            # Nothing to merge with: planning a merge takes as long as writing 100,000 rows.
+            if content.num_rows:
+                append(table, fitted(content, schema, self.place), properties)
+            return
         removals = pa.table({record_key: keys})
         source = pa.concat_tables(
             [

@@ -31,7 +31,7 @@ from foldlog.files.paths import (
     sync_parent,
     written,
 )
-from foldlog.limits import LAKE_ROW_GROUP_ROWS
+from foldlog.limits import LAKE_ROW_GROUP_BYTES, LAKE_ROW_GROUP_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION
 from foldlog.views.lake.schema import fitted
@@ -121,6 +121,7 @@ class _OpenFile:
         self._partition = partition
         self._rows: list[pa.Table] = []
         self._held = 0
+        self._held_bytes = 0
         self._count = 0
         self._context: Any = None
         self._writer: Any = None
@@ -129,7 +130,8 @@ class _OpenFile:
     def add(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._held += rows.num_rows
-        if self._held >= LAKE_ROW_GROUP_ROWS:
+        self._held_bytes += rows.nbytes
+        if self._held >= LAKE_ROW_GROUP_ROWS or self._held_bytes >= LAKE_ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> StagedPart:
@@ -163,7 +165,7 @@ class _OpenFile:
             self._writer = pq.ParquetWriter(self._file, rows.schema, compression="zstd")
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._count += rows.num_rows
-        self._rows, self._held = [], 0
+        self._rows, self._held, self._held_bytes = [], 0, 0
 
 
 def new_place(root: str, name: RangeName) -> str:
