@@ -267,7 +267,7 @@ class StagedContract:
                 view.apply_staged(stage(view, case, EVENTS, 0, 10), START, at(10))
                 staged = stage(view, case, EVENTS, 10, 30)
                 with monkeypatch.context() as patched:
-                    patched.setattr(step, _dying(step, when))
+                    patched.setattr(step, dying(step, when))
                     with pytest.raises(Died):
                         view.apply_staged(staged, at(10), at(30))
             with opened(case) as view:
@@ -301,17 +301,17 @@ class Died(BaseException):
     """The process is gone: nothing catches this."""
 
 
-def _dying(path: str, when: str) -> Callable[..., object]:
+def dying(path: str, when: str) -> Callable[..., object]:
     """The function of that path, which dies before or after it has done its work."""
     module, _, name = path.rpartition(".")
     original = getattr(importlib.import_module(module), name)
 
-    def dying(*given: object, **named: object) -> object:
+    def died(*given: object, **named: object) -> object:
         if when == "after":
             original(*given, **named)
         raise Died
 
-    return dying
+    return died
 
 
 def _committed(view: View, staged: Staged) -> None:

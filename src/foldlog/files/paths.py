@@ -216,6 +216,19 @@ def put_first(draft: str, path: str) -> bool:
     return True
 
 
+def link_or_copy(path: str, to: str) -> None:
+    """Have a complete file under a second name, which stays when the first one goes. Where the file system has no such
+    names, it is copied. Durable, except for the name.
+    """
+    try:
+        os.link(path, to)
+    except OSError:
+        import shutil
+
+        shutil.copyfile(path, to)
+        sync_file(to)
+
+
 def replace_link(path: str, target: str) -> None:
     """Have a link point there, durably; at every moment there is the old one or the new."""
     draft = f"{path}{LINK_DRAFT_SUFFIX}"

@@ -53,6 +53,11 @@ class RangeName(NamedTuple):
         return cls(expected.epoch, partition, *ranges[partition], uuid.uuid4().hex[:16])
 
     @classmethod
+    def of_swap(cls, epoch: int) -> RangeName:
+        """A new name for files that a swap brings; past with the next epoch."""
+        return cls(epoch, 0, 2**63 - 1, 2**63 - 1, uuid.uuid4().hex[:16])
+
+    @classmethod
     def parse(cls, text: str) -> RangeName | None:
         """The inverse of `str`; None if the text is something else.
 

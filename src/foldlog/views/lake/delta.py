@@ -25,14 +25,17 @@ from urllib.parse import unquote
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, StaleBookmark, ViewUnavailable
 from foldlog.files.paths import (
     absolute,
+    discard_tree,
     exists,
     is_directory,
     is_there,
+    link_or_copy,
     modified_ns,
     names_in,
     opened,
     remove,
     remove_tree,
+    size_of,
     sync_directory,
     sync_file,
     sync_parent,
@@ -43,7 +46,7 @@ from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Sna
 from foldlog.views.lake import delta_bookmark as numbers
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
-from foldlog.views.lake.staged_files import adopt, finish, new_place, sweep
+from foldlog.views.lake.staged_files import adopt, bounds_of, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
 from foldlog.views.staging import RangeName, Ranges, Stage, Staged
 
@@ -129,17 +132,17 @@ class DeltaView(View):
         return type(self)(f"{self.path}.{label}")
 
     def swap(self, shadow: View) -> None:
-        """One overwrite commit that streams the shadow's rows in; the old version stays reachable by time travel."""
+        """One overwrite commit that names the shadow's files; the old version stays reachable by time travel."""
         if not isinstance(shadow, DeltaView) or shadow.mode != self.mode:
             raise InvalidArgument(f"{shadow.place} is no shadow of {self.place}")
         with shadow._errors():
             source = shadow._table()
             if source is None:
                 raise ViewUnavailable(shadow.place, "there is nothing to put in the place of the old one")
-            rows, new = shadow._dataset(source), shadow._stored(source)
+            new = shadow._stored(source)
         with self._errors():
             for _ in range(LAKE_COMMIT_TRIES):
-                if self._overwrite(rows, new):
+                if self._overwrite(source, new):
                     break
             else:
                 raise self._crowded()
@@ -298,8 +301,8 @@ class DeltaView(View):
             return len(layouts)
         return layouts.index(wanted)
 
-    def _overwrite(self, rows: Any, new: StoredDelta) -> bool:
-        """Replace the table's rows by those of a dataset; False if another commit came first."""
+    def _overwrite(self, source: DeltaTable, new: StoredDelta) -> bool:
+        """Replace the table's rows by those of another table, with its bookmark; False if another commit came first."""
         from deltalake.exceptions import CommitFailedError
 
         try:
@@ -308,14 +311,35 @@ class DeltaView(View):
             number = self._layout_number(table, stored.layouts, new.layout)
             version, older = table.version(), table.transaction_version(numbers.OLD)
             properties = self._moved(stored, new.bookmark, number, **{numbers.OLD: version + 1})
-            overwrite(table, rows.scanner(**LITTLE_AHEAD).to_reader(), properties)
+            # Past once this swap, or another one, or a rewind is committed: then this commit conflicts.
+            name = RangeName.of_swap(max(stored.bookmark.epoch, new.bookmark.epoch - 1))
+            directory = new_place(self.path, name)
+            self._take_over(table, source, str(name), properties)
         except CommitFailedError:
-            return False
+            return False  # its files are swept
         self._sync(version + 1)
+        discard_tree(directory)
+        self._sweep(new.bookmark)
         if older:
             kept = self._table_at(version)
             self._delete_files(older - 1, keep={*table.file_uris(), *(kept.file_uris() if kept else ())})
         return True
+
+    def _take_over(self, table: DeltaTable, source: DeltaTable, prefix: str, properties: CommitProperties) -> None:
+        """Make the files of another table this one's: under a second name, as both may die before it is committed."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        actions: list[AddAction | RemoveAction] = []
+        for uri in source.file_uris():
+            name = f"{prefix}-{uri.rpartition('/')[2]}"
+            path = f"{self.path}/{name}"
+            link_or_copy(uri, path)
+            actions.append(AddAction(name, size_of(path), {}, modified_ns(path) // 1_000_000, True, bounds_of(path)))
+        if actions:
+            sync_directory(self.path)
+            table.create_write_transaction(actions, "overwrite", source.schema(), commit_properties=properties)
+        else:
+            overwrite(table, schema_of(source).empty_table().to_reader(), properties)
 
     def _create(self, schema: pa.Schema, shape: Shape, start: Bookmark) -> bool:
         """False if another process has created it first."""
