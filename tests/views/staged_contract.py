@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from foldlog.errors import StaleBookmark, ViewUnavailable
 from foldlog.views.contract import Delta, View
-from foldlog.views.staging import Refusal, Report, Stage, Staged, Staging, staged_of, write_all
+from foldlog.views.staging import Report, StagedDelta, StageRefusal, Staging, ViewStage, staged_of, write_all
 from views.view_contract import START, Event, ViewCase, at, few, held, in_order, opened, outcomes, some_events
 
 EVENTS = some_events(60)
@@ -75,7 +75,7 @@ def places_below(path: Path) -> list[str]:
     )
 
 
-def reports(stage: Stage, rows: pa.Table, task: int, **options: object) -> list[Report]:
+def reports(stage: ViewStage, rows: pa.Table, task: int, **options: object) -> list[Report]:
     """What one try of a task reports, after everything has gone over the wire."""
     staging: Staging = pickle.loads(pickle.dumps(Staging(stage, rows.schema, **options)))  # type: ignore[arg-type]
     label = f"{task:05d}-{os.urandom(6).hex()}"
@@ -83,7 +83,7 @@ def reports(stage: Stage, rows: pa.Table, task: int, **options: object) -> list[
     return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
 
 
-def stage(view: View, case: ViewCase, events: Sequence[Event], start: int, stop: int, tasks: int = 2) -> Staged:
+def stage(view: View, case: ViewCase, events: Sequence[Event], start: int, stop: int, tasks: int = 2) -> StagedDelta:
     """The range as `tasks` tasks write it."""
     place = view.stage({0: (start, stop)}, at(start))
     assert place is not None
@@ -91,7 +91,7 @@ def stage(view: View, case: ViewCase, events: Sequence[Event], start: int, stop:
     each = max(1, -(-rows.num_rows // tasks))
     found = [one for task in range(tasks) for one in reports(place, rows.slice(task * each, each), task)]
     staged, _ = staged_of(place, found, {0: (start, stop)})
-    assert isinstance(staged, Staged)
+    assert isinstance(staged, StagedDelta)
     return staged
 
 
@@ -196,7 +196,7 @@ class StagedContract:
         rows = case.delta(EVENTS, 0, 30).rows.drop_columns(["_topic"])
         reports(place, rows, 0)  # written, and its executor died before it could say so
         staged, records = staged_of(place, reports(place, rows, 0), {0: (0, 30)})
-        assert isinstance(staged, Staged)
+        assert isinstance(staged, StagedDelta)
         assert records == 30
         view.apply_staged(staged, START, at(30))
         assert case.places() == []
@@ -216,7 +216,7 @@ class StagedContract:
         view.apply(case.delta(EVENTS, 0, 30), START, at(30))
         rows = case.delta(EVENTS, 0, 30).rows.drop_columns(["_topic"])
         refusal, _ = staged_of(late, reports(late, rows, 0), {0: (0, 30)})
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, StageRefusal)
         assert not refusal.is_unreachable
         assert case.places() == []
         assert case.read(view) == in_order(case.content(EVENTS, 30))
@@ -247,7 +247,7 @@ class StagedContract:
         (more,) = write_all([deleting], keys.to_batches(), "00001-b")
         found = [*reports(place, kept, 0), *more]
         staged, _ = staged_of(place, found, {0: (20, 30)})
-        assert isinstance(staged, Staged)
+        assert isinstance(staged, StagedDelta)
         view.apply_staged(staged, at(20), at(30))
         dropped = [
             event._replace(merchant=None, amount=None) if event.offset >= 20 and event.offset % 2 else event
@@ -292,7 +292,7 @@ class StagedContract:
         merchants = pa.concat_arrays([*rows["merchant"].slice(0, 29).chunks, torn])
         bad = rows.set_column(rows.column_names.index("merchant"), rows.schema.field("merchant"), merchants)
         refusal, _ = staged_of(place, reports(place, bad, 0), {0: (0, 30)})
-        assert isinstance(refusal, Refusal)
+        assert isinstance(refusal, StageRefusal)
         assert "'merchant'" in refusal.why
         assert not refusal.is_unreachable
 
@@ -314,7 +314,7 @@ def dying(path: str, when: str) -> Callable[..., object]:
     return died
 
 
-def _committed(view: View, staged: Staged) -> None:
+def _committed(view: View, staged: StagedDelta) -> None:
     """Tries again as a runner does, where the other one held a lock for longer than this one waits."""
     for _ in range(20):
         try:

@@ -17,7 +17,7 @@ import pytest
 from foldlog.errors import ViewUnavailable
 from foldlog.views.lake import delta, staged_files
 from foldlog.views.lake.lake import lake
-from foldlog.views.staging import RangeName, Staged, StagedPart
+from foldlog.views.staging import RangeName, StagedDelta, StagedPart
 from views.lake.lake_cases import HistoryCase
 from views.staged_contract import EVENTS, StagedCase, StagedContract, places_below, stage
 from views.view_contract import START, at, opened
@@ -47,11 +47,11 @@ def test_a_file_that_nobody_reported_is_committed(
 ) -> None:
     adopt = staged_files.adopt
 
-    def everything(staged: Staged, data: str) -> list[tuple[str, StagedPart]]:
+    def everything(staged: StagedDelta, data: str) -> list[tuple[str, StagedPart]]:
         place: Any = staged.stage
         (first, *_) = staged.parts
         there = [first._replace(name=name) for name in os.listdir(place.directory)]
-        return adopt(Staged(staged.stage, tuple(there), staged.ranges), data)
+        return adopt(StagedDelta(staged.stage, tuple(there), staged.ranges), data)
 
     check, case = contract.test_a_task_that_ran_twice_adds_nothing, case_in(tmp_path, "delta")
     with monkeypatch.context() as planted:
@@ -64,7 +64,7 @@ def test_the_bookmark_is_stored_after_the_files(
 ) -> None:
     add = delta.DeltaView._add
 
-    def in_two_commits(view: Any, table: Any, staged: Staged, properties: Any) -> None:
+    def in_two_commits(view: Any, table: Any, staged: StagedDelta, properties: Any) -> None:
         add(view, table, staged, delta._properties({}))
         delta.commit_nothing(table, properties)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
-    from foldlog.views.staging import Ranges, Stage, Staged
+    from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
 PARTITION: Final = "_partition"
@@ -153,7 +153,7 @@ class View(ABC):
         Within a delta the newest row of a key wins (the last in offset order). An empty delta moves the bookmark only.
         """
 
-    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
         """A place where executors write the rows of the range that follows `expected`, which the view may not have
         reached yet; None if the driver has to bring them. What is written there is not part of the view.
 
@@ -161,7 +161,7 @@ class View(ABC):
         """
         return None
 
-    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         """`apply`, with rows that executors have written to a place from `stage`. Then, and in `prepare`, places that
         the bookmark is past are removed, whoever made them: see `foldlog.views.staging`.
         """

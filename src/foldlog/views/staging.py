@@ -95,14 +95,14 @@ class StagedCount(NamedTuple):
     records: int
 
 
-class Refusal(NamedTuple):
+class StageRefusal(NamedTuple):
     """Why a task has not written its rows. If it cannot reach the place, it would not reach the next one, either."""
 
     why: str
     is_unreachable: bool = False
 
 
-Report = StagedPart | StagedCount | Refusal
+Report = StagedPart | StagedCount | StageRefusal
 """What a task reports."""
 
 
@@ -130,7 +130,7 @@ class StageWriter(ABC):
         """Remove what was written, after an error."""
 
 
-class Stage(ABC):
+class ViewStage(ABC):
     """A place for the rows of one range. Sent to the executors, so it has to be small, and to be pickled."""
 
     needs_order: bool = False
@@ -147,16 +147,16 @@ class Stage(ABC):
     def is_there(self) -> bool:
         """On the driver: whether nobody has removed the place."""
 
-    def for_deletions(self) -> Stage:
+    def for_deletions(self) -> ViewStage:
         """The place for rows that delete whatever is older than their record, and not its own rows."""
         raise NotImplementedError("only a view whose rows have keys is given deletions")
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedDelta:
     """The change of a view by one range, as parts that executors have written. See `contract.Delta`."""
 
-    stage: Stage
+    stage: ViewStage
     parts: tuple[StagedPart, ...]
     ranges: Ranges
 
@@ -164,7 +164,7 @@ class Staged:
     def row_count(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def with_more(self, other: Staged) -> Staged:
+    def with_more(self, other: StagedDelta) -> StagedDelta:
         """With the parts of another job for this range."""
         return replace(self, parts=(*self.parts, *other.parts))
 
@@ -173,7 +173,7 @@ class Staged:
 class Staging:
     """The work of a task; pickled to the executors."""
 
-    stage: Stage
+    stage: ViewStage
     columns: pa.Schema
     """The shape's columns and META without the topic."""
     filled: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class StagingWriter:
 
     def __init__(self, staging: Staging, label: str) -> None:
         self._staging = staging
-        self._refusal: Refusal | None = None
+        self._refusal: StageRefusal | None = None
         self._records = 0
         self._last: tuple[int, int] | None = None
         self._writer: StageWriter | None = None
@@ -234,7 +234,7 @@ class StagingWriter:
         rows = self._staging.typed(pa.Table.from_batches([batch]))
         why = self._staging.check(rows)
         if why is not None:
-            self._refuse(Refusal(why))
+            self._refuse(StageRefusal(why))
             return
         self._count(rows)
         try:
@@ -256,7 +256,7 @@ class StagingWriter:
         if writer is not None:
             writer.abandon()
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: StageRefusal) -> None:
         self._refusal = refusal
         self.abandon()
 
@@ -275,8 +275,8 @@ class StagingWriter:
         self._last = partition[count - 1].as_py(), offset[count - 1].as_py()
 
 
-def _refusal(error: UnreachableStage | UnheldRows) -> Refusal:
-    return Refusal(str(error), is_unreachable=isinstance(error, UnreachableStage))
+def _refusal(error: UnreachableStage | UnheldRows) -> StageRefusal:
+    return StageRefusal(str(error), is_unreachable=isinstance(error, UnreachableStage))
 
 
 def write_all(stagings: Sequence[Staging], batches: Iterable[pa.RecordBatch], label: str) -> list[list[Report]]:
@@ -293,13 +293,13 @@ def write_all(stagings: Sequence[Staging], batches: Iterable[pa.RecordBatch], la
         raise
 
 
-def staged_of(stage: Stage, found: Sequence[Report], ranges: Ranges) -> tuple[Staged | Refusal, int]:
+def staged_of(stage: ViewStage, found: Sequence[Report], ranges: Ranges) -> tuple[StagedDelta | StageRefusal, int]:
     """What the tasks reported, taken together: one refusal is enough, and one that will last is told first. And the
     number of records that have rows.
     """
-    refusals = [one for one in found if isinstance(one, Refusal)]
+    refusals = [one for one in found if isinstance(one, StageRefusal)]
     if refusals:
         lasting = any(one.is_unreachable for one in refusals) and stage.is_there()  # else it was swept meanwhile
         return max(refusals, key=lambda one: one.is_unreachable)._replace(is_unreachable=lasting), 0
     parts = tuple(one for one in found if isinstance(one, StagedPart))
-    return Staged(stage, parts, ranges), sum(one.records for one in found if isinstance(one, StagedCount))
+    return StagedDelta(stage, parts, ranges), sum(one.records for one in found if isinstance(one, StagedCount))

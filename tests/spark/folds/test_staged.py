@@ -21,7 +21,7 @@ from foldlog.spark.folds.declaration import DeclaredTopic, Fold
 from foldlog.spark.folds.feed import Feed
 from foldlog.views.contract import Delta, View
 from foldlog.views.lake.staged_files import FileStage
-from foldlog.views.staging import Staged
+from foldlog.views.staging import StagedDelta
 from folds_model import SCHEMA, append, fill, history, in_order, mirror, payment, records_of, rows_of
 from views.staged_contract import places_below
 
@@ -55,7 +55,7 @@ class Watched:
     """How the ranges of a view came."""
 
     def __init__(self, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.staged: list[Staged] = []
+        self.staged: list[StagedDelta] = []
         self.brought: list[Delta] = []
         for kind in {type(view), type(view.shadow("rebuild"))}:
             self._watch(kind, monkeypatch)
@@ -67,7 +67,7 @@ class Watched:
             self.brought.append(delta)
             apply(view, delta, *others)  # type: ignore[arg-type]
 
-        def watched_staged(view: View, staged: Staged, *others: object) -> None:
+        def watched_staged(view: View, staged: StagedDelta, *others: object) -> None:
             self.staged.append(staged)
             apply_staged(view, staged, *others)  # type: ignore[arg-type]
 

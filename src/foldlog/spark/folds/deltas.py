@@ -42,7 +42,7 @@ from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.bookmark import Logic
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.counters.measures import WINDOW_START, Aggregation
-from foldlog.views.staging import Refusal, Stage, Staged, Staging, staged_of
+from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ class PreparedFold:
         """
         return self.fold.view.aggregation is None and self.shape.record_key != RECORD
 
-    def staging(self, stage: Stage) -> Staging:
+    def staging(self, stage: ViewStage) -> Staging:
         """The work of tasks that write to this place."""
         import pyarrow as pa
 
@@ -163,14 +163,16 @@ class PlannedFold:
     keeps_tasks: bool = True
     """Every row certainly stays in the task that read it."""
 
-    def may_stage(self, stage: Stage) -> bool:
+    def may_stage(self, stage: ViewStage) -> bool:
         """Whether executors can write this plan's rows to the place. Which records are tombstones, though a function
         says otherwise, only the driver finds out.
         """
         needs_order = stage.needs_order or self.prepared.fold.view.is_keyed
         return self.prepared.may_stage and self.keeps_deleted and (self.keeps_tasks or not needs_order)
 
-    def staged(self, stage: Stage, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]) -> Staged | Refusal:
+    def staged(
+        self, stage: ViewStage, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]
+    ) -> StagedDelta | StageRefusal:
         """The change of the view, as executors have written it: `delta`, without the rows passing the driver."""
         prepared = self.prepared
         staging = prepared.staging(stage)
@@ -178,12 +180,12 @@ class PlannedFold:
         staged, records = staged_of(stage, staging_frame(self.final, staging), read)
         met = seen.value
         is_whole = not prepared.fold.view.is_keyed or 0 < met.records - met.dead <= records
-        if isinstance(staged, Refusal) or is_whole:
+        if isinstance(staged, StageRefusal) or is_whole:
             return staged
         # As in `_with_deletions`; here of all records, as no executor knows which ones another has rows of.
         deleting = replace(staging, stage=stage.for_deletions(), are_deletions=True)
         more, _ = staged_of(stage, prepared.frames.stage_deletions(ranges, deleting), read)
-        return more if isinstance(more, Refusal) else staged.with_more(more)
+        return more if isinstance(more, StageRefusal) else staged.with_more(more)
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""

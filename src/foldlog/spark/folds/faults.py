@@ -21,6 +21,7 @@ from foldlog.spark.folds.spark_errors import brief_spark_error, is_records_fault
 from foldlog.spark.folds.unstorable import UnheldValue, unheld_keys, unheld_values
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.contract import DELETED, OFFSET, PARTITION, RECORD, Delta
+from foldlog.views.staging import StagedDelta
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +44,11 @@ class Folded:
 
 
 def without_faults(
-    prepared: PreparedFold, ranges: Sequence[OffsetRange], found: Delta | Exception
-) -> Folded | Exception:
+    prepared: PreparedFold, ranges: Sequence[OffsetRange], found: Delta | StagedDelta | Exception
+) -> Folded | StagedDelta | Exception:
     """The result of a range without the records at fault; or the error, if it is not the fault of single records."""
+    if isinstance(found, StagedDelta):
+        return found  # the executors have checked it
     try:
         if isinstance(found, Delta):
             return _held(prepared, ranges, Folded(found))

@@ -51,7 +51,7 @@ from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
-from foldlog.views.staging import Refusal, Stage, Staged, staged_of
+from foldlog.views.staging import StagedDelta, StageRefusal, ViewStage, staged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ WAIT_S: Final = 1.0
 
 Result = TypeVar("Result")
 
-Change = Delta | Staged
+Change = Delta | StagedDelta
 """What a range changes: rows that the driver has, or that executors have written."""
 
 _REPLANNED_MAX: Final = 3
@@ -130,7 +130,7 @@ class _Outcome:
     deltas: Sequence[Change | Exception]
     dead: Sequence[pa.Table | None]
     seen: Seen
-    refusals: Mapping[int, Refusal] = field(default_factory=dict)
+    refusals: Mapping[int, StageRefusal] = field(default_factory=dict)
     """Why executors have not written a change that they might have written, by the number of the feed."""
     first: Delta | None = None
     """The change by the beginning of the range, if that was computed apart; the only feed's delta is then by the rest.
@@ -208,14 +208,14 @@ def _change(
     planned: PlannedFold,
     ranges: Sequence[OffsetRange],
     seen: Accumulator[Seen],
-    stage: Stage | None,
-    refusals: dict[int, Refusal],
+    stage: ViewStage | None,
+    refusals: dict[int, StageRefusal],
     number: int,
 ) -> Change:
     """The change of one view: written by the executors, if there is a place, and none of them refuses."""
     if stage is not None and planned.may_stage(stage):
         staged = planned.staged(stage, ranges, seen)
-        if isinstance(staged, Staged):
+        if isinstance(staged, StagedDelta):
             return staged
         refusals[number] = staged
     return planned.delta(ranges, seen)
@@ -225,8 +225,8 @@ def _plain_changes(
     prepared: Sequence[PreparedFold],
     ranges: Sequence[OffsetRange],
     seen: Accumulator[Seen],
-    stages: Sequence[Stage | None],
-    refusals: dict[int, Refusal],
+    stages: Sequence[ViewStage | None],
+    refusals: dict[int, StageRefusal],
 ) -> list[Change | Exception]:
     """The changes of views whose folds return their rows unchanged. All places are filled by one read, and all others
     share one more.
@@ -239,7 +239,7 @@ def _plain_changes(
         reports = frames.stage(ranges, seen, stagings, needs_key=needs_key)
         for number, staging, found in zip(numbers, stagings, reports, strict=True):
             staged, _ = staged_of(staging.stage, found, read)
-            if isinstance(staged, Staged):
+            if isinstance(staged, StagedDelta):
                 changes[number] = staged
             else:
                 refusals[number] = staged
@@ -482,14 +482,12 @@ class Runner:
                 self._fail(standing.feed, error)
         return True
 
-    def _refused(self, feed: Feed, refusal: Refusal) -> None:
+    def _refused(self, feed: Feed, refusal: StageRefusal) -> None:
         """The driver has brought the rows of a range that executors could not write."""
         if refusal.is_unreachable and feed.stages:
             feed.stages = False
-            _log.warning(
-                "fold %s: the executors cannot write to %s (%s), so its rows go through the driver",
-                feed.name, feed.view.place, refusal.why,
-            )  # fmt: skip
+            told = "fold %s: the executors cannot write to %s (%s), so its rows go through the driver"
+            _log.warning(told, feed.name, feed.view.place, refusal.why)
 
     def _caught_up(self, standings: Sequence[_Standing]) -> bool:
         """Called when nothing is left for these feeds. Whether one of them has more to do after all."""
@@ -564,7 +562,7 @@ class Runner:
             outcome = self._pool.submit(self._compute, standings, ranges, bounds, stages)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
 
-    def _stage(self, standing: _Standing, ranges: Sequence[OffsetRange]) -> Stage | None:
+    def _stage(self, standing: _Standing, ranges: Sequence[OffsetRange]) -> ViewStage | None:
         """A place where executors write the rows of a range; None if the driver brings them."""
         feed = standing.feed
         if feed.prepared is None or not feed.prepared.may_stage or not feed.stages:
@@ -581,7 +579,7 @@ class Runner:
         standings: Sequence[_Standing],
         ranges: Sequence[OffsetRange],
         bounds: Mapping[int, Bounds],
-        stages: Sequence[Stage | None],
+        stages: Sequence[ViewStage | None],
     ) -> _Outcome:
         """On the second thread: the change of each view; an error instead, if the fold's trial fails."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
@@ -626,7 +624,7 @@ class Runner:
         (short,) = self._compute_short([trial.prepared], trial.ranges).deltas
         if isinstance(short, Exception):
             raise short
-        if isinstance(short, Staged):
+        if isinstance(short, StagedDelta):
             raise FoldError(f"the sample of fold {trial.prepared.fold.name!r} was not read by the driver")
         return short
 
@@ -681,7 +679,7 @@ class Runner:
         prepared: Sequence[PreparedFold],
         ranges: Sequence[OffsetRange],
         trials: Sequence[_Trial | None] = (),
-        stages: Sequence[Stage | None] = (),
+        stages: Sequence[ViewStage | None] = (),
     ) -> _Outcome:
         """The result of the short way: Spark reads the range once, and runs each fold over it. The folds' trials are
         begun with it, and have ended when this returns.
@@ -695,7 +693,7 @@ class Runner:
             self._begin_trial(trial)
         first: Delta | None = None
         stages = stages or [None] * len(prepared)
-        refusals: dict[int, Refusal] = {}
+        refusals: dict[int, StageRefusal] = {}
         try:
             planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
             self._let_fold(trials, planned)
@@ -712,10 +710,7 @@ class Runner:
             wait([one.folded for one in tried])
             frames.forget(given)
         met = seen.value
-        found = [
-            delta if isinstance(delta, Staged) else without_faults(one, ranges, delta)
-            for one, delta in zip(prepared, deltas, strict=True)
-        ]
+        found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
         met = met.with_more(seen.value)  # failed tasks may be missing in the first count
         faults = [one.faults if isinstance(one, Folded) else () for one in found]
         # Records that a fold fails at have been parsed, so they are not among the dead.
@@ -758,8 +753,8 @@ class Runner:
         planned: Sequence[PlannedFold | Exception],
         ranges: Sequence[OffsetRange],
         seen: Accumulator[Seen],
-        stages: Sequence[Stage | None],
-        refusals: dict[int, Refusal],
+        stages: Sequence[ViewStage | None],
+        refusals: dict[int, StageRefusal],
     ) -> list[Change | Exception]:
         good = [one for one in planned if isinstance(one, PlannedFold)]
         used = _all_of(one.used for one in good)
@@ -805,7 +800,7 @@ class Runner:
             feed.rows += outcome.first.rows.num_rows
             feed.bookmark = stored = between
         new = batch.new(standing)
-        if isinstance(delta, Staged):
+        if isinstance(delta, StagedDelta):
             feed.view.apply_staged(delta, stored, new)
         else:
             feed.view.apply(delta, stored, new)

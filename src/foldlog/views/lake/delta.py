@@ -48,7 +48,7 @@ from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
 from foldlog.views.lake.staged_files import adopt, bounds_of, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
-from foldlog.views.staging import RangeName, Ranges, Stage, Staged
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,14 +115,14 @@ class DeltaView(View):
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         self._commit(expected, new, lambda table, stored, properties: self._write(delta, table, stored, properties))
 
-    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
         with self._errors():
             table = self._table()
             if table is None:
                 return None
             return self._stage(table, ranges, expected, lambda: new_place(self.path, RangeName.of(ranges, expected)))
 
-    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         self._commit(expected, new, lambda table, _, properties: self._add(table, staged, properties), staged)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
@@ -217,7 +217,7 @@ class DeltaView(View):
     @abstractmethod
     def _stage(
         self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
-    ) -> Stage | None:
+    ) -> ViewStage | None:
         """See `stage`; `new_place` makes the directory."""
 
     # One commit.
@@ -227,7 +227,7 @@ class DeltaView(View):
         expected: Bookmark,
         new: Bookmark,
         write: Callable[[DeltaTable, StoredDelta, CommitProperties], None],
-        staged: Staged | None = None,
+        staged: StagedDelta | None = None,
     ) -> None:
         """Write with `new`, which may be what was staged; StaleBookmark if the table's bookmark is not, or no longer,
         the expected one.
@@ -257,7 +257,7 @@ class DeltaView(View):
                 return
         raise self._crowded()
 
-    def _add(self, table: DeltaTable, staged: Staged, properties: CommitProperties) -> None:
+    def _add(self, table: DeltaTable, staged: StagedDelta, properties: CommitProperties) -> None:
         """Make one commit of files that executors have written, with these properties."""
         from deltalake.transaction import AddAction, RemoveAction
 

@@ -16,7 +16,7 @@ from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, fitted, lake_schema
 from foldlog.views.lake.staged_files import FileStage, FileWriter
 from foldlog.views.newest import newest
-from foldlog.views.staging import Ranges, Stage, StagedPart, StageWriter
+from foldlog.views.staging import Ranges, StagedPart, StageWriter, ViewStage
 from foldlog.views.table.rows import written_twice
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DeltaHistory(DeltaView):
 
     def _stage(
         self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
-    ) -> Stage | None:
+    ) -> ViewStage | None:
         return FileStage(new_place(), schema_of(table), self.place)
 
 
@@ -115,7 +115,7 @@ class DeltaMirror(DeltaView):
 
     def _stage(
         self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
-    ) -> Stage | None:
+    ) -> ViewStage | None:
         layout = self._stored(table).layout
         if not _is_loading(table) or layout.record_key is None:
             return None
@@ -342,7 +342,7 @@ class LoadStage(FileStage):
         super().open(label)
         return _LoadWriter(self, label)
 
-    def for_deletions(self) -> Stage:
+    def for_deletions(self) -> ViewStage:
         return replace(self, order=replace(self.order, are_rows=False))
 
     def arranged(self, rows: pa.Table) -> pa.Table:

@@ -38,7 +38,7 @@ from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.lake.schema import LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.lake.staged_files import FileStage, adopt, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
-from foldlog.views.staging import RangeName, Ranges, Stage, Staged
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ class IcebergHistory(View):
 
         self._commit(expected, new, write)
 
-    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
         with self._opened() as catalog:
             table = self._table(catalog)
             if table is None:
@@ -134,7 +134,7 @@ class IcebergHistory(View):
             place = new_place(table.location(), RangeName.of(ranges, expected))
             return FileStage(place, _schema_of(table), self.place, files)
 
-    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         def write(table: Table, transaction: Transaction, said: dict[str, str]) -> None:
             from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -232,7 +232,7 @@ class IcebergHistory(View):
         expected: Bookmark,
         new: Bookmark,
         write: Callable[[Table, Transaction, dict[str, str]], None],
-        staged: Staged | None = None,
+        staged: StagedDelta | None = None,
     ) -> None:
         """Write with `new`, which may be what was staged; StaleBookmark if the bookmark is not the expected one."""
         with self._opened() as catalog:

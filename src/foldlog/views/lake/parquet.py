@@ -39,7 +39,7 @@ from foldlog.views.generations import CURRENT, Generations, shadow_link
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.lake.staged_files import FileStage, new_place, sweep
 from foldlog.views.local_paths import local_path
-from foldlog.views.staging import RangeName, Ranges, Stage, Staged
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ class ParquetHistory(View):
                 _write_rows(f"{directory}/{_PENDING}{name}", rows)
             self._commit(directory, new)
 
-    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
         with self._errors():
             directory = self._generations.find(self._link)
             if directory is None:
@@ -126,13 +126,13 @@ class ParquetHistory(View):
             place = new_place(directory, RangeName.of(ranges, expected))
             return FileStage(place, _read_schema(directory), self.place, is_split=True)
 
-    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         with self._errors(), self._writing() as directory:
             directory = self._at(directory, expected)
             self._take(directory, staged)
             self._commit(directory, new)
 
-    def _take(self, directory: str, staged: Staged) -> None:
+    def _take(self, directory: str, staged: StagedDelta) -> None:
         """Give the files that executors have written the names of a commit that is under way."""
         stage = staged.stage
         if not isinstance(stage, FileStage) or not stage.directory.startswith(f"{directory}/"):

@@ -35,7 +35,7 @@ from foldlog.limits import LAKE_ROW_GROUP_BYTES, LAKE_ROW_GROUP_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION
 from foldlog.views.lake.schema import fitted
-from foldlog.views.staging import RangeName, Stage, Staged, StagedPart, StageWriter, UnreachableStage
+from foldlog.views.staging import RangeName, StagedDelta, StagedPart, StageWriter, UnreachableStage, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ _TEXT_MAX: Final = 64
 
 
 @dataclass(frozen=True)
-class FileStage(Stage):
+class FileStage(ViewStage):
     """A directory for the files of one range."""
 
     directory: str
@@ -177,7 +177,7 @@ def new_place(root: str, name: RangeName) -> str:
     return directory
 
 
-def adopt(staged: Staged, data: str) -> list[tuple[str, StagedPart]]:
+def adopt(staged: StagedDelta, data: str) -> list[tuple[str, StagedPart]]:
     """Move the files that were reported into the directory `data`, durably; their new names there. May be repeated.
 
     FileNotFoundError if one is missing: the range was swept, or the executor wrote to another file system.
@@ -195,7 +195,7 @@ def adopt(staged: Staged, data: str) -> list[tuple[str, StagedPart]]:
     return found
 
 
-def finish(staged: Staged) -> None:
+def finish(staged: StagedDelta) -> None:
     """After the commit: remove the place, with what repeated tasks have left there."""
     discard_tree(_file_stage(staged).directory)
 
@@ -219,7 +219,7 @@ def sweep(root: str, data: str, stored: Bookmark, is_committed: Callable[[str], 
         discard_tree(f"{root}/{STAGED}/{text}")
 
 
-def _file_stage(staged: Staged) -> FileStage:
+def _file_stage(staged: StagedDelta) -> FileStage:
     if not isinstance(staged.stage, FileStage):
         raise TypeError(f"{type(staged.stage).__name__} has no files")
     return staged.stage

@@ -29,7 +29,7 @@ from foldlog.views.sql.postgres import (
 from foldlog.views.sql.postgres_limits import PostgresLimits
 from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
 from foldlog.views.sql.types import postgres_type
-from foldlog.views.staging import Ranges, Stage, Staged
+from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 from foldlog.views.table.postgres_copy import COPY_OPTIONS, batch_of, csv_of, select_list, storable
 from foldlog.views.table.postgres_load import (
     LOADING,
@@ -139,7 +139,7 @@ class PostgresTable(View):
             bookmarks.set_bookmark(run, table.name, new)
         self._sweep(table, new)
 
-    def stage(self, ranges: Ranges, expected: Bookmark) -> Stage | None:
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
         if not self.holds_unicode():
             return None
         with self._database.transaction() as connection:
@@ -154,7 +154,7 @@ class PostgresTable(View):
             self._has_stages = True
             return new_stage(run, self._url, self._location, table, shape, ranges, expected)
 
-    def apply_staged(self, staged: Staged, expected: Bookmark, new: Bookmark) -> None:
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)

@@ -26,12 +26,12 @@ from foldlog.views.sql.types import postgres_type
 from foldlog.views.staging import (
     RangeName,
     Ranges,
-    Stage,
-    Staged,
+    StagedDelta,
     StagedPart,
     StageWriter,
     UnheldRows,
     UnreachableStage,
+    ViewStage,
 )
 from foldlog.views.table.postgres_copy import COPY_OPTIONS, csv_of, encoded
 from foldlog.views.table.rows import conformed
@@ -53,7 +53,7 @@ _FIND: Final = """
 
 
 @dataclass(frozen=True)
-class PostgresStage(Stage):
+class PostgresStage(ViewStage):
     """An unlogged table for the rows of one range. The URL has the password in it, and is never shown."""
 
     url: str = field(repr=False)
@@ -71,7 +71,7 @@ class PostgresStage(Stage):
     def is_there(self) -> bool:
         return True  # a table that is gone is no reason to believe that the server cannot be reached
 
-    def for_deletions(self) -> Stage:
+    def for_deletions(self) -> ViewStage:
         return replace(self, are_rows=False)
 
 
@@ -161,7 +161,7 @@ def new_stage(
     return PostgresStage(url, location, stage, shape)
 
 
-def gather(run: Run, staged: Staged, location: str) -> tuple[TableName, PostgresStage]:
+def gather(run: Run, staged: StagedDelta, location: str) -> tuple[TableName, PostgresStage]:
     """A temporary table of this transaction with the newest row of each key, in key order, deletions included."""
     stage = staged.stage
     if not isinstance(stage, PostgresStage):
