@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.bookmark import Bookmark
-from foldlog.views.contract import DELETED, Delta, Shape, Snapshot, View
+from foldlog.views.contract import Delta, Shape, Snapshot, View
 from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
 from foldlog.views.sql.names import BOOKMARKS, OLD, TableName, quoted, quoted_list
 from foldlog.views.sql.postgres import (
@@ -39,7 +39,7 @@ from foldlog.views.table.postgres_load import (
     make_primary_key,
     written_once,
 )
-from foldlog.views.table.postgres_stage import gather, new_stage, sweep
+from foldlog.views.table.postgres_stage import gather, load, merge, new_stage, sweep
 from foldlog.views.table.rows import Change, decide_change
 from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
 
@@ -161,25 +161,13 @@ class PostgresTable(View):
             entry = self._expect(run, expected)
             shape = TableShape.from_json(entry.settings, self._location)
             if staged.parts:
-                newest, stage = gather(run, staged, self._location)
-                self._take(run, table, shape, newest, stage.shape.columns.names)
+                found = gather(run, staged, self._location)
+                if shape.is_loading:
+                    load(run, table, found)
+                else:
+                    merge(run, table, found, _on_conflict(shape))
             bookmarks.set_bookmark(run, table.name, new)
         self._sweep(table, new)
-
-    def _take(self, run: Run, table: TableName, shape: TableShape, newest: TableName, given: list[str]) -> None:
-        """Merge, or load, the newest row of each key of a range."""
-        columns, key = quoted_list(given), quoted(shape.key[0])
-        if shape.is_loading:
-            load = table.beside(LOADING)
-            run(f"INSERT INTO {load.sql} ({key}) SELECT {key} FROM {newest.sql} WHERE {DELETED}")
-        else:
-            run(
-                f"DELETE FROM {table.sql} AS kept USING {newest.sql} AS gone"
-                f" WHERE gone.{DELETED} AND kept.{key} = gone.{key}"
-            )
-        on_conflict = "" if shape.is_loading else _on_conflict(shape)
-        # They lie in key order, so neighbours go to the same pages of the index.
-        run(f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {newest.sql} WHERE NOT {DELETED}{on_conflict}")
 
     def _sweep(self, table: TableName, stored: Bookmark | None) -> None:
         if self._has_stages:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from foldlog.errors import MissingDependency, ViewUnavailable
 from foldlog.limits import POSTGRES_STAGE_CONNECTIONS_MAX, POSTGRES_SWEEP_WAIT_MS
@@ -34,6 +34,7 @@ from foldlog.views.staging import (
     ViewStage,
 )
 from foldlog.views.table.postgres_copy import COPY_OPTIONS, csv_of, encoded
+from foldlog.views.table.postgres_load import LOADING
 from foldlog.views.table.rows import conformed
 from foldlog.views.table.shape import TableShape
 
@@ -45,6 +46,9 @@ _IS_ROW: Final = "_is_row"
 _TRY: Final = "_try"
 _EXTRA: Final = {PARTITION: "integer", OFFSET: "bigint", DELETED: "boolean", _IS_ROW: "boolean", _TRY: "bigint"}
 _NEWEST: Final = TableName("_foldlog_newest", "pg_temp")
+_GONE: Final = TableName("_foldlog_gone", "pg_temp")
+_MEMORY: Final = "SELECT set_config('work_mem', '64MB', true)"
+"""For the one sort of a range."""
 
 _FIND: Final = """
     SELECT relname, obj_description(pg_class.oid, 'pg_class') FROM pg_class
@@ -161,30 +165,62 @@ def new_stage(
     return PostgresStage(url, location, stage, shape)
 
 
-def gather(run: Run, staged: StagedDelta, location: str) -> tuple[TableName, PostgresStage]:
-    """A temporary table of this transaction with the newest row of each key, in key order, deletions included."""
+class Gathered(NamedTuple):
+    """A query for the newest row of each key of a range, in key order, with a column for whether it deletes."""
+
+    query: str
+    tries: list[int]
+    columns: str
+    key: str
+
+
+def gather(run: Run, staged: StagedDelta, location: str) -> Gathered:
+    """What the executors have reported, after a look that all of it is there."""
     stage = staged.stage
     if not isinstance(stage, PostgresStage):
         raise TypeError(f"{type(stage).__name__} has no table")
-    tries = [int(part.name) for part in staged.parts]
+    told = {int(part.name): part.rows for part in staged.parts}
     if not run("SELECT to_regclass(%s) IS NOT NULL", stage.table.sql)[0][0]:
         raise ViewUnavailable(location, "what the executors wrote was removed; the range is read again")
-    told = {int(part.name): part.rows for part in staged.parts}
     counts: dict[int, int] = dict(
-        run(f"SELECT {_TRY}, count(*) FROM {stage.table.sql} WHERE {_TRY} = ANY(%s) GROUP BY 1", tries)
+        run(f"SELECT {_TRY}, count(*) FROM {stage.table.sql} WHERE {_TRY} = ANY(%s) GROUP BY 1", list(told))
     )
     if counts != told:
         raise ViewUnavailable(location, "what the executors wrote is not complete any more; the range is read again")
     columns, key = quoted_list(stage.shape.columns.names), quoted_list(stage.shape.key)
-    run("SELECT set_config('work_mem', '64MB', true)")
     # If a record has a row and a deletion, the row counts: the deletions are of all records, with rows or without.
-    run(
-        f"CREATE TEMPORARY TABLE {_NEWEST.sql} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) {columns}, {DELETED}"
-        f" FROM {stage.table.sql} WHERE {_TRY} = ANY(%s)"
-        f" ORDER BY {key}, {PARTITION} DESC, {OFFSET} DESC, {_IS_ROW} DESC",
-        tries,
+    query = (
+        f"SELECT DISTINCT ON ({key}) {columns}, {DELETED} FROM {stage.table.sql} WHERE {_TRY} = ANY(%s)"
+        f" ORDER BY {key}, {PARTITION} DESC, {OFFSET} DESC, {_IS_ROW} DESC"
     )
-    return _NEWEST, stage
+    return Gathered(query, list(told), columns, key)
+
+
+def load(run: Run, table: TableName, found: Gathered) -> None:
+    """Add a range to a shadow that is being loaded: see `postgres_load.py`."""
+    run(_MEMORY)
+    run(
+        f"WITH newest AS MATERIALIZED ({found.query}),"
+        f" gone AS (INSERT INTO {table.beside(LOADING).sql} ({found.key})"
+        f" SELECT {found.key} FROM newest WHERE {DELETED})"
+        f" INSERT INTO {table.sql} ({found.columns}) SELECT {found.columns} FROM newest WHERE NOT {DELETED}",
+        found.tries,
+    )
+
+
+def merge(run: Run, table: TableName, found: Gathered, on_conflict: str) -> None:
+    """Bring a range into a table: delete what its newest records delete, and replace or insert the others."""
+    run(_MEMORY)
+    run(f"CREATE TEMPORARY TABLE {_NEWEST.sql} ON COMMIT DROP AS {found.query}", found.tries)
+    run(f"CREATE TEMPORARY TABLE {_GONE.sql} ON COMMIT DROP AS SELECT {found.key} FROM {_NEWEST.sql} WHERE {DELETED}")
+    # A few keys of a large table should be looked up, not joined: the planner has to know that they are few.
+    run(f"ANALYZE {_GONE.sql}")
+    run(f"DELETE FROM {table.sql} AS kept USING {_GONE.sql} AS gone WHERE kept.{found.key} = gone.{found.key}")
+    # They lie in key order, so neighbours go to the same pages of the index.
+    run(
+        f"INSERT INTO {table.sql} ({found.columns}) SELECT {found.columns} FROM {_NEWEST.sql}"
+        f" WHERE NOT {DELETED}{on_conflict}"
+    )
 
 
 def sweep(database: PostgresDatabase, table: TableName, stored: Bookmark | None) -> bool:
