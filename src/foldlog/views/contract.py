@@ -68,6 +68,7 @@ class Delta:
 
     @property
     def row_count(self) -> int:
+        """How many rows it has."""
         return int(self.rows.num_rows)
 
 

@@ -162,6 +162,7 @@ class StagedDelta:
 
     @property
     def row_count(self) -> int:
+        """How many rows were written."""
         return sum(part.rows for part in self.parts)
 
     def with_more(self, other: StagedDelta) -> StagedDelta:
