@@ -282,6 +282,16 @@ class StagedContract:
                 assert case.loose() == [], step
                 assert case.read(view) == in_order(case.content(EVENTS, 60)), step
 
+    def test_a_record_with_several_rows_is_refused_where_there_is_room_for_one(
+        self, case: StagedCase, view: View
+    ) -> None:
+        place = view.stage({0: (0, 30)}, START)
+        assert place is not None
+        rows = case.delta(EVENTS, 0, 30).rows.drop_columns(["_topic"])
+        twice = pa.concat_tables([rows.slice(0, 7), rows.slice(6)])  # also where one batch ends and the next begins
+        found, _ = staged_of(place, reports(place, twice, 0), {0: (0, 30)})
+        assert isinstance(found, StageRefusal) == place.has_one_row_each
+
     def test_rows_that_no_view_can_hold_are_refused(self, case: StagedCase, view: View) -> None:
         place = view.stage({0: (0, 30)}, START)
         assert place is not None

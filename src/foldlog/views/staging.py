@@ -136,6 +136,9 @@ class ViewStage(ABC):
     needs_order: bool = False
     """Whether a task has to have all rows of a record, in offset order, as it has if the plan moves no rows."""
 
+    has_one_row_each: bool = False
+    """Whether a record may have one row only. What to say to one with several is for the driver."""
+
     tasks_max: int | None = None
     """How many tasks may write at once; None for any number."""
 
@@ -219,6 +222,7 @@ class StagingWriter:
     def __init__(self, staging: Staging, label: str) -> None:
         self._staging = staging
         self._refusal: StageRefusal | None = None
+        self._rows = 0
         self._records = 0
         self._last: tuple[int, int] | None = None
         self._writer: StageWriter | None = None
@@ -246,6 +250,8 @@ class StagingWriter:
     def close(self) -> list[Report]:
         """What was written, and of how many records; or a refusal, and nothing else."""
         parts: list[StagedPart] = []
+        if self._staging.stage.has_one_row_each and self._rows > self._records:
+            self._refuse(StageRefusal("a record has several rows, and the key has room for one"))
         try:
             parts = [] if self._writer is None else self._writer.close()
         except (UnreachableStage, UnheldRows) as error:
@@ -272,6 +278,7 @@ class StagingWriter:
             pc.not_equal(partition.slice(1), partition.slice(0, count - 1)),
             pc.not_equal(offset.slice(1), offset.slice(0, count - 1)),
         )
+        self._rows += count
         self._records += (first != self._last) + (pc.sum(others).as_py() or 0)
         self._last = partition[count - 1].as_py(), offset[count - 1].as_py()
 

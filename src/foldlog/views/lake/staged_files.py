@@ -163,7 +163,7 @@ class _OpenFile:
             except OSError as error:
                 raise UnreachableStage(f"{self._path} cannot be written there: {error.strerror}") from error
             self._writer = pq.ParquetWriter(self._file, rows.schema, compression="zstd")
-        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._writer.write_table(rows, row_group_size=LAKE_ROW_GROUP_ROWS)
         self._count += rows.num_rows
         self._rows, self._held, self._held_bytes = [], 0, 0
 

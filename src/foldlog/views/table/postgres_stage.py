@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.errors import MissingDependency, ViewUnavailable
 from foldlog.limits import POSTGRES_STAGE_CONNECTIONS_MAX, POSTGRES_SWEEP_WAIT_MS
@@ -67,6 +67,7 @@ class PostgresStage(ViewStage):
     are_rows: bool = True
 
     needs_order = True
+    has_one_row_each = True
     tasks_max = POSTGRES_STAGE_CONNECTIONS_MAX
 
     def open(self, label: str) -> StageWriter:
@@ -86,7 +87,6 @@ class _CopyWriter(StageWriter):
         self._stage = stage
         self._number = secrets.randbits(62)
         self._count = 0
-        self._last: tuple[Any, Any] | None = None
         self._database = PostgresDatabase(stage.url, stage.location, (stage.table,))
         names = [*stage.shape.columns.names, *_EXTRA]
         statement = f"COPY {stage.table.sql} ({quoted_list(names)}) FROM STDIN {COPY_OPTIONS}"
@@ -108,8 +108,8 @@ class _CopyWriter(StageWriter):
         import pyarrow as pa
 
         stage = self._stage
-        if stage.are_rows:
-            self._check(rows)
+        if stage.are_rows and may_be_too_long(rows.select(list(stage.shape.key))) is not None:
+            raise UnheldRows("a key is perhaps too long for an index")
         content = encoded(conformed(rows, stage.shape, stage.location))
         for name, value in ((_IS_ROW, pa.scalar(stage.are_rows)), (_TRY, pa.scalar(self._number, pa.int64()))):
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -118,23 +118,6 @@ class _CopyWriter(StageWriter):
         for piece in csv_of(content):
             self._copy.write(piece)
         self._count += rows.num_rows
-
-    def _check(self, rows: pa.Table) -> None:
-        if may_be_too_long(rows.select(list(self._stage.shape.key))) is not None:
-            raise UnheldRows("a key is perhaps too long for an index")
-        # Rows of a record are neighbours.
-        import pyarrow.compute as pc
-
-        partition, offset = rows[PARTITION].combine_chunks(), rows[OFFSET].combine_chunks()
-        count = rows.num_rows
-        again = pc.and_(
-            pc.equal(partition.slice(1), partition.slice(0, count - 1)),
-            pc.equal(offset.slice(1), offset.slice(0, count - 1)),
-        )
-        first = partition[0].as_py(), offset[0].as_py()
-        if first == self._last or pc.any(again, min_count=0).as_py():
-            raise UnheldRows("a record has several rows, and the key has room for one")
-        self._last = partition[count - 1].as_py(), offset[count - 1].as_py()
 
     def close(self) -> list[StagedPart]:
         try:
