@@ -1,4 +1,4 @@
-"""The driver's memory during a fold: of its Python and of its JVM, each at its peak, in a process of its own.
+"""The driver's memory and processor time during a fold, in a process of its own.
 
 `python -m bench.spark_memory LOG VIEW` is that process: it folds the topic, and prints what it took.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -22,70 +23,91 @@ import foldlog.spark as fl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TITLE = "Folds: memory of the driver"
+TITLE = "Folds: memory and processor time of the driver"
 GROWTH_MAX = 1.25
 JVM_BYTES_MAX = 1_500_000_000
+MORE_PARTITIONS = 4
+"""How many times more partitions the second topic of a size has."""
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 900
 
 
-class Peak(NamedTuple):
-    """The most that was resident, of each process, and how long it took."""
+class Cost(NamedTuple):
+    """What a fold took of the driver: the most that was resident, of each process; the processor time of its Python
+    while it folded; and how long that was.
+    """
 
     python_bytes: int
     jvm_bytes: int
+    python_cpu_s: float
     seconds: float
 
 
 @with_spark(TITLE)
 def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
-    peaks = {records: measure(place, records, cores(spark)) for records in scale.fold_memory_records}
-    few, *_ = peaks
-    rows = [row for records, peak in peaks.items() for row in _rows(records, peak, few, peaks[few])]
+    few, *more = scale.fold_memory_records
+    partitions = cores(spark)
+    base = measure(place, few, partitions)
+    rows = _rows(few, partitions, base, few, base)
+    for records, wide in [*((records, partitions) for records in more), (few, partitions * MORE_PARTITIONS)]:
+        rows += _rows(records, wide, measure(place, records, wide), few, base)
     notes = [
-        "The most that was ever resident (VmHWM) of a driver that folds JSON payments into Parquet files.",
-        "Every row passes through it, a range of 64 MiB at a time: one is stored while the next is computed.",
-        "A session alone, before it folds, is part of each figure. Java takes of its heap, 1 GiB, what it likes.",
+        "A driver that folds JSON payments into Parquet files, which executors write: no large range passes it.",
+        "Memory is the most that was ever resident (VmHWM). A session alone, before it folds, is part of each figure.",
+        "Java takes of its heap, 1 GiB, what it likes; here it has the executors in it, too.",
+        "Processor time is that of the driver's Python, while it folds, without its workers.",
     ]
     return table_of(TITLE, rows, notes)
 
 
-def _rows(records: int, peak: Peak, few: int, beside: Peak) -> list[Row]:
-    growth = peak.python_bytes / beside.python_bytes
-    took = f"{count(records)} records in {duration(peak.seconds)}"
+def _rows(records: int, partitions: int, cost: Cost, few: int, beside: Cost) -> list[Row]:
+    growth = cost.python_bytes / beside.python_bytes
+    took = f"{count(records)} records, {partitions} partitions, in {duration(cost.seconds)}"
+    each, each_of_few = cost.python_cpu_s / records * 1e6, beside.python_cpu_s / few * 1e6
     return [
         Row(
-            f"{took}, Python", f"{peak.python_bytes / 1e6:.0f} MB",
+            f"{took}, Python", f"{cost.python_bytes / 1e6:.0f} MB",
             f"{count(few)} records {beside.python_bytes / 1e6:.0f} MB", 1 / growth,
             f"<= {GROWTH_MAX} times that", growth <= GROWTH_MAX,
         ),
         Row(
-            f"{took}, the JVM", f"{peak.jvm_bytes / 1e6:.0f} MB",
-            f"{count(few)} records {beside.jvm_bytes / 1e6:.0f} MB", beside.jvm_bytes / peak.jvm_bytes,
-            f"<= {JVM_BYTES_MAX / 1e9} GB", peak.jvm_bytes <= JVM_BYTES_MAX,
+            f"{took}, the JVM", f"{cost.jvm_bytes / 1e6:.0f} MB",
+            f"{count(few)} records {beside.jvm_bytes / 1e6:.0f} MB", beside.jvm_bytes / cost.jvm_bytes,
+            f"<= {JVM_BYTES_MAX / 1e9} GB", cost.jvm_bytes <= JVM_BYTES_MAX,
+        ),
+        Row(
+            f"{took}, processor time", f"{each:.2f} s a million",
+            f"{count(few)} records {each_of_few:.2f} s", each_of_few / each,
+            f"<= {GROWTH_MAX} times that", each <= GROWTH_MAX * each_of_few,
         ),
     ]  # fmt: skip
 
 
-def measure(place: Place, records: int, partitions: int) -> Peak:
+def measure(place: Place, records: int, partitions: int) -> Cost:
     """In a process of its own."""
     home = place.fresh()
     spark_topics.make_payments(home / "log", records, partitions)
     command = [sys.executable, "-m", "bench.spark_memory", str(home / "log"), str(home / "view")]
     done = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, timeout=_PATIENCE_S, check=True)
     place.give_back(home)
-    return Peak(**json.loads(done.stdout.splitlines()[-1]))
+    return Cost(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def fold_and_look(log: Path, view: Path, spark: SparkSession) -> Peak:
-    """Fold all there is, and look at the peaks of this process and of its JVM."""
+def fold_and_look(log: Path, view: Path, spark: SparkSession) -> Cost:
+    """Fold all there is, and look at what this process and its JVM took."""
     fold = payments_fold(fl.lake(view, format="parquet"))
+    before_s = _processor_s()
     seconds = timed(lambda: fl.run([fold], log, once=True, spark=spark))
     gateway = spark.sparkContext._gateway
     if gateway is None:
         raise RuntimeError("this session has no JVM of its own")
-    return Peak(_peak_bytes("self"), _peak_bytes(gateway.proc.pid), seconds)
+    return Cost(_peak_bytes("self"), _peak_bytes(gateway.proc.pid), _processor_s() - before_s, seconds)
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def _peak_bytes(process: str | int) -> int:

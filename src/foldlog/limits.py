@@ -663,6 +663,12 @@ POSTGRES_KEY_SURE_BYTES = 2000
 """Text and binary of a key that every index of PostgreSQL's takes: it has room for 2704 bytes, of which 32 columns need
 some 500 for themselves. Whether it takes a longer one depends on how well that packs, so it is asked."""
 
+POSTGRES_STAGE_CONNECTIONS_MAX = 8
+"""How many executors copy rows into a PostgreSQL server at once: each takes a connection, of which it has a hundred."""
+
+POSTGRES_SWEEP_WAIT_MS = 100
+"""How long removing a table of a range that was not committed waits for one who still copies into it."""
+
 FOLD_PLANS_MAX = 32
 """Plans of a fold whose facts are kept: a function that builds another one for each range is looked at each time."""
 
@@ -697,6 +703,14 @@ LAKE_COMMIT_TRIES = 20
 
 LAKE_SORT_ROWS = 500_000
 """Rows of a bulk load into a keyed lake table that are brought to the newest of each key at once: some 300 MB."""
+
+LAKE_ROW_GROUP_ROWS = 131_072
+LAKE_ROW_GROUP_BYTES = 64 << 20
+"""The most of a row group of files that executors write: a task holds as much in memory."""
+
+FOLD_STAGED_OFFSETS_MIN = 40_000
+"""A shorter range goes through the driver, where a view could take it from the executors: it is one task's work, and a
+file of each task would be a small one."""
 
 VIEW_SCAN_ROWS = 16_384
 """Rows of a batch when a whole view is read: a few megabytes, whatever the view's size."""

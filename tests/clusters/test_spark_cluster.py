@@ -11,11 +11,13 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from clusters.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
@@ -25,6 +27,7 @@ from fold_commands import (
     FoldCommand,
     environment,
     fold_command,
+    records_read,
     run_fold,
     wait_for_more,
     wait_until,
@@ -36,6 +39,7 @@ from folds_model import Row, in_order, records_of
 from folds_shop import check_as_shown, check_at_its_bookmark, expected, loaded, snapshot_of, write_pipeline
 from payment_writer import TOPIC, PaymentWriter
 from spark_session import missing_java
+from views.staged_contract import places_below
 
 FOLDS = ("table_sqlite", "counters_sqlite")
 
@@ -174,6 +178,76 @@ def assert_one_sentence(command: FoldCommand, part: str) -> None:
     (line,) = lines
     assert line.startswith("foldlog: Spark's workers cannot run folds: the Spark worker on host "), line
     assert part in line
+
+
+# --- rows that executors write --------------------------------------------------------------------------------------
+
+WRITTEN = ("delta_history", "parquet_history", "table_postgres")
+PAYMENTS = 120_000
+RANGE = ("--range-bytes", "4500000")  # some 45,000 payments: long enough for executors to write them
+
+
+@pytest.mark.timeout(900)
+def test_executors_write_views_on_a_cluster_with_one_worker_and_with_two_one_of_which_is_killed(
+    spark_cluster: SparkCluster,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    postgres_url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with broker.log.producer() as producer:
+        for number in range(PAYMENTS):
+            content = {"merchant": f"m{number % 50}", "amount_paise": number, "note": "paid in part"}
+            value = None if number % 20 == 0 else json.dumps(content).encode()
+            producer.send(TOPIC, value=value, key=f"tx{number * 7919 % (PAYMENTS // 2)}")
+    (tmp_path / "cluster").mkdir()
+    file = write_pipeline(tmp_path / "cluster" / "folds.py", tmp_path / "cluster" / "views", postgres_url, WRITTEN)
+    spark_says = tmp_path / "spark.txt"
+    common = [
+        "--source",
+        tmp_path / "data",
+        *RANGE,
+        "--spark-log",
+        spark_says,
+        "--master",
+        spark_cluster.url,
+        *SETTINGS,
+    ]
+
+    def seconds(output: str, *arguments: object) -> float:
+        began = time.monotonic()
+        run_fold(tmp_path / output, *arguments, *common)
+        return time.monotonic() - began
+
+    victim = spark_cluster.workers[0]
+    with fold_command(tmp_path / "run.txt", "run", file, "--once", *common) as runner:
+        wait_until(
+            lambda: runner.still_runs() and min(records_read(file).values()) > 0,
+            lambda: f"a range in every view: {runner.said()[-2000:]}",
+        )
+        victim.kill()
+        assert runner.finish() == 0, runner.said()
+    records = records_of(tmp_path / "data", TOPIC)
+    check_written(file, records, postgres_url)
+    one = seconds("one.txt", "rebuild", file, "parquet_history")
+    victim.start()
+    spark_cluster.wait_until_whole()
+    two = seconds("two.txt", "rebuild", file, "parquet_history")
+    seconds("table.txt", "rebuild", file, "table_postgres")
+    check_written(file, records, postgres_url)
+    for name in ("run.txt", "one.txt", "two.txt", "table.txt"):
+        assert "go through the driver" not in (tmp_path / name).read_text()
+    with capsys.disabled():
+        print(f"\nrebuild of {PAYMENTS} payments as Parquet: {one:.1f} s with one worker, {two:.1f} s with two")
+
+
+def check_written(file: Path, records: list[Record], postgres_url: str) -> None:
+    for name, fold in loaded(file).items():
+        check_at_its_bookmark(fold, records)
+        assert len(rows_of_views(file)[name]) == len(expected(name, records))
+    assert places_below(file.parent) == []
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT relname FROM pg_class WHERE relpersistence = 'u'").fetchall() == []
 
 
 # --- Spark's own queries --------------------------------------------------------------------------------------------

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import foldlog.spark as fl
@@ -136,9 +139,33 @@ def test_latency_is_measured_until_a_reader_sees_the_record(
 
 def test_the_memory_of_driver_and_jvm_is_read(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
     bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
-    peak = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", spark)
-    assert peak.python_bytes > 10_000_000
-    assert peak.jvm_bytes > 10_000_000
+    cost = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", spark)
+    assert cost.python_bytes > 10_000_000
+    assert cost.jvm_bytes > 10_000_000
+    assert cost.python_cpu_s > 0
+
+
+def test_folds_are_measured_beside_the_same_job_of_sparks_own(
+    bench: Any, place: Any, scale: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    beside, topics = bench("spark_beside"), bench("spark_topics")
+    topics.make_payments(tmp_path / "log", RECORDS, 2)
+    rows = beside.measure(place, scale, spark, tmp_path / "log", None)
+    assert [row.other.split()[0] for row in rows].count("foreachBatch") == 4
+    views = {case.name: case for case in bench("spark_views").cases(None)}
+    for name in ("lake, Parquet", "lake, Delta, merge"):
+        home = tmp_path / name
+        home.mkdir()
+        beside.stream_into(beside._WRITERS[name](None, home), home, tmp_path / "log", spark)
+        fold = bench("spark_views").payments_fold(views[name].make(tmp_path / f"{name} of the fold"))
+        fl.run([fold], tmp_path / "log", once=True, spark=spark)
+        if "Delta" in name:
+            written = DeltaTable(str(home / "lake")).to_pyarrow_table()
+        else:
+            written = pa.dataset.dataset(home / "lake").to_table()
+        folded = pa.Table.from_batches(list(fold.view.scan().batches))
+        assert written.num_rows == folded.num_rows
+        assert sorted(written["tx_id"].to_pylist()) == sorted(folded["tx_id"].to_pylist())
 
 
 def test_where_there_is_no_spark_the_table_says_so(bench: Any, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:

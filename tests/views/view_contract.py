@@ -175,7 +175,7 @@ def opened(case: ViewCase) -> Iterator[View]:
 
 
 _splits = st.lists(st.integers(0, 40), max_size=6).map(lambda cuts: [*sorted(cuts), 40])
-_few = settings(
+few = settings(
     max_examples=6,
     # One test for every engine: each has an instance of its own, and nothing is shared between them.
     suppress_health_check=[
@@ -228,7 +228,7 @@ class ViewContract:
             assert read_all(snapshot) == in_order(case.content(events, 60))
             assert other.place == view.place
 
-    @_few
+    @few
     @given(cuts=_splits, seed=st.integers(0, 1000))
     def test_however_the_log_is_split_the_view_is_the_same(self, case: ViewCase, cuts: list[int], seed: int) -> None:
         events = some_events(40, seed=seed, keys=5)
@@ -366,7 +366,7 @@ class ViewContract:
         assert view.bookmark() == at(30)
         assert held(view) == in_order(case.content(events, 30))
 
-    @_few
+    @few
     @given(cuts=_splits, seed=st.integers(0, 1000))
     def test_bulk_loading_ends_as_applying_does(self, case: ViewCase, cuts: list[int], seed: int) -> None:
         events = some_events(40, seed=seed, keys=5)

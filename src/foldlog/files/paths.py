@@ -119,6 +119,10 @@ def modified_ns(path: str) -> int:
     return os.stat(path).st_mtime_ns
 
 
+def size_of(path: str) -> int:
+    return os.stat(path).st_size
+
+
 def disk_space(path: str) -> DiskSpace:
     found = os.statvfs(path)
     return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
@@ -210,6 +214,19 @@ def put_first(draft: str, path: str) -> bool:
         return False
     sync_directory(os.path.dirname(path))
     return True
+
+
+def link_or_copy(path: str, to: str) -> None:
+    """Have a complete file under a second name, which stays when the first one goes. Where the file system has no such
+    names, it is copied. Durable, except for the name.
+    """
+    try:
+        os.link(path, to)
+    except OSError:
+        import shutil
+
+        shutil.copyfile(path, to)
+        sync_file(to)
 
 
 def replace_link(path: str, target: str) -> None:

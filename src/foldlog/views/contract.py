@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
 PARTITION: Final = "_partition"
@@ -64,6 +65,11 @@ class Delta:
 
     rows: pa.Table
     ranges: Mapping[int, tuple[int, int]]
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has."""
+        return int(self.rows.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,20 @@ class View(ABC):
 
         Within a delta the newest row of a key wins (the last in offset order). An empty delta moves the bookmark only.
         """
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
+        """A place where executors write the rows of the range that follows `expected`, which the view may not have
+        reached yet; None if the driver has to bring them. What is written there is not part of the view.
+
+        A view whose rows have keys is given a deletion, too, for each record without rows.
+        """
+        return None
+
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
+        """`apply`, with rows that executors have written to a place from `stage`. Then, and in `prepare`, places that
+        the bookmark is past are removed, whoever made them: see `foldlog.views.staging`.
+        """
+        raise NotImplementedError(f"{self.place} takes no rows from executors")
 
     @abstractmethod
     def move(self, expected: Bookmark, new: Bookmark) -> None:

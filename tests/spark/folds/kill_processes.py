@@ -99,11 +99,12 @@ def python_workers(jvm_pid: int) -> list[Process]:
 class Driver:
     """A child process that runs a pipeline. `go` lets it begin, once it is `ready`."""
 
-    def __init__(self, folds: Path, data: Path, scratch: Path, range_bytes: int) -> None:
+    def __init__(self, folds: Path, data: Path, scratch: Path, range_bytes: int, staged_from: int | None) -> None:
         scratch.mkdir(parents=True)
         self._complaints = scratch / "stderr"
         command = [sys.executable, str(TESTS / "spark" / "folds" / "folds_child.py")]
         command += [str(folds), str(data), str(scratch), str(range_bytes)]
+        command += [] if staged_from is None else [str(staged_from)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))}
         with self._complaints.open("wb") as complaints:
             self._process = subprocess.Popen(
@@ -192,12 +193,16 @@ class Driver:
 
 
 @contextmanager
-def drivers(folds: Path, data: Path, scratch: Path, range_bytes: int) -> Iterator[Callable[[], Driver]]:
-    """Makes drivers, and ends those that are left at the end of the block."""
+def drivers(
+    folds: Path, data: Path, scratch: Path, range_bytes: int, staged_from: int | None = None
+) -> Iterator[Callable[[], Driver]]:
+    """Makes drivers, and ends those that are left at the end of the block. Their executors write the rows of ranges of
+    `staged_from` offsets.
+    """
     made: list[Driver] = []
 
     def another() -> Driver:
-        made.append(Driver(folds, data, scratch / f"driver{len(made)}", range_bytes))
+        made.append(Driver(folds, data, scratch / f"driver{len(made)}", range_bytes, staged_from))
         return made[-1]
 
     try:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,12 +28,14 @@ import foldlog
 import foldlog.spark as fl
 from foldlog import Log, Record
 from foldlog.errors import FoldError
+from foldlog.spark.folds import runner
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed
 from folds_model import NUMBER, records_of
 from folds_shop import ALL, check_at_its_bookmark, check_rows, loaded, snapshot_of, write_pipeline
 from postgres_server import PostgresServer, server_binaries
 from spark.folds.kill_processes import Driver, Process, drivers, is_busy, kill, python_workers, wait_until
+from views.staged_contract import places_below
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="processes are found in /proc; enable with: run the tests on Linux"
@@ -41,6 +44,8 @@ pytestmark = pytest.mark.skipif(
 # A driver that starts plans every fold first, so those that are killed have few. The workers' folds are warm.
 FEW = ("table_postgres", "search_tantivy", "counters_sqlite")
 MORE = (*FEW, "table_sqlite", "delta_history")
+STAGED = ("table_postgres", "delta_history", "parquet_history", "iceberg_history")
+"""Folds whose rows executors write, if ranges are long enough."""
 RANGE_BYTES = 15_000
 TRIES_MAX = 100
 """A worker that has just done its work is killed without effect; most are hit at work."""
@@ -109,6 +114,7 @@ class Shop:
     def __init__(self, log: Log, base: Path, postgres_url: str | None, names: tuple[str, ...]) -> None:
         self.log = log
         self.data = Path(log.path)
+        self.postgres_url = postgres_url
         self.file = write_pipeline(base / "folds.py", base / "views", postgres_url, names)
 
     @property
@@ -125,6 +131,14 @@ class Shop:
             found = snapshot_of(fold)
             if found is not None:
                 check_rows(name, *found, self.records())
+
+    def check_swept(self) -> None:
+        """Nothing is left of ranges that were not committed, as the engines themselves show it."""
+        assert places_below(self.file.parent) == []
+        if self.postgres_url is not None:
+            with psycopg.connect(self.postgres_url) as connection:
+                left = connection.execute("SELECT relname FROM pg_class WHERE relpersistence = 'u'").fetchall()
+                assert left == []
 
     def finish(self, spark: SparkSession) -> None:
         """Read what is left, and compare with the whole log."""
@@ -189,10 +203,13 @@ def jvm_of(spark: SparkSession) -> int:
 # --- drivers --------------------------------------------------------------------------------------------------------
 
 
-def kill_drivers(shop: Shop, scratch: Path, seed: int, kills: int) -> None:
+def kill_drivers(shop: Shop, scratch: Path, seed: int, kills: int, staged_from: int | None = None) -> None:
     """Two run the same folds; one of them is killed, and another takes its place. The first one runs alone."""
     rng = random.Random(seed)
-    with drivers(shop.file, shop.data, scratch, RANGE_BYTES) as another, Writer(shop.log, seed) as writer:
+    with (
+        drivers(shop.file, shop.data, scratch, RANGE_BYTES, staged_from) as another,
+        Writer(shop.log, seed) as writer,
+    ):
         # A Spark takes seconds to start, so those that come next start while others are killed.
         waiting: list[Driver] = [another() for _ in range(min(3, kills))]
         started = len(waiting)
@@ -221,6 +238,19 @@ def test_many_killed_drivers_leave_every_view_as_its_bookmark_says(
     shop = Shop(log, tmp_path, postgres_if_any, MORE)
     kill_drivers(shop, tmp_path / "scratch", seed, kills=KILLS)
     shop.finish(spark)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [13])
+def test_killed_drivers_whose_executors_write_leave_nothing_twice_nothing_out_and_no_garbage(
+    seed: int, log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
+) -> None:
+    shop = Shop(log, tmp_path, postgres_if_any, STAGED)
+    kill_drivers(shop, tmp_path / "scratch", seed, kills=KILLS, staged_from=1)
+    Writer(log, seed).append(10)  # for the next run to commit something
+    shop.finish(spark)
+    shop.check_swept()
 
 
 # --- Python workers -------------------------------------------------------------------------------------------------
@@ -284,6 +314,25 @@ def test_many_killed_workers_cost_a_range_that_is_read_again(
     shop = Shop(log, tmp_path, postgres_if_any, ALL)
     kill_workers(shop, spark, seed, kills=KILLS)
     shop.finish(spark)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [23])
+def test_killed_workers_that_write_leave_nothing_twice_nothing_out_and_no_garbage(
+    seed: int,
+    log: Log,
+    tmp_path: Path,
+    postgres_if_any: str | None,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "FOLD_STAGED_OFFSETS_MIN", 1)
+    shop = Shop(log, tmp_path, postgres_if_any, STAGED)
+    kill_workers(shop, spark, seed, kills=3)
+    Writer(log, seed).append(10)
+    shop.finish(spark)
+    shop.check_swept()
 
 
 # --- a log that does not wait ---------------------------------------------------------------------------------------

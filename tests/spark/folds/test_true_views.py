@@ -451,7 +451,7 @@ def test_a_fold_is_tried_while_its_first_range_is_computed_and_stores_nothing_be
     stored: list[int] = []
     folded = runner.Runner._folded
 
-    def computing(*given: Any) -> list[Delta | Exception]:
+    def computing(*given: Any) -> list[Any]:
         found = folded(*given)
         computed.set()
         return found

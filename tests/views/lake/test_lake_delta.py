@@ -21,10 +21,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
 from foldlog.views.bookmark import Bookmark, Position
-from foldlog.views.contract import Shape
+from foldlog.views.contract import Shape, View
+from foldlog.views.lake import delta as lake_delta
 from foldlog.views.lake import delta_modes as lake_delta_modes
 from foldlog.views.lake.lake import lake
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
+from views.staged_contract import Died, StagedCase, StagedContract, dying, places_below
 from views.view_contract import (
     COLUMNS,
     START,
@@ -55,6 +57,95 @@ class TestDeltaMirror(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return ViewCase(lambda: lake(tmp_path / "payments", mode="merge"))
+
+
+STEPS = [f"foldlog.views.lake.delta.{name}" for name in ("adopt", "finish", "sweep")]
+
+
+def loose_in(path: Path) -> list[str]:
+    """Parquet files that no version of the table names."""
+    table = DeltaTable(str(path))
+    named: set[str] = set()
+    for version in range(table.version() + 1):
+        named |= {uri.rpartition("/")[2] for uri in DeltaTable(str(path), version=version).file_uris()}
+    return sorted(file.name for file in path.glob("*.parquet") if file.name not in named)
+
+
+class TestDeltaHistoryFromExecutors(StagedContract):
+    """Rows that executors have written, into a table with mode="append"."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = HistoryCase(lambda: lake(tmp_path / "payments"))
+        return StagedCase(
+            inner, lambda: places_below(tmp_path), steps=STEPS, loose=lambda: loose_in(tmp_path / "payments")
+        )
+
+
+class TestDeltaLoadFromExecutors(StagedContract):
+    """Rows that executors have written, into the shadow of a table with mode="merge"."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = ViewCase(lambda: lake(tmp_path / "payments", mode="merge"))
+        loose = tmp_path / "payments.rebuild"
+        return StagedCase(
+            inner, lambda: places_below(tmp_path), loading=True, steps=STEPS, loose=lambda: loose_in(loose)
+        )
+
+
+def loaded_shadow(view: View, case: ViewCase) -> View:
+    """A shadow with all events, one epoch further."""
+    shadow = view.shadow("rebuild")
+    shadow.drop()
+    shadow.prepare(case.shape, at(0, epoch=1), loading=True)
+    shadow.apply(case.delta(some_events(30), 0, 30), at(0, epoch=1), at(30, epoch=1))
+    shadow.finish_loading()
+    return shadow
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_swap_names_the_files_of_the_shadow_and_rewrites_none(tmp_path: Path, mode: Any) -> None:
+    make = HistoryCase if mode == "append" else ViewCase
+    case = make(lambda: lake(tmp_path / "payments", mode=mode))
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        play(view, case, some_events(30), [10, 20])
+        shadow = loaded_shadow(view, case)
+        written = {file.stat().st_ino for file in (tmp_path / "payments.rebuild").glob("*.parquet")}
+        view.swap(shadow)
+        named = {Path(uri).stat().st_ino for uri in DeltaTable(tmp_path / "payments").file_uris()}
+        assert named
+        assert named <= written
+        assert view.bookmark() == at(30, epoch=1)
+        assert held(view) == in_order(case.content(some_events(30), 30))
+    assert places_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["link_or_copy", "discard_tree"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_swap_that_dies_leaves_one_table_or_the_other_and_nothing_after_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
+    case = HistoryCase(lambda: lake(tmp_path / "payments"))
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        play(view, case, some_events(30), [20])
+        shadow = loaded_shadow(view, case)
+        with monkeypatch.context() as patched:
+            patched.setattr(lake_delta, step, dying(f"foldlog.views.lake.delta.{step}", when))
+            with pytest.raises(Died):
+                view.swap(shadow)
+    with opened(case) as view:
+        before, after = (at(20), 20), (at(30, epoch=1), 30)
+        stored, stop = before if step == "link_or_copy" else after
+        assert view.prepare(case.shape, START) == stored
+        assert held(view) == in_order(case.content(some_events(30), stop))
+        view.swap(loaded_shadow(view, case))
+        view.prepare(case.shape, START)
+        assert held(view) == in_order(case.content(some_events(30), 30))
+    assert places_below(tmp_path) == []
+    assert loose_in(tmp_path / "payments") == []
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from foldlog.views.contract import Shape
 from foldlog.views.lake import iceberg as lake_iceberg
 from foldlog.views.lake.lake import lake
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
+from views.staged_contract import StagedCase, StagedContract, places_below
 from views.view_contract import START, ViewCase, ViewContract, at, delta_of, held, in_order, opened, play, some_events
 
 
@@ -32,6 +33,25 @@ class TestIcebergHistory(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return HistoryCase(lambda: lake(tmp_path / "payments", "iceberg"))
+
+
+def loose_in(path: Path) -> list[str]:
+    """Data files that no snapshot names."""
+    with closing(SqlCatalog("foldlog", uri=f"sqlite:///{path}/catalog.db")) as catalog:
+        found = catalog.load_table(("foldlog", "payments"))
+        named = set(found.inspect.all_files()["file_path"].to_pylist())
+        return sorted(str(file) for file in Path(found.location()).rglob("*.parquet") if str(file) not in named)
+
+
+class TestIcebergFromExecutors(StagedContract):
+    """Rows that executors have written."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = HistoryCase(lambda: lake(tmp_path / "payments", "iceberg"))
+        steps = [f"foldlog.views.lake.iceberg.{name}" for name in ("adopt", "finish", "sweep")]
+        loose = tmp_path / "payments"
+        return StagedCase(inner, lambda: places_below(tmp_path), steps=steps, loose=lambda: loose_in(loose))
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from foldlog.views.contract import Delta, Shape
 from foldlog.views.lake.lake import lake
 from foldlog.views.lake.parquet import ParquetHistory, file_name
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
+from views.staged_contract import StagedCase, StagedContract, places_below
 from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, held, in_order, opened, play, some_events
 
 
@@ -39,6 +40,21 @@ class TestParquetHistory(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return HistoryCase(lambda: lake(tmp_path / "payments", "parquet"))
+
+
+def pending_in(path: Path) -> list[str]:
+    """Files that are not part of the table."""
+    return sorted(str(file) for file in path.rglob("_p*.parquet"))
+
+
+class TestParquetFromExecutors(StagedContract):
+    """Rows that executors have written."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = HistoryCase(lambda: lake(tmp_path / "payments", "parquet"))
+        steps = [f"foldlog.views.lake.parquet.{name}" for name in ("rename", "replace_file", "_settle", "sweep")]
+        return StagedCase(inner, lambda: places_below(tmp_path), steps=steps, loose=lambda: pending_in(tmp_path))
 
 
 @pytest.fixture

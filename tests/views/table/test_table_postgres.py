@@ -4,9 +4,11 @@ and lost connections, settings of the database, roles, and schemas. Swaps are in
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -16,9 +18,12 @@ from foldlog.errors import FoldlogError, InvalidArgument, SchemaChanged, ViewUna
 from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS
 from foldlog.views.contract import View
 from foldlog.views.sql.names import TableName
+from foldlog.views.staging import StageRefusal, staged_of
 from foldlog.views.table.postgres import PostgresTable
+from foldlog.views.table.postgres_stage import PostgresStage
 from foldlog.views.table.table import table
 from postgres_server import PostgresServer
+from views.staged_contract import StagedCase, StagedContract, reports, stage
 from views.table.table_cases import ExplodedCase, ValueKeyCase
 from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
 
@@ -47,6 +52,34 @@ class TestPostgresTableWithoutRecordKey(ViewContract):
         with psycopg.connect(postgres_url) as connection:
             connection.execute('CREATE SCHEMA "my shop"')
         return ValueKeyCase(lambda: table(postgres_url, "my shop.payments", key=["merchant", "tx_id"]))
+
+
+STEPS = [f"foldlog.views.table.postgres.{name}" for name in ("gather", "sweep")]
+
+
+class TestPostgresTableFromExecutors(StagedContract):
+    """Rows that executors have copied into tables of their own."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> StagedCase:
+        inner = ViewCase(lambda: table(postgres_url, "pay'ments"))
+        return StagedCase(inner, lambda: stages_in(postgres_url), steps=STEPS)
+
+
+class TestPostgresLoadFromExecutors(StagedContract):
+    """Rows that executors have copied, for a shadow that is loaded."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> StagedCase:
+        inner = ViewCase(lambda: table(postgres_url, "payments"))
+        return StagedCase(inner, lambda: stages_in(postgres_url), loading=True, steps=STEPS)
+
+
+def stages_in(url: str) -> list[str]:
+    """The unlogged tables of a database: nothing else makes any."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT relname FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'")
+        return [name for (name,) in found.fetchall()]
 
 
 EVENTS = some_events(40)
@@ -299,3 +332,32 @@ def test_a_bulk_load_leaves_the_same_table_as_applying_without_holes_and_without
     assert sizes[0] == sizes[1]
     keys = "SELECT count(*) FROM pg_index WHERE indisprimary AND indrelid = %s::regclass"
     assert user.execute(keys, (tables[0],)).fetchone() == (1,)
+
+
+def test_an_executor_that_cannot_reach_the_server_says_so_without_the_password(case: ViewCase, view: View) -> None:
+    place = view.stage({0: (30, 40)}, at(30))
+    assert isinstance(place, PostgresStage)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    far = replace(place, url=f"postgresql://shop:hush-hush@127.0.0.1:{port}/shop")
+    rows = case.delta(EVENTS, 30, 40).rows.drop_columns(["_topic"])
+    refusal, _ = staged_of(far, reports(far, rows, 0), {0: (30, 40)})
+    assert isinstance(refusal, StageRefusal)
+    assert refusal.is_unreachable
+    assert "PostgreSQL says" in refusal.why
+    assert "hush-hush" not in f"{refusal} {far!r}"
+
+
+def test_rows_that_a_crash_of_the_server_took_are_missed_and_the_range_is_read_again(
+    case: ViewCase, view: View, postgres_url: str
+) -> None:
+    staged = stage(view, case, EVENTS, 30, 40)
+    assert isinstance(staged.stage, PostgresStage)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(f"TRUNCATE {staged.stage.table.sql}".encode())  # as a server does when it starts again
+    with pytest.raises(ViewUnavailable, match="not complete any more"):
+        view.apply_staged(staged, at(30), at(40))
+    assert view.bookmark() == at(30)
+    view.apply_staged(stage(view, case, EVENTS, 30, 40), at(30), at(40))
+    assert held(view) == in_order(case.content(EVENTS, 40))
+    assert stages_in(postgres_url) == []

@@ -1,13 +1,14 @@
-"""What a range of the log changes in a view: Spark runs the fold's function, and the result comes to the driver.
+"""What a range of the log changes in a view: Spark runs the fold's function, and the result comes to the driver, or is
+written by the executors where the view takes it from.
 
 The result of a range is bounded, so it fits the driver; counters are aggregated in Spark first, so their result is
-small. Nothing is stored here. To follow a range: `PreparedFold.plan`, `PlannedFold.delta`.
+small. Nothing is stored here. To follow a range: `PreparedFold.plan`, `PlannedFold.delta`, `PlannedFold.staged`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,7 @@ from foldlog.spark.folds.plans import (
     plan_text,
     used_columns,
 )
-from foldlog.spark.folds.reading import Count, Seen, TopicFrames, quoted
+from foldlog.spark.folds.reading import Count, Seen, TopicFrames, quoted, staging_frame
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
@@ -40,6 +41,7 @@ from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.bookmark import Logic
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.counters.measures import WINDOW_START, Aggregation
+from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +81,21 @@ class PreparedFold:
     """By the plan's key. The function is called for every range, and usually gives the same plan."""
 
     @property
+    def may_stage(self) -> bool:
+        """Whether executors may write the rows, as far as the fold is concerned: the driver counts nothing, and adds
+        nothing to a row.
+        """
+        return self.fold.view.aggregation is None and self.shape.record_key != RECORD
+
+    def staging(self, stage: ViewStage) -> Staging:
+        """The work of tasks that write to this place."""
+        import pyarrow as pa
+
+        columns = pa.schema([*self.shape.columns, *_carried_fields()])
+        filled = tuple(name for name in self.fold.view.filled(self.shape) if name in self.shape.columns.names)
+        return Staging(stage, columns, filled, self.fold.view.holds_nul)
+
+    @property
     def needs_key(self) -> bool:
         """Whether a record without a key is a dead letter."""
         return self.fold.view.is_keyed
@@ -105,7 +122,15 @@ class PreparedFold:
         if facts.doing.logic(result) != self.logic:
             raise PlanChanged(self.fold.name)
         used = None if is_cached(given, final) else facts.used
-        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted, is_apart=apart)
+        return PlannedFold(
+            self,
+            given,
+            final,
+            used,
+            keeps_deleted=facts.keeps_deleted,
+            is_apart=apart,
+            keeps_tasks=facts.keeps_tasks,
+        )
 
     def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
         text = plan_text(result)
@@ -136,6 +161,30 @@ class PlannedFold:
     """Every row's _deleted is its record's. If False, the fold may compute _deleted itself."""
     is_apart: bool = False
     """Counters of what the first task reads are apart: see `deltas_apart`."""
+    keeps_tasks: bool = True
+    """Every row certainly stays in the task that read it."""
+
+    def may_stage(self, stage: ViewStage) -> bool:
+        """Whether executors can write this plan's rows to the place. Which records are tombstones, though a function
+        says otherwise, only the driver finds out.
+        """
+        needs_order = stage.needs_order or self.prepared.fold.view.is_keyed
+        return self.prepared.may_stage and self.keeps_deleted and (self.keeps_tasks or not needs_order)
+
+    def staged(self, stage: ViewStage, ranges: Sequence[OffsetRange], seen: Count) -> StagedDelta | StageRefusal:
+        """The change of the view, as executors have written it: `delta`, without the rows passing the driver."""
+        prepared = self.prepared
+        staging = prepared.staging(stage)
+        read = ranges_read(ranges)
+        staged, records = staged_of(stage, staging_frame(self.final, staging), read)
+        met = seen.value
+        is_whole = not prepared.fold.view.is_keyed or 0 < met.records - met.dead <= records
+        if isinstance(staged, StageRefusal) or is_whole:
+            return staged
+        # As in `_with_deletions`; here of all records, as no executor knows which ones another has rows of.
+        deleting = replace(staging, stage=stage.for_deletions(), are_deletions=True)
+        more, _ = staged_of(stage, prepared.frames.stage_deletions(ranges, deleting), read)
+        return more if isinstance(more, StageRefusal) else staged.with_more(more)
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""

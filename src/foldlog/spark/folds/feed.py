@@ -67,6 +67,9 @@ class Feed:
     buries: bool = True
     """Whether dead letters are stored. A verification does not store them: the fold's own feed has."""
 
+    stages: bool = True
+    """Whether executors may write rows for the view; False once they could not reach its place."""
+
     goes_long: bool = False
     """Compute without any shortcut, in ranges of random sizes, and share no read: see `reference.py`."""
     tried: Logic | None = None

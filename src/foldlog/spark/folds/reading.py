@@ -12,6 +12,7 @@ part of the range is read a second time.
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origins.origin import OffsetRange, Origin, OriginSpec, open_origin
 from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
+from foldlog.views.staging import Report, Staging
 from foldlog.views.storable import LAST_US
 
 if TYPE_CHECKING:
@@ -394,15 +396,37 @@ class TopicFrames:
         """All columns of these ranges, without going through Spark's rows: for folds that return them unchanged."""
         return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
+    def stage(
+        self,
+        ranges: Sequence[OffsetRange],
+        seen: Count | None,
+        stagings: Sequence[Staging],
+        *,
+        needs_key: bool,
+    ) -> list[list[Report]]:
+        """Have the executors write the rows of `table` to each of these places; what they report, by place."""
+        return self._stage(self._reader(ranges, self.schema, "rows", needs_key, seen), stagings)
+
+    def stage_deletions(self, ranges: Sequence[OffsetRange], staging: Staging) -> list[Report]:
+        """Have the executors write a deletion for each record of `keys` to a place; what they report."""
+        reader = self._reader(ranges, self._key_schema(), "rows", True, None)
+        (found,) = self._stage(reader, [staging])
+        return found
+
+    def _stage(self, reader: RangeDecoder, stagings: Sequence[Staging]) -> list[list[Report]]:
+        most = min((one.stage.tasks_max for one in stagings if one.stage.tasks_max is not None), default=None)
+        count = len(reader.tasks)
+        numbers = self._spark.sparkContext.parallelize(range(count), min(count, most or count))
+        found = numbers.mapPartitions(_staging(reader, stagings)).collect()
+        return [[report for one in found for report in one[place]] for place in range(len(stagings))]
+
     def reader(self, ranges: Sequence[OffsetRange], seen: Count | None, *, needs_key: bool) -> RangeDecoder:
         """The work of the tasks of `table`."""
         return self._reader(ranges, self.schema, "rows", needs_key, seen)
 
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The key and META of every record of these ranges that parses and has a key."""
-        names = {*META, *([self._key] if self._key else [])}
-        schema = T.StructType([one for one in self.schema if one.name in names])
-        return self._table(ranges, schema, "rows", None, needs_key=True)
+        return self._table(ranges, self._key_schema(), "rows", None, needs_key=True)
 
     def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The coordinates of the records without a value: _partition and _offset. Nothing is decoded."""
@@ -411,8 +435,11 @@ class TopicFrames:
 
     def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
         """The rows of `keys`, read by the driver itself; without `needs_key` also of records without a key."""
+        return self._read_here(ranges, self._key_schema(), needs_key)
+
+    def _key_schema(self) -> T.StructType:
         names = {*META, *([self._key] if self._key else [])}
-        return self._read_here(ranges, T.StructType([one for one in self.schema if one.name in names]), needs_key)
+        return T.StructType([one for one in self.schema if one.name in names])
 
     def sample(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, read by the driver itself."""
@@ -625,6 +652,50 @@ def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]
         return (batch.serialize().to_pybytes() for batch in unpacked().read(numbers))
 
     return foldlog_batches
+
+
+def _staging(
+    reader: RangeDecoder, stagings: Sequence[Staging]
+) -> Callable[[Iterable[int]], Iterator[list[list[Report]]]]:
+    """A plain function that writes what a task reads."""
+    unpacked = packed_for_workers((reader, tuple(stagings)))
+
+    def foldlog_stage(numbers: Iterable[int]) -> Iterator[list[list[Report]]]:
+        reading, places = unpacked()
+        from foldlog.spark.folds.reading import try_label
+        from foldlog.views.staging import write_all
+
+        yield write_all(places, reading.read(numbers), try_label())
+
+    return foldlog_stage
+
+
+def staging_frame(rows: DataFrame, staging: Staging) -> list[Report]:
+    """Have the executors write the rows of a frame to a place; what they report."""
+    unpacked = packed_for_workers(staging)
+
+    def foldlog_stage(batches: Iterator[Any]) -> Iterator[Any]:
+        place = unpacked()
+        import pickle
+
+        import pyarrow as pa
+
+        from foldlog.spark.folds.reading import try_label
+        from foldlog.views.staging import write_all
+
+        (reports,) = write_all([place], batches, try_label())
+        yield pa.RecordBatch.from_pydict({"reports": [pickle.dumps(reports)]})
+
+    if staging.stage.tasks_max is not None:
+        rows = rows.coalesce(staging.stage.tasks_max)
+    told = rows.mapInArrow(foldlog_stage, "reports binary").toArrow()["reports"].to_pylist()
+    return [report for one in told for report in pickle.loads(one)]
+
+
+def try_label() -> str:
+    """On a worker: a name for this try of this task, in the order of the tasks."""
+    context = TaskContext.get()
+    return f"{0 if context is None else context.partitionId():05d}-{uuid.uuid4().hex[:12]}"
 
 
 def _parsed(topic: DeclaredTopic) -> T.StructType | None:

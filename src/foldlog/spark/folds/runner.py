@@ -8,6 +8,7 @@ follow a range: `step`, `_begin`, `_compute`, `_apply`.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
@@ -20,7 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
-from foldlog.limits import FOLD_NEAR_BYTES, FOLD_NEAR_OFFSETS, FOLD_TRIAL_YOUNG_OFFSETS
+from foldlog.limits import (
+    FOLD_NEAR_BYTES,
+    FOLD_NEAR_OFFSETS,
+    FOLD_STAGED_OFFSETS_MIN,
+    FOLD_TRIAL_YOUNG_OFFSETS,
+)
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import (
@@ -50,6 +56,7 @@ from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
+from foldlog.views.staging import StagedDelta, StageRefusal, ViewStage, staged_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +66,15 @@ RANGES_AHEAD_MAX: Final = 2
 
 OnProgress = Callable[[Feed], None]
 
+_log = logging.getLogger("foldlog")
+
 WAIT_S: Final = 1.0
 """How long the runner waits for Spark between two calls of `on_wait`."""
 
 Result = TypeVar("Result")
+
+Change = Delta | StagedDelta
+"""What a range changes: rows that the driver has, or that executors have written."""
 
 _REPLANNED_MAX: Final = 3
 """How often a range is planned anew because its function returned another plan; after that the fold is refused."""
@@ -124,9 +136,11 @@ class _Outcome:
     parse, or that its fold fails at.
     """
 
-    deltas: Sequence[Delta | Exception]
+    deltas: Sequence[Change | Exception]
     dead: Sequence[pa.Table | None]
     seen: Seen
+    refusals: Mapping[int, StageRefusal] = field(default_factory=dict)
+    """Why executors have not written a change that they might have written, by the number of the feed."""
     first: Delta | None = None
     """The change by the beginning of the range, if that was computed apart; the only feed's delta is then by the rest.
     """
@@ -166,10 +180,18 @@ class _Trial:
 
     @classmethod
     def of(
-        cls, prepared: PreparedFold, ranges: Sequence[OffsetRange], sample: list[OffsetRange], *, is_shared: bool
+        cls,
+        prepared: PreparedFold,
+        ranges: Sequence[OffsetRange],
+        sample: list[OffsetRange],
+        *,
+        is_shared: bool,
+        is_staged: bool,
     ) -> _Trial:
         short: Literal["in delta", "apart", "alone"] = "alone"
-        if sample == list(ranges):
+        if is_staged:
+            pass  # the driver does not see the range's rows
+        elif sample == list(ranges):
             short = "in delta"
         elif not list(beyond(sample, ranges)):
             # Of aggregated rows nobody can tell which are the sample's, so its groups are kept apart, and stored first.
@@ -212,6 +234,52 @@ def previewed(
     letters = _merged_letters(unparsed, letters_of(here, ranges, found.faults))
     given_rows = near.table(ranges, None, needs_key=prepared.needs_key)
     return ranges_read(ranges), given_rows, found.delta.rows, letters
+
+
+def _change(
+    planned: PlannedFold,
+    ranges: Sequence[OffsetRange],
+    seen: Count,
+    stage: ViewStage | None,
+    refusals: dict[int, StageRefusal],
+    number: int,
+) -> Change:
+    """The change of one view: written by the executors, if there is a place, and none of them refuses."""
+    if stage is not None and planned.may_stage(stage):
+        staged = planned.staged(stage, ranges, seen)
+        if isinstance(staged, StagedDelta):
+            return staged
+        refusals[number] = staged
+    return planned.delta(ranges, seen)
+
+
+def _plain_changes(
+    prepared: Sequence[PreparedFold],
+    ranges: Sequence[OffsetRange],
+    seen: Count,
+    stages: Sequence[ViewStage | None],
+    refusals: dict[int, StageRefusal],
+) -> list[Change | Exception]:
+    """The changes of views whose folds return their rows unchanged. All places are filled by one read, and all others
+    share one more.
+    """
+    frames, needs_key, read = prepared[0].frames, prepared[0].needs_key, ranges_read(ranges)
+    changes: list[Change | Exception | None] = [None] * len(prepared)
+    numbers = [number for number, stage in enumerate(stages) if stage is not None]
+    stagings = [prepared[number].staging(stage) for number, stage in enumerate(stages) if stage is not None]
+    if stagings:
+        reports = frames.stage(ranges, seen, stagings, needs_key=needs_key)
+        for number, staging, found in zip(numbers, stagings, reports, strict=True):
+            staged, _ = staged_of(staging.stage, found, read)
+            if isinstance(staged, StagedDelta):
+                changes[number] = staged
+            else:
+                refusals[number] = staged
+    if all(change is not None for change in changes):
+        return [change for change in changes if change is not None]
+    # The first read has counted the records.
+    table = frames.table(ranges, None if stagings else seen, needs_key=needs_key)
+    return [Delta(table, read) if change is None else change for change in changes]
 
 
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
@@ -443,20 +511,29 @@ class Runner:
         if outcome.seen.bytes:
             offsets = sum(one.stop - one.start for one in batch.ranges)
             self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
-        self._let_grow(batch)
+        self._let_grow(batch, outcome)
         # Begun before this range is stored, assuming that storing works. If it fails, the feed has another position in
         # the next step, and `_read_ahead` drops the batch.
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
-        if len(self._ahead) < RANGES_AHEAD_MAX and all(isinstance(delta, Delta) for delta in outcome.deltas):
+        if len(self._ahead) < RANGES_AHEAD_MAX and not any(isinstance(delta, Exception) for delta in outcome.deltas):
             ahead = self._begin(following, ends, bounds)
             if ahead is not None:
                 self._ahead.append(ahead)
+        for number, refusal in outcome.refusals.items():
+            self._refused(standings[number].feed, refusal)
         for standing, delta, dead in zip(standings, outcome.deltas, outcome.dead, strict=True):
             try:
                 self._apply(standing, batch, delta, dead, outcome)
             except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
                 self._fail(standing.feed, error)
         return True
+
+    def _refused(self, feed: Feed, refusal: StageRefusal) -> None:
+        """The driver has brought the rows of a range that executors could not write."""
+        if refusal.is_unreachable and feed.stages:
+            feed.stages = False
+            told = "fold %s: the executors cannot write to %s (%s), so its rows go through the driver"
+            _log.warning(told, feed.name, feed.view.place, refusal.why)
 
     def _caught_up(self, standings: Sequence[_Standing]) -> bool:
         """Called when nothing is left for these feeds. Whether one of them has more to do after all."""
@@ -533,7 +610,8 @@ class Runner:
         elif is_short and not any(one.needs_trial for one in standings):
             outcome = self._pool.submit(self._compute_near, standings, ranges)
         else:
-            outcome = self._pool.submit(self._compute, standings, ranges, bounds)
+            stages = [self._stage(one, ranges) for one in standings]
+            outcome = self._pool.submit(self._compute, standings, ranges, bounds, stages)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
 
     def _size_of_range(self, standings: Sequence[_Standing]) -> int:
@@ -542,30 +620,50 @@ class Runner:
         fixed = feed.range_bytes or self._range_bytes
         return fixed or min(one.feed.grown_bytes or RANGE_BYTES for one in standings)
 
-    def _let_grow(self, batch: _Batch) -> None:
-        """The next range but one may be larger: the next has been begun, or is about to be, with what is known."""
+    def _let_grow(self, batch: _Batch, outcome: _Outcome) -> None:
+        """The next range but one may be larger, if no rows of this one passed the driver: the next has been begun, or
+        is about to be, with what is known.
+        """
         took_ms = self.clock.monotonic_ms() - batch.began_ms
-        for standing in batch.standings:
+        cores = self._spark.sparkContext.defaultParallelism
+        for standing, delta in zip(batch.standings, outcome.deltas, strict=True):
             feed = standing.feed
-            if not feed.view.rows_pass_driver:
-                cores = self._spark.sparkContext.defaultParallelism
+            if isinstance(delta, StagedDelta) or not feed.view.rows_pass_driver:
                 feed.grown_bytes = grown_bytes(feed.grown_bytes or RANGE_BYTES, took_ms, cores)
+            else:
+                feed.grown_bytes = None
+
+    def _stage(self, standing: _Standing, ranges: Sequence[OffsetRange]) -> ViewStage | None:
+        """A place where executors write the rows of a range; None if the driver brings them."""
+        feed = standing.feed
+        if feed.prepared is None or not feed.prepared.may_stage or not feed.stages:
+            return None
+        if sum(one.stop - one.start for one in ranges) < FOLD_STAGED_OFFSETS_MIN:
+            return None
+        try:
+            return feed.view.stage(ranges_read(ranges), standing.base)
+        except FoldlogError:
+            return None  # if it lasts, storing the rows raises it
 
     def _compute(
-        self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
+        self,
+        standings: Sequence[_Standing],
+        ranges: Sequence[OffsetRange],
+        bounds: Mapping[int, Bounds],
+        stages: Sequence[ViewStage | None],
     ) -> _Outcome:
         """On the second thread: the change of each view; an error instead, if the fold's trial fails."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
         is_shared = len(prepared) > 1
         trials = [
-            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared)
+            _Trial.of(one, ranges, standing.sample(ranges, bounds), is_shared=is_shared, is_staged=stage is not None)
             if standing.needs_trial
             else None
-            for standing, one in zip(standings, prepared, strict=True)
+            for standing, one, stage in zip(standings, prepared, stages, strict=True)
         ]
-        outcome = self._compute_short(prepared, ranges, trials)
+        outcome = self._compute_short(prepared, ranges, trials, stages)
         deltas = [
-            self._tried(trial, delta, outcome.first) if trial is not None and isinstance(delta, Delta) else delta
+            delta if trial is None or isinstance(delta, Exception) else self._tried(trial, delta, outcome.first)
             for trial, delta in zip(trials, outcome.deltas, strict=True)
         ]
         return replace(outcome, deltas=deltas)
@@ -605,9 +703,11 @@ class Runner:
         (short,) = self._compute_short([trial.prepared], trial.ranges).deltas
         if isinstance(short, Exception):
             raise short
+        if isinstance(short, StagedDelta):
+            raise FoldError(f"the sample of fold {trial.prepared.fold.name!r} was not read by the driver")
         return short
 
-    def _tried(self, trial: _Trial, delta: Delta, first: Delta | None) -> Delta | Exception:
+    def _tried(self, trial: _Trial, delta: Change, first: Delta | None) -> Change | Exception:
         """The range's delta, if the trial succeeds; else the error. `first` is as in `_Outcome`."""
         one = trial.prepared
         try:
@@ -617,10 +717,12 @@ class Runner:
                 sample, short = self._fold_read(trial, read_sample(one.fold, one.frames, trial.ranges))
             if short is None and trial.short == "apart":
                 short = first or self._short_sample(trial)  # it could not be kept apart, or records were at fault
+            if short is None:
+                short = delta if isinstance(delta, Delta) else self._short_sample(trial)
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
         try:
-            check_trial(one.fold, one.frames, one.shape, sample, short or delta, lambda: self._short_sample(trial))
+            check_trial(one.fold, one.frames, one.shape, sample, short, lambda: self._short_sample(trial))
         except FoldError as error:
             return self._explained(trial, error)
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
@@ -652,7 +754,11 @@ class Runner:
         return _Outcome([delta], [None], Seen())
 
     def _compute_short(
-        self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange], trials: Sequence[_Trial | None] = ()
+        self,
+        prepared: Sequence[PreparedFold],
+        ranges: Sequence[OffsetRange],
+        trials: Sequence[_Trial | None] = (),
+        stages: Sequence[ViewStage | None] = (),
     ) -> _Outcome:
         """The result of the short way: Spark reads the range once, and runs each fold over it. The folds' trials are
         begun with it, and have ended when this returns.
@@ -665,24 +771,28 @@ class Runner:
         for trial in tried:
             self._begin_trial(trial)
         first: Delta | None = None
+        stages = stages or [None] * len(prepared)
+        refusals: dict[int, StageRefusal] = {}
         try:
             planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
             self._let_fold(trials, planned)
-            deltas: Sequence[Delta | Exception]
+            deltas: Sequence[Change | Exception]
             if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
                 seen = frames.count()  # without what the functions themselves have read
-                table = frames.table(ranges, seen, needs_key=needs_key)
-                deltas = [Delta(table, ranges_read(ranges))] * len(planned)
+                deltas = _plain_changes(prepared, ranges, seen, stages, refusals)
             elif isinstance(planned[0], PlannedFold) and planned[0].is_apart:
                 first, *deltas = self._folded_apart(frames, planned[0], ranges, first_ranges)
             else:
-                deltas = self._folded(frames, given, planned, ranges, seen)
+                deltas = self._folded(frames, given, planned, ranges, seen, stages, refusals)
         finally:
             self._let_fold(trials, [None] * len(trials))
             wait([one.folded for one in tried])
             frames.forget(given)
         met = seen.value
-        found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
+        found = [
+            delta if isinstance(delta, StagedDelta) else without_faults(one, ranges, delta)  # executors have checked it
+            for one, delta in zip(prepared, deltas, strict=True)
+        ]
         met = met.with_more(seen.value)  # failed tasks may be missing in the first count
         faults = [one.faults if isinstance(one, Folded) else () for one in found]
         # Records that a fold fails at have been parsed, so they are not among the dead.
@@ -692,6 +802,7 @@ class Runner:
             [one.delta if isinstance(one, Folded) else one for one in found],
             [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
             met,
+            refusals,
             first,
         )
 
@@ -724,20 +835,22 @@ class Runner:
         planned: Sequence[PlannedFold | Exception],
         ranges: Sequence[OffsetRange],
         seen: Count,
-    ) -> list[Delta | Exception]:
+        stages: Sequence[ViewStage | None],
+        refusals: dict[int, StageRefusal],
+    ) -> list[Change | Exception]:
         good = [one for one in planned if isinstance(one, PlannedFold)]
         used = _all_of(one.used for one in good)
         is_kept = len(good) > 1 and not frames.is_near
         if is_kept:
             given.persist()
-        deltas: list[Delta | Exception] = []
+        deltas: list[Change | Exception] = []
         with frames.narrowed(used):
-            for one in planned:
+            for number, (one, stage) in enumerate(zip(planned, stages, strict=True)):
                 if isinstance(one, Exception):
                     deltas.append(one)
                     continue
                 try:
-                    deltas.append(one.delta(ranges, seen))
+                    deltas.append(_change(one, ranges, seen, stage, refusals, number))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
                     if is_kept:
@@ -748,7 +861,7 @@ class Runner:
         return deltas
 
     def _apply(
-        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, outcome: _Outcome
+        self, standing: _Standing, batch: _Batch, delta: Change | Exception, dead: pa.Table | None, outcome: _Outcome
     ) -> None:
         feed = standing.feed
         if isinstance(delta, Exception):
@@ -770,7 +883,10 @@ class Runner:
             feed.rows += outcome.first.rows.num_rows
             feed.bookmark = stored = between
         new = batch.new(standing)
-        feed.view.apply(delta, stored, new)
+        if isinstance(delta, StagedDelta):
+            feed.view.apply_staged(delta, stored, new)
+        else:
+            feed.view.apply(delta, stored, new)
         feed.bookmark = new
         feed.recovered()
         feed.state = State.RUNNING
@@ -780,7 +896,7 @@ class Runner:
         feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
         feed.applied_ms = now_ms
         feed.records += outcome.seen.records
-        feed.rows += delta.rows.num_rows
+        feed.rows += delta.row_count
         feed.last_ranges = batch.ranges
         feed.lag = max(0, feed.lag - offsets)
         self._on_progress(feed)

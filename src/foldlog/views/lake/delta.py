@@ -4,9 +4,10 @@ A change and its bookmark are one Delta commit. The bookmark is in the commit's 
 and Delta refuses a commit whose `txn` names were written by another commit since the table was read: that is the
 compare-and-set. Other commits, such as OPTIMIZE, may run concurrently: a commit that they conflict with is retried.
 
-A killed process leaves at most files that no commit names; `vacuum` removes them. When `apply` returns, data, commit
-and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit whose files
-are torn: reading such a table fails, and it has to be rebuilt.
+Executors write the files of large ranges, and the commit names them: see `staged_files.py`. A process that is killed
+while it writes rows itself leaves at most files that no commit names; `vacuum` removes them. When `apply` returns,
+data, commit and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit
+whose files are torn: reading such a table fails, and it has to be rebuilt.
 
 Which rows are kept, all of them or the newest of each key, is decided in `delta_modes.py`.
 """
@@ -24,13 +25,17 @@ from urllib.parse import unquote
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, StaleBookmark, ViewUnavailable
 from foldlog.files.paths import (
     absolute,
+    discard_tree,
     exists,
     is_directory,
     is_there,
+    link_or_copy,
+    modified_ns,
     names_in,
     opened,
     remove,
     remove_tree,
+    size_of,
     sync_directory,
     sync_file,
     sync_parent,
@@ -41,7 +46,9 @@ from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Sna
 from foldlog.views.lake import delta_bookmark as numbers
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
+from foldlog.views.lake.staged_files import adopt, bounds_of, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,13 +108,22 @@ class DeltaView(View):
                 self._check_layout(stored.layout, shape)
                 missing = missing_fields(schema_of(table), wanted, self.place)
                 if not missing or self._add_columns(table, missing):
+                    self._sweep(stored.bookmark)
                     return stored.bookmark
         raise self._crowded()
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
-        self._commit(
-            expected, new, lambda table, stored, properties: self._write(delta.rows, table, stored, properties)
-        )
+        self._commit(expected, new, lambda table, stored, properties: self._write(delta, table, stored, properties))
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
+        with self._errors():
+            table = self._table()
+            if table is None:
+                return None
+            return self._stage(table, ranges, expected, lambda: new_place(self.path, RangeName.of(ranges, expected)))
+
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
+        self._commit(expected, new, lambda table, _, properties: self._add(table, staged, properties), staged)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         self._commit(expected, new, lambda table, _, properties: commit_nothing(table, properties))
@@ -116,17 +132,17 @@ class DeltaView(View):
         return type(self)(f"{self.path}.{label}")
 
     def swap(self, shadow: View) -> None:
-        """One overwrite commit that streams the shadow's rows in; the old version stays reachable by time travel."""
+        """One overwrite commit that names the shadow's files; the old version stays reachable by time travel."""
         if not isinstance(shadow, DeltaView) or shadow.mode != self.mode:
             raise InvalidArgument(f"{shadow.place} is no shadow of {self.place}")
         with shadow._errors():
             source = shadow._table()
             if source is None:
                 raise ViewUnavailable(shadow.place, "there is nothing to put in the place of the old one")
-            rows, new = shadow._dataset(source), shadow._stored(source)
+            new = shadow._stored(source)
         with self._errors():
             for _ in range(LAKE_COMMIT_TRIES):
-                if self._overwrite(rows, new):
+                if self._overwrite(source, new):
                     break
             else:
                 raise self._crowded()
@@ -195,8 +211,14 @@ class DeltaView(View):
         return schema
 
     @abstractmethod
-    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+    def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
         """Make one commit of a delta's rows, with these properties."""
+
+    @abstractmethod
+    def _stage(
+        self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
+    ) -> ViewStage | None:
+        """See `stage`; `new_place` makes the directory."""
 
     # One commit.
 
@@ -205,8 +227,11 @@ class DeltaView(View):
         expected: Bookmark,
         new: Bookmark,
         write: Callable[[DeltaTable, StoredDelta, CommitProperties], None],
+        staged: StagedDelta | None = None,
     ) -> None:
-        """Write with `new`; StaleBookmark if the table's bookmark is not, or no longer, the expected one."""
+        """Write with `new`, which may be what was staged; StaleBookmark if the table's bookmark is not, or no longer,
+        the expected one.
+        """
         with self._errors():
             from deltalake.exceptions import CommitFailedError
 
@@ -226,8 +251,41 @@ class DeltaView(View):
                     # Another commit came first. If it was another runner's, the bookmark shows it now.
                     continue
                 self._sync(before + 1)
+                if staged is not None:
+                    finish(staged)
+                self._sweep(new)
                 return
         raise self._crowded()
+
+    def _add(self, table: DeltaTable, staged: StagedDelta, properties: CommitProperties) -> None:
+        """Make one commit of files that executors have written, with these properties."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        # Moved before they are named: a commit whose files were swept must fail, and not be made.
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(name, part.size_bytes, {}, modified_ns(f"{self.path}/{name}") // 1_000_000, True, part.statistics)
+            for name, part in adopt(staged, self.path)
+        ]
+        if actions:
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        else:
+            commit_nothing(table, properties)
+
+    def _sweep(self, stored: Bookmark) -> None:
+        sweep(self.path, self.path, stored, self._is_committed)
+
+    def _is_committed(self, prefix: str) -> bool:
+        """Whether a commit that is still in the log, or the newest version, names a file that begins so."""
+        table = self._table()
+        if table is not None and any(uri.rpartition("/")[2].startswith(prefix) for uri in table.file_uris()):
+            return True
+        log = f"{self.path}/_delta_log"
+        for name in sorted(names_in(log), reverse=True):
+            if name.endswith(".json"):
+                with opened(f"{log}/{name}") as lines:
+                    if any(json.loads(line).get("add", {}).get("path", "").startswith(prefix) for line in lines):
+                        return True
+        return False
 
     def _moved(self, stored: StoredDelta, new: Bookmark, layout: int, **others: int) -> CommitProperties:
         """The commit's `txn` numbers: the changes to the new bookmark, and the raised commit counter."""
@@ -243,8 +301,8 @@ class DeltaView(View):
             return len(layouts)
         return layouts.index(wanted)
 
-    def _overwrite(self, rows: Any, new: StoredDelta) -> bool:
-        """Replace the table's rows by those of a dataset; False if another commit came first."""
+    def _overwrite(self, source: DeltaTable, new: StoredDelta) -> bool:
+        """Replace the table's rows by those of another table, with its bookmark; False if another commit came first."""
         from deltalake.exceptions import CommitFailedError
 
         try:
@@ -253,14 +311,35 @@ class DeltaView(View):
             number = self._layout_number(table, stored.layouts, new.layout)
             version, older = table.version(), table.transaction_version(numbers.OLD)
             properties = self._moved(stored, new.bookmark, number, **{numbers.OLD: version + 1})
-            overwrite(table, rows.scanner(**LITTLE_AHEAD).to_reader(), properties)
+            # Past once this swap, or another one, or a rewind is committed: then this commit conflicts.
+            name = RangeName.of_swap(max(stored.bookmark.epoch, new.bookmark.epoch - 1))
+            directory = new_place(self.path, name)
+            self._take_over(table, source, str(name), properties)
         except CommitFailedError:
-            return False
+            return False  # its files are swept
         self._sync(version + 1)
+        discard_tree(directory)
+        self._sweep(new.bookmark)
         if older:
             kept = self._table_at(version)
             self._delete_files(older - 1, keep={*table.file_uris(), *(kept.file_uris() if kept else ())})
         return True
+
+    def _take_over(self, table: DeltaTable, source: DeltaTable, prefix: str, properties: CommitProperties) -> None:
+        """Make the files of another table this one's: under a second name, as both may die before it is committed."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        actions: list[AddAction | RemoveAction] = []
+        for uri in source.file_uris():
+            name = f"{prefix}-{uri.rpartition('/')[2]}"
+            path = f"{self.path}/{name}"
+            link_or_copy(uri, path)
+            actions.append(AddAction(name, size_of(path), {}, modified_ns(path) // 1_000_000, True, bounds_of(path)))
+        if actions:
+            sync_directory(self.path)
+            table.create_write_transaction(actions, "overwrite", source.schema(), commit_properties=properties)
+        else:
+            overwrite(table, schema_of(source).empty_table().to_reader(), properties)
 
     def _create(self, schema: pa.Schema, shape: Shape, start: Bookmark) -> bool:
         """False if another process has created it first."""

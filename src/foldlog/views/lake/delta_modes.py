@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.limits import LAKE_COMMIT_TRIES, LAKE_SORT_ROWS
 from foldlog.views.bookmark import Bookmark
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Shape, View
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.lake.delta import DeltaView, StoredDelta, append, commit_nothing, overwrite, schema_of
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, fitted, lake_schema
+from foldlog.views.lake.staged_files import FileStage, FileWriter
 from foldlog.views.newest import newest
+from foldlog.views.staging import Ranges, StagedPart, StageWriter, ViewStage
 from foldlog.views.table.rows import written_twice
 
 if TYPE_CHECKING:
@@ -40,9 +42,14 @@ class DeltaHistory(DeltaView):
     def _schema(self, shape: Shape) -> pa.Schema:
         return lake_schema(shape.columns, is_history=True)
 
-    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
-        content = rows.drop_columns([TOPIC]) if TOPIC in rows.column_names else rows
+    def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+        content = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
         append(table, fitted(content, schema_of(table), self.place), properties)
+
+    def _stage(
+        self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
+    ) -> ViewStage | None:
+        return FileStage(new_place(), schema_of(table), self.place)
 
 
 class DeltaMirror(DeltaView):
@@ -52,7 +59,8 @@ class DeltaMirror(DeltaView):
     are rewritten; for random keys over a large table use `table` views.
 
     A bulk load therefore does not merge. It appends every row with its order, each range sorted by key, and at the end
-    replaces them all by the newest of each key, one range of keys after the other, in one commit.
+    replaces them all by the newest of each key, one range of keys after the other, in one commit. Executors write the
+    files of a load; a merge is the driver's work, as deltalake has to hold the keys of the range in one process.
     """
 
     mode = "merge"
@@ -105,12 +113,27 @@ class DeltaMirror(DeltaView):
         extra = [(PARTITION, pa.int32()), (OFFSET, pa.int64()), (DELETED, pa.bool_()), (_ORDER, pa.int64())]
         return pa.schema([*schema, *extra])
 
-    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+    def _stage(
+        self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
+    ) -> ViewStage | None:
+        layout = self._stored(table).layout
+        if not _is_loading(table) or layout.record_key is None:
+            return None
+        schema = schema_of(table)
+        order = _RecordOrder.of(ranges, expected)
+        is_single = _is_single(layout.record_key, layout.key)
+        return LoadStage(new_place(), schema, self.place, order=order, key=layout.record_key, is_single=is_single)
+
+    def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+        rows = delta.rows
         record_key = self._record_key(stored.layout)
         if rows[record_key].null_count:
             raise InvalidArgument(f"a row without {record_key!r} has no place in {self.place}; filter it out")
         if _is_loading(table):
-            self._append_with_order(rows, table, stored, properties)
+            order = _RecordOrder.of(delta.ranges, stored.bookmark)
+            is_single = _is_single(record_key, stored.layout.key)
+            content = _loaded(rows, schema_of(table), self.place, order, record_key, is_single)
+            append(table, content, properties)
             return
         version = table.version()
         if rows.num_rows:
@@ -129,7 +152,7 @@ class DeltaMirror(DeltaView):
         is_single = _is_single(record_key, layout.key)
         if is_single:
             # A row that stays is updated; only deleted keys need a row that replaces.
-            last = _last_of_single_keys(_ordered(rows), record_key)
+            last = _last_of_single_keys(_numbered(rows), record_key)
             content, keys = last.filter(pc.invert(last[DELETED])), last.filter(last[DELETED])[record_key]
         else:
             kept = newest(rows, record_key, layout.key)
@@ -137,6 +160,11 @@ class DeltaMirror(DeltaView):
             if record_key == RECORD:
                 self._check_written_once(content, keys, table, layout.key)
         content = content.drop_columns([name for name in (*META, _ORDER) if name in content.column_names])
+        if not table.file_uris():
+            # Nothing to merge with: planning a merge takes as long as writing 100,000 rows.
+            if content.num_rows:
+                append(table, fitted(content, schema, self.place), properties)
+            return
         removals = pa.table({record_key: keys})
         source = pa.concat_tables(
             [
@@ -176,16 +204,6 @@ class DeltaMirror(DeltaView):
             twice = written.intersection(_tuples(batch.filter(pc.and_(is_near, stays)).select(key)))
             if twice:
                 raise written_twice(self.place, ", ".join(map(repr, twice.pop())))
-
-    def _append_with_order(
-        self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties
-    ) -> None:
-        # Later commits are newer, and so are later rows within one.
-        content = _ordered(rows, first=stored.commits << 32)
-        content = content.drop_columns([name for name in (TOPIC, TIMESTAMP) if name in rows.column_names])
-        # Sorted, so that reading a range of keys skips most of the file.
-        content = fitted(content, schema_of(table), self.place).sort_by(self._record_key(stored.layout))
-        append(table, content, properties)
 
     def _collapse(self) -> bool:
         """Replace the loaded rows by the newest rows of each key; False if another commit came first."""
@@ -255,11 +273,122 @@ def _is_single(record_key: str, key: tuple[str, ...]) -> bool:
     return key in ((), (record_key,))
 
 
-def _ordered(rows: pa.Table, first: int = 0) -> pa.Table:
+def _numbered(rows: pa.Table) -> pa.Table:
     """With a column for their order."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return rows.append_column(_ORDER, pa.array(range(first, first + rows.num_rows), pa.int64()))
+    return rows.append_column(_ORDER, pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)))
+
+
+@dataclass(frozen=True)
+class _RecordOrder:
+    """Numbers for the records of a range, by partition: a record's number is its offset, plus this.
+
+    They rise with the offset, then with the partition, and from range to range: a range begins at the sum of all
+    positions before it, which it raises by its length. So executors can number rows without knowing of each other.
+    The order of a row is twice its record's number, and one more unless it only deletes what is older.
+    """
+
+    plus: dict[int, int]
+    are_rows: bool = True
+
+    @classmethod
+    def of(cls, ranges: Ranges, expected: Bookmark) -> _RecordOrder:
+        """
+        >>> from foldlog.views.bookmark import Position
+        >>> _RecordOrder.of({0: (5, 9), 1: (2, 4)}, Bookmark("t", "id", {0: Position(5), 1: Position(2)}, {})).plus
+        {0: 2, 1: 9}
+        """
+        first = sum(at.offset for at in expected.positions.values())
+        plus: dict[int, int] = {}
+        for partition, (start, stop) in sorted(ranges.items()):
+            plus[partition] = first - start
+            first += stop - start
+        return cls(plus)
+
+    def of_rows(self, rows: pa.Table) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        which = pc.index_in(rows[PARTITION], value_set=pa.array(self.plus, rows.schema.field(PARTITION).type))
+        numbers = pc.add(rows[OFFSET], pa.array(self.plus.values(), pa.int64()).take(which.combine_chunks()))
+        return pc.add(pc.multiply(numbers, 2), int(self.are_rows))
+
+
+def _loaded(
+    rows: pa.Table, schema: pa.Schema, location: str, order: _RecordOrder, record_key: str, is_single: bool
+) -> pa.Table:
+    """Rows of a bulk load as the table has them until it is collapsed; all rows of a record are among them."""
+    if is_single:
+        # A record has one row, whatever the function made of it; and a key that comes often, few.
+        rows = _last_of_single_keys(_numbered(rows), record_key).drop_columns([_ORDER])
+    content = rows.append_column(_ORDER, order.of_rows(rows))
+    content = content.drop_columns([name for name in (TOPIC, TIMESTAMP) if name in rows.column_names])
+    # Sorted, so that reading a range of keys skips most of the file.
+    return fitted(content, schema, location).sort_by(record_key)
+
+
+@dataclass(frozen=True)
+class LoadStage(FileStage):
+    """A place for the rows of a bulk load: sorted files with all versions."""
+
+    needs_order = True
+    order: _RecordOrder = field(default_factory=lambda: _RecordOrder({}))
+    key: str = ""
+    is_single: bool = True
+
+    def open(self, label: str) -> StageWriter:
+        super().open(label)
+        return _LoadWriter(self, label)
+
+    def for_deletions(self) -> ViewStage:
+        return replace(self, order=replace(self.order, are_rows=False))
+
+    def arranged(self, rows: pa.Table) -> pa.Table:
+        return _loaded(rows, self.columns, self.place, self.order, self.key, self.is_single)
+
+
+class _LoadWriter(StageWriter):
+    """Writes files of LAKE_SORT_ROWS, each sorted as a whole. None ends within the rows of a record."""
+
+    def __init__(self, stage: LoadStage, label: str) -> None:
+        self._stage = stage
+        self._label = label
+        self._held: list[pa.Table] = []
+        self._count = 0
+        self._parts: list[StagedPart] = []
+
+    def add(self, rows: pa.Table) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._held.append(rows)
+        self._count += rows.num_rows
+        if self._count < LAKE_SORT_ROWS:
+            return
+        whole = pa.concat_tables(self._held)
+        last = whole.slice(whole.num_rows - 1)
+        is_last = pc.and_(pc.equal(whole[OFFSET], last[OFFSET][0]), pc.equal(whole[PARTITION], last[PARTITION][0]))
+        self._write(whole.filter(pc.invert(is_last)))
+        self._held = [whole.filter(is_last)]
+        self._count = self._held[0].num_rows
+
+    def close(self) -> list[StagedPart]:
+        import pyarrow as pa
+
+        if self._count:
+            self._write(pa.concat_tables(self._held))
+        return self._parts
+
+    def abandon(self) -> None:
+        """What was written stays in the place, which is removed as a whole."""
+
+    def _write(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            writer = FileWriter(self._stage, f"{self._label}-{len(self._parts)}")
+            writer.add(rows)
+            self._parts += writer.close()
 
 
 def _last_of_single_keys(rows: pa.Table, record_key: str) -> pa.Table:

@@ -9,7 +9,8 @@ A change and its bookmark are one commit of the catalog: a snapshot with the row
 is what Iceberg compares: a commit is refused if the newest snapshot is not the one that was read. Files are fsynced
 before the catalog names them, and SQLite syncs itself: a power cut leaves the old state or the new.
 
-Rows are only appended. A killed process may leave files that no snapshot names; they do no harm.
+Rows are only appended. Executors write the files of large ranges, and the commit names them: see `staged_files.py`. A
+process that is killed while it writes rows itself may leave files that no snapshot names; they do no harm.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.lake.schema import LakeFiles, fitted, lake_schema, missing_fields
+from foldlog.views.lake.staged_files import FileStage, adopt, finish, new_place, sweep
 from foldlog.views.local_paths import local_path
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 NAMESPACE: Final = "foldlog"
 """The namespace of the tables, and the name of the catalog."""
@@ -103,15 +106,60 @@ class IcebergHistory(View):
                         self._add_columns(table, missing)
                 except CommitFailedException:
                     continue
-                return self._read_bookmark(table)
+                stored = self._read_bookmark(table)
+                self._sweep(table, stored)
+                return stored
         raise self._crowded()
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         rows = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
-        self._commit(expected, new, lambda schema: fitted(rows, schema, self.place))
+
+        def write(table: Table, transaction: Transaction, said: dict[str, str]) -> None:
+            transaction.append(fitted(rows, _schema_of(table), self.place), snapshot_properties=said)
+
+        self._commit(expected, new, write)
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
+        with self._opened() as catalog:
+            table = self._table(catalog)
+            if table is None:
+                return None
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
+            from pyiceberg.schema import sanitize_column_names
+
+            if sanitize_column_names(table.schema()) != table.schema():
+                return None  # files have other names for such columns, which only pyiceberg knows to write
+            # With field ids, by which Iceberg finds a column, whatever it is renamed to.
+            files = schema_to_pyarrow(table.schema(), include_field_ids=True)
+            place = new_place(table.location(), RangeName.of(ranges, expected))
+            return FileStage(place, _schema_of(table), self.place, files)
+
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
+        def write(table: Table, transaction: Transaction, said: dict[str, str]) -> None:
+            from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+            data = _data_of(table)
+            make_parents(f"{data}/")
+            names = [name for name, _ in adopt(staged, data)]
+            with transaction.update_snapshot(snapshot_properties=said).fast_append() as appended:
+                for name in names:
+                    found = parquet_file_to_data_file(table.io, table.metadata, f"{data}/{name}")
+                    appended.append_data_file(found)
+
+        self._commit(expected, new, write, staged)
+
+    def _sweep(self, table: Table, stored: Bookmark) -> None:
+        def is_committed(prefix: str) -> bool:
+            files = table.inspect.all_files()["file_path"].to_pylist() if table.metadata.snapshots else []
+            return any(path.rpartition("/")[2].startswith(prefix) for path in files)
+
+        sweep(table.location(), _data_of(table), stored, is_committed)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
-        self._commit(expected, new, lambda schema: schema.empty_table())
+        def write(table: Table, transaction: Transaction, said: dict[str, str]) -> None:
+            transaction.append(_schema_of(table).empty_table(), snapshot_properties=said)
+
+        self._commit(expected, new, write)
 
     def shadow(self, label: str) -> View:
         return IcebergHistory(self.path, label)
@@ -179,7 +227,14 @@ class IcebergHistory(View):
 
     # One commit.
 
-    def _commit(self, expected: Bookmark, new: Bookmark, rows: Callable[[pa.Schema], pa.Table]) -> None:
+    def _commit(
+        self,
+        expected: Bookmark,
+        new: Bookmark,
+        write: Callable[[Table, Transaction, dict[str, str]], None],
+        staged: StagedDelta | None = None,
+    ) -> None:
+        """Write with `new`, which may be what was staged; StaleBookmark if the bookmark is not the expected one."""
         with self._opened() as catalog:
             from pyiceberg.exceptions import CommitFailedException
 
@@ -192,8 +247,11 @@ class IcebergHistory(View):
                 try:
                     with table.transaction() as transaction:
                         said = {BOOKMARK: new.to_json()}
-                        transaction.append(rows(_schema_of(table)), snapshot_properties=said)
+                        write(table, transaction, said)
                         transaction.set_properties(said)
+                    if staged is not None:
+                        finish(staged)
+                    self._sweep(table, new)
                     return
                 except CommitFailedException:
                     # Another commit came first. If it was another runner's, the bookmark shows it now.
@@ -335,6 +393,11 @@ def _rename(catalog: SqlCatalog, names: dict[str, str | None]) -> None:
             else:
                 session.execute(update(IcebergTables).where(*which).values(table_name=new))
         session.commit()
+
+
+def _data_of(table: Table) -> str:
+    """The directory of the table's files, as pyiceberg names it."""
+    return f"{table.location()}/data"
 
 
 def _schema_of(table: Table) -> pa.Schema:

@@ -8,8 +8,10 @@
         _foldlog.json                                      the bookmark, with what the names do not tell
         _common_metadata                                   all columns, by Parquet's convention
         _p00000-00000000000000000040-...                   written, and not part of the table yet
+        _foldlog_staged/                                   being written by executors: see `staged_files.py`
 
-The names are a bookmark: nothing below a partition's last one is missing, and a gap between two gave no rows.
+The names are a bookmark: nothing below a partition's last one is missing, and a gap between two gave no rows. If
+executors wrote a range, several files have its name, each with a number after it.
 
 A range of several partitions is several files, but one commit. The files are written and fsynced under names with an
 underscore, which readers of Parquet directories skip. Then `_foldlog.json` is replaced: that is the commit. Then they
@@ -35,7 +37,9 @@ from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import CURRENT, Generations, shadow_link
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
+from foldlog.views.lake.staged_files import FileStage, new_place, sweep
 from foldlog.views.local_paths import local_path
+from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,15 +50,16 @@ _PENDING: Final = "_"
 _COUNTED_FILES_MAX: Final = 1000
 """Files whose rows are counted for a peek: each has to be opened."""
 
-_NAME: Final = re.compile(r"p(?P<partition>[0-9]{5,})-(?P<start>[0-9]{20})-(?P<stop>[0-9]{20})\.parquet")
+_NAME: Final = re.compile(r"p(?P<partition>[0-9]{5,})-(?P<start>[0-9]{20})-(?P<stop>[0-9]{20})(-[0-9]{5,})?\.parquet")
 
 
-def file_name(partition: int, start: int, stop: int) -> str:
+def file_name(partition: int, start: int, stop: int, number: int | None = None) -> str:
     """
     >>> file_name(3, 0, 40)
     'p00003-00000000000000000000-00000000000000000040.parquet'
     """
-    return f"p{partition:05d}-{start:020d}-{stop:020d}.parquet"
+    counted = "" if number is None else f"-{number:05d}"
+    return f"p{partition:05d}-{start:020d}-{stop:020d}{counted}.parquet"
 
 
 class ParquetHistory(View):
@@ -102,17 +107,49 @@ class ParquetHistory(View):
                     import pyarrow as pa
 
                     replace_file(PosixFiles(), f"{directory}/{_SCHEMA}", _schema_bytes(pa.schema([*stored, *missing])))
-                return self._read_bookmark(directory)
+                bookmark = self._read_bookmark(directory)
+                _sweep(directory, bookmark)
+                return bookmark
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         with self._errors(), self._writing() as directory:
             directory = self._at(directory, expected)
             for name, rows in self._files_of(delta, _read_schema(directory)):
                 _write_rows(f"{directory}/{_PENDING}{name}", rows)
-            # The names first: a bookmark that survives a power cut must find its files.
-            sync_directory(directory)
-            replace_file(PosixFiles(), f"{directory}/{_BOOKMARK}", _bookmark_bytes(new))
-            _settle(directory, new)
+            self._commit(directory, new)
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
+        with self._errors():
+            directory = self._generations.find(self._link)
+            if directory is None:
+                return None
+            place = new_place(directory, RangeName.of(ranges, expected))
+            return FileStage(place, _read_schema(directory), self.place, is_split=True)
+
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
+        with self._errors(), self._writing() as directory:
+            directory = self._at(directory, expected)
+            self._take(directory, staged)
+            self._commit(directory, new)
+
+    def _take(self, directory: str, staged: StagedDelta) -> None:
+        """Give the files that executors have written the names of a commit that is under way."""
+        stage = staged.stage
+        if not isinstance(stage, FileStage) or not stage.directory.startswith(f"{directory}/"):
+            raise ViewUnavailable(self.place, "it was replaced by another one meanwhile; the range is read again")
+        for number, part in enumerate(staged.parts):
+            if part.partition not in staged.ranges:
+                raise InvalidArgument(f"{part.rows} rows for {self.place} are of partitions that were not read")
+            name = file_name(part.partition, *staged.ranges[part.partition], number)
+            rename(f"{stage.directory}/{part.name}", f"{directory}/{_PENDING}{name}")
+
+    def _commit(self, directory: str, new: Bookmark) -> None:
+        """Make the files with pending names part of the table, together with the bookmark."""
+        # The names first: a bookmark that survives a power cut must find its files.
+        sync_directory(directory)
+        replace_file(PosixFiles(), f"{directory}/{_BOOKMARK}", _bookmark_bytes(new))
+        _settle(directory, new)
+        _sweep(directory, new)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         with self._errors(), self._writing() as directory:
@@ -241,6 +278,11 @@ def _settle(directory: str, bookmark: Bookmark) -> None:
             rename(path, f"{directory}/{found[0]}")
         else:
             remove(path)
+
+
+def _sweep(directory: str, bookmark: Bookmark) -> None:
+    """Remove what executors have written for ranges that were not committed. Called under the writers' lock."""
+    sweep(directory, directory, bookmark, is_committed=lambda _: False)  # nothing is moved out but by a commit
 
 
 def _write_rows(path: str, rows: pa.Table) -> None:

@@ -68,7 +68,7 @@ class PostgresLimits:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        suspects = _may_be_too_long(keys)
+        suspects = may_be_too_long(keys)
         if suspects is None:
             return None
         columns = kept_schema(keys.schema)
@@ -98,7 +98,7 @@ def _is_taken(connection: Connection, refusals: tuple[type[Exception], ...], sta
     return True
 
 
-def _may_be_too_long(keys: pa.Table) -> Any:
+def may_be_too_long(keys: pa.Table) -> Any:
     """Flags the rows with more bytes of text and binary than any index is sure to take; None if there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc

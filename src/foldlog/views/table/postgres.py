@@ -29,6 +29,7 @@ from foldlog.views.sql.postgres import (
 from foldlog.views.sql.postgres_limits import PostgresLimits
 from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
 from foldlog.views.sql.types import postgres_type
+from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 from foldlog.views.table.postgres_copy import COPY_OPTIONS, batch_of, csv_of, select_list, storable
 from foldlog.views.table.postgres_load import (
     LOADING,
@@ -38,6 +39,7 @@ from foldlog.views.table.postgres_load import (
     make_primary_key,
     written_once,
 )
+from foldlog.views.table.postgres_stage import gather, load, merge, new_stage, sweep
 from foldlog.views.table.rows import Change, decide_change
 from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
 
@@ -72,6 +74,8 @@ class PostgresTable(View):
         self._database = PostgresDatabase(url, self._location, locked, wait_ms=wait_ms)
         self._limits = PostgresLimits(self._database)
         self._resolved: TableName | None = None
+        self._has_stages = True
+        """Whether tables of ranges that were not committed may be there."""
 
     @property
     def place(self) -> str:
@@ -105,7 +109,8 @@ class PostgresTable(View):
             self._grow(run, table, stored, merged)
             if merged is not stored:
                 bookmarks.set_settings(run, table.name, merged.to_json())
-            return entry.bookmark
+        self._sweep(table, entry.bookmark)
+        return entry.bookmark
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
         return self._key or shape.key
@@ -132,6 +137,41 @@ class PostgresTable(View):
             elif not change.is_empty:
                 self._merge(connection, table, shape, change)
             bookmarks.set_bookmark(run, table.name, new)
+        self._sweep(table, new)
+
+    def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
+        if not self.holds_unicode():
+            return None
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, _ = self._resolve(run)
+            entry = self._entry(run)
+            if entry is None:
+                return None
+            shape = TableShape.from_json(entry.settings, self._location)
+            if shape.record_key is None or shape.replaces_records:
+                return None  # which rows a record replaces, the driver tells, and says it if two have one key
+            self._has_stages = True
+            return new_stage(run, self._url, self._location, table, shape, ranges, expected)
+
+    def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
+        with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            entry = self._expect(run, expected)
+            shape = TableShape.from_json(entry.settings, self._location)
+            if staged.parts:
+                found = gather(run, staged, self._location)
+                if shape.is_loading:
+                    load(run, table, found)
+                else:
+                    merge(run, table, found, _on_conflict(shape))
+            bookmarks.set_bookmark(run, table.name, new)
+        self._sweep(table, new)
+
+    def _sweep(self, table: TableName, stored: Bookmark | None) -> None:
+        if self._has_stages:
+            self._has_stages = not sweep(self._database, table, stored)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         with self._database.transaction() as connection:
@@ -330,7 +370,8 @@ class PostgresTable(View):
             drop_table(run, self._location, table)
             drop_table(run, self._location, table.beside(LOADING))
             bookmarks.remove(run, table.name)
-            return True
+        sweep(self._database, table, None)
+        return True
 
     def _scan(self, database: PostgresDatabase) -> Iterator[Bookmark | pa.RecordBatch | None]:
         try:

@@ -43,14 +43,19 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
 
 def storable(delta: Delta, rows: pa.Table, location: str) -> pa.Table:
     """The rows of a change with nested values as JSON; FoldError, with the offset, for text that cannot be stored."""
-    from pyarrow import types
-
     for name, _ in columns_where(rows, is_nul):
         where = where_first(delta, name, lambda column: rows_where(column, is_nul))
         raise FoldError(
             f"{location} cannot hold the text in column {name!r} at {where}: it has a character NUL,"
             " which PostgreSQL cannot store; replace it in the fold, or fold into another engine"
         )
+    return encoded(rows)
+
+
+def encoded(rows: pa.Table) -> pa.Table:
+    """The rows with nested values as JSON."""
+    from pyarrow import types
+
     for number, name in enumerate(rows.column_names):
         if types.is_nested(rows.column(number).type):
             rows = rows.set_column(number, name, encode_nested(rows.column(number)))

@@ -51,7 +51,7 @@ def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
     if shape.replaces_records or not are_single:
         _check_unique(rows, shape, location)
     replaced = rows[shape.record_columns[0]].unique() if shape.replaces_records and rows.num_rows else None
-    return Change(_conformed(rows, shape, location), tombstones, None if replaced is None else _chunked(replaced))
+    return Change(conformed(rows, shape, location), tombstones, None if replaced is None else _chunked(replaced))
 
 
 def _newest_records(rows: pa.Table, shape: TableShape, location: str) -> tuple[pa.Table, bool]:
@@ -128,7 +128,7 @@ def _check_not_null(rows: pa.Table, name: str, location: str) -> None:
         )
 
 
-def _conformed(rows: pa.Table, shape: TableShape, location: str) -> pa.Table:
+def conformed(rows: pa.Table, shape: TableShape, location: str) -> pa.Table:
     """The table's columns in their order and types; a column that the rows lack is null."""
     import pyarrow as pa
 
