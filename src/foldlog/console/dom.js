@@ -26,6 +26,7 @@ export function put(element, ...children) {
 }
 
 const PATHS = {
+  home: "M4 11l8-7 8 7M6 9.5V20h12V9.5M10 20v-5h4v5",
   log: "M3 7h4v10H3zM10 7h4v10h-4zM17 7h4v10h-4z",
   folds: "M4 5h10l6 6v8H4zM14 5v6h6",
   topics: "M4 6h16M4 12h16M4 18h10",
@@ -77,11 +78,11 @@ export const isBusy = (element) => element.contains(document.activeElement) || i
 const motion = matchMedia("(prefers-reduced-motion: reduce)");
 export const calm = () => motion.matches;
 
-export function copyButton(text) {
-  return h("button", { class: "icon-button small", type: "button", "aria-label": "Copy", title: "Copy", onclick: async () => {
-    try { await navigator.clipboard.writeText(text()); toast("Copied."); } catch { toast("The browser did not allow copying; select the text instead.", "bad"); }
-  } }, icon("copy"));
+export async function copyText(text) {
+  try { await navigator.clipboard.writeText(text); toast("Copied."); } catch { toast("The browser did not allow copying; select the text instead.", "bad"); }
 }
+
+export const copyButton = (text) => h("button", { class: "icon-button small", type: "button", "aria-label": "Copy", title: "Copy", onclick: () => copyText(text()) }, icon("copy"));
 
 export const commandLine = (text) => h("div", { class: "command" }, h("code", { tabindex: 0 }, text), copyButton(() => text));
 

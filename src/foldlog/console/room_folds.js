@@ -55,7 +55,7 @@ class Card {
     const { numbers } = this;
     put(this.state, fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running");
     this.state.dataset.state = fold.error || isLost(fold) ? "bad" : fold.is_live ? "good" : "idle";
-    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}`);
+    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}. `, h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
     put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));

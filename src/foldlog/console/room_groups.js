@@ -2,16 +2,15 @@
 
 import * as api from "./api.js";
 import { card, empty, h, heads, isBusy, missing, put } from "./dom.js";
-import { foldName, hue, now, on, state } from "./store.js";
+import { problemLine } from "./problems.js";
+import { HistoryChart, lagPoints } from "./history.js";
+import { foldName, groupLag as lagOf, hue, isInternalGroup as isOwn, now, on, standing, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
 
 const link = (name) => `#/groups/${encodeURIComponent(name)}`;
-const isOwn = (group) => group.group.startsWith("__"); // the log’s own, as topics so named are
-const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0, cursor.lag), 0);
-/** A fold reads without joining its group, for which Kafka's word is empty: its runner says how it is. */
 const foldOf = (group) => (group.is_fold ? state.folds.get(foldName(group.group)) : undefined);
-const stateOf = (group) => { const fold = foldOf(group); return fold ? (fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running") : group.state; };
+const stateOf = (group) => standing(group).text;
 const readers = (group) => group.members; // with the runner of a fold
 const uncommitted = (group) => { const count = group.cursors.filter((cursor) => !cursor.is_committed).length; return count ? `Nothing is committed in ${counted(count, "partition")}: the lag there counts from the log’s start, or from where a member begins.` : null; };
 const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.topic))].sort();
@@ -23,7 +22,7 @@ function table() {
     heads(term("group", "Group"), ["State", "minor"], [term("member", "Members"), "num"], [term("lag", "Lag"), "num"], ["Reads", "minor"]),
     h("tbody", {}, groups.map((group) => h("tr", { class: isOwn(group) && "internal" },
       h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
-      h("td", { class: "minor" }, stateOf(group)), h("td", { class: "num mono" }, number(readers(group))), h("td", { class: "num mono", title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*"),
+      h("td", { class: "minor" }, h("span", { class: "chip", "data-state": standing(group).isBad ? "bad" : readers(group) ? "good" : "idle" }, stateOf(group))), h("td", { class: "num mono" }, number(readers(group))), h("td", { class: "num mono", title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*"),
       h("td", { class: "minor" }, topicsOf(group).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, topic), index < all.length - 1 && ", "]))))))),
   groups.some(uncommitted) && h("p", { class: "quiet" }, "* Members have partitions in which nothing is committed yet: the lag there counts from the log’s start.")];
 }
@@ -54,12 +53,16 @@ function cursors(group) {
       h("td", { class: "quiet" }, cursor.is_committed ? (cursor.committed_ms ? ago(cursor.committed_ms, now()) : "–") : `nothing yet: counted from ${cursor.counted_from}`))))));
 }
 
-async function showOne(place, name) {
+/** What is wrong with it, if anything is, and what helps. */
+const trouble = (name) => state.problems.filter((one) => (one.resource === "group" && one.name === name) || (one.resource === "fold" && `fold.${one.name}` === name)).map((one) => problemLine(one));
+
+async function showOne(place, name, chart) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
       h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
-    card("Cursors", cursors(group)), card("Members", members(group)));
+    trouble(name), chart.element, card("Cursors", cursors(group)), card("Members", members(group)));
+    chart.show();
   } catch (error) {
     put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
   }
@@ -70,11 +73,14 @@ export function enter(element, path) {
   put(element, place);
   const body = h("div", {});
   let due = null;
-  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!isBusy(body)) put(body, table()); };
+  const lagNow = () => { const group = state.groups.get(path[0]); return group ? lagOf(group) : null; };
+  const chart = path[0] ? new HistoryChart("Lag", (found, at) => [{ name: path[0], colour: hue(path[0]), points: [...lagPoints(found, path[0]), [at, lagNow()]] }]) : null;
+  const show = () => { due = null; if (path[0]) showOne(place, path[0], chart); else if (!isBusy(body)) put(body, table()); };
   if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody.")), body);
   show();
   // Commits come ten times a second; a table that is read needs one look each second.
   const offFolds = on("folds", () => { due ??= setTimeout(show, 1000); });
   const off = on("groups", (changed) => { if (!path[0] || !changed || changed.some((group) => group.group === path[0])) due ??= setTimeout(show, 1000); });
-  return () => { off(); offFolds(); clearTimeout(due); };
+  const offProblems = on("problems", show);
+  return () => { off(); offFolds(); offProblems(); chart?.leave(); clearTimeout(due); };
 }

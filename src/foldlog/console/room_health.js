@@ -1,25 +1,12 @@
 // The room of the broker's health: where it is, what it warns of, and whether everything acknowledged is on disk.
 
 import { card, h, isBusy, put } from "./dom.js";
-import { isLost, lost } from "./room_folds.js";
+import { findings } from "./problems.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, number, rate, short, size } from "./words.js";
 
 const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
-
-function findings() {
-  const found = [];
-  for (const topic of state.topics.values()) {
-    for (const one of topic.partitions) if (one.error) found.push(h("p", { class: "notice bad" }, h("b", {}, `${topic.name} / ${one.partition}: `), one.error));
-  }
-  for (const fold of state.folds.values()) {
-    const trouble = isLost(fold) ? lost(fold) : fold.error;
-    if (trouble) found.push(h("p", { class: "notice bad" }, h("b", {}, `Fold ${fold.fold}: `), trouble));
-  }
-  for (const warning of state.overview.warnings) found.push(h("p", { class: "notice warn" }, typeof warning === "string" ? warning : JSON.stringify(warning)));
-  return found.length ? found : [h("p", { class: "notice good" }, "Nothing is wrong: every partition can be written and read, no fold has failed or was lost, and there are no warnings.")];
-}
 
 function view() {
   const { overview } = state;
@@ -43,6 +30,6 @@ export function enter(element) {
   put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body));
   const show = () => { if (!isBusy(body)) put(body, view()); };
   show();
-  const offs = [on("topics", show), on("rates", show), on("folds", show), on("connection", show)];
+  const offs = [on("topics", show), on("rates", show), on("problems", show), on("connection", show)];
   return () => { for (const off of offs) off(); };
 }

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { card, empty, field, h, heads, isBusy, missing, put, toast } from "./dom.js";
+import { HistoryChart, pointsOf } from "./history.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -82,6 +83,7 @@ class TopicPage {
     Object.assign(this, { place, name });
     this.numbers = h("span", {});
     this.files = h("div", { class: "segment-rows" });
+    this.chart = new HistoryChart("Records per second", (found, at) => [{ name, points: [...pointsOf(found, found.topics[name]?.records_per_s), [at, state.topics.get(name)?.records_per_s ?? 0]] }], { text: rate });
     this.off = on("rates", () => this.again());
     this.offTopics = on("topics", () => this.again());
     this.ask();
@@ -116,6 +118,7 @@ class TopicPage {
   build(topic) {
     put(this.place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, this.name),
       h("p", { class: "quiet" }, this.numbers, " ", h("a", { href: `#/log/${encodeURIComponent(this.name)}` }, "Show the log"))),
+    this.chart.element,
     h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), this.files),
     h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
   }
@@ -125,7 +128,7 @@ class TopicPage {
     put(this.numbers, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(bytesOf(topic))} on disk, ${speed}. Kept: ${retained(topic)}.`);
   }
 
-  leave() { this.off(); this.offTopics(); }
+  leave() { this.off(); this.offTopics(); this.chart.leave(); }
 }
 
 export function enter(element, path) {

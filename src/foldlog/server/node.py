@@ -92,7 +92,7 @@ class BrokerNode:
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.produce_fast_path = ProduceFastPath(self)
         self.openings = Openings(broker, self)
-        self.fold_runs = ServedFoldRuns(broker, self.holding)
+        self.fold_runs = ServedFoldRuns(broker, self.holding, self.fold_guard)
         self.lines = RepeatedLines(broker.clock)
         self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)
         self.groups = GroupDriver(self)

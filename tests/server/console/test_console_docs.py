@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -14,20 +15,28 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.files.paths import DiskSpace
 from foldlog.limits import (
     CONSOLE_CELLS_MAX,
+    CONSOLE_DOWNLOAD_BYTES_MAX,
     CONSOLE_FIELD_BYTES_MAX,
+    CONSOLE_HISTORY_SERIES_MAX,
     CONSOLE_LISTENERS_MAX,
     CONSOLE_READ_BYTES_MAX,
+    CONSOLE_ROW_BYTES_MAX,
+    CONSOLE_ROWS_MAX,
     CONSOLE_SCENE_RECORDS_MAX,
     CONSOLE_SCENE_VALUE_CHARS_MAX,
 )
+from foldlog.server import problems as problems_module
 from foldlog.server.config.broker_settings import TOKEN_CHARS_MIN
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console.api import Api
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.health import HealthPages
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.search import SearchPages
 from foldlog.server.http.routes import HttpRoute
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.node import BrokerNode
@@ -38,7 +47,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = ("console_api.md", "console_api_folds.md")
 HEADING = re.compile(r"^## `(GET|POST|DELETE) (/api/[^`?]*)", re.MULTILINE)
 EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
-HAS_NO_JSON = {("GET", "/api/events")}
+HAS_NO_JSON = {("GET", "/api/events"), ("GET", "/api/topics/{topic}/download")}
 
 
 @cache
@@ -60,7 +69,9 @@ def routes() -> list[HttpRoute]:
             node = BrokerNode(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
             api = Api(node, EventFeed(), workers, bootstrap="", read_only=False)
             folds = FoldPages(node, EventFeed(), workers, bootstrap="")
-            found = [*api.routes(), *folds.routes(), *ScenePages(node, workers).routes()]
+            health = HealthPages(node, EventFeed(), workers, bootstrap="")
+            found = [*api.routes(), *folds.routes(), *health.routes(), *ScenePages(node, workers).routes()]
+            found += SearchPages(node, workers).routes()
             folds.close()
             node.close()
             return found
@@ -101,7 +112,21 @@ def scene_answers(site: ConsoleSite) -> dict[tuple[str, str], Any]:
     return answers
 
 
-def test_examples_have_the_shape_of_real_answers() -> None:
+def health_answers(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
+    """With a disk, a problem and an error, and a second sample."""
+    monkeypatch.setattr(problems_module, "disk_space", lambda _: DiskSpace(100, 1))
+    monkeypatch.setattr(problems_module, "MEMORY_PATH", "")
+    logging.getLogger("foldlog.server").warning("a line")
+    assert site.server._console is not None
+    history = site.server._console._health._history
+    history.sample()
+    history.sample()
+    found = site.get("/api/history?points=2")
+    found["topics"] = {name: one for name, one in found["topics"].items() if name == "orders"}
+    return {("GET", "/api/health"): site.get("/api/health"), ("GET", "/api/history"): found}
+
+
+def test_examples_have_the_shape_of_real_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[tuple[str, str], Any] = {}
     with console() as site, running_readers() as readers:
         site.broker.create_topic("orders")
@@ -117,12 +142,15 @@ def test_examples_have_the_shape_of_real_answers() -> None:
         answers["GET", "/api/topics/{topic}/{partition}/records/{offset}"] = site.get("/api/topics/orders/0/records/0")
         answers["GET", "/api/topics/{topic}/place"] = site.get("/api/topics/orders/place?place=0")
         answers["GET", "/api/topics/{topic}/{partition}/at"] = site.get("/api/topics/orders/0/at?offset=0")
+        table = site.get("/api/topics/orders/search?columns=%5B%22%24%22%5D")
+        answers["GET", "/api/topics/{topic}/search"] = table
         readers.append(Reader(site.server))
         wait_until(readers, lambda: readers[0].assigned == {0})
         answers["GET", "/api/groups/{group}"] = site.get("/api/groups/readers")
         body = {"topic": "orders", "partition": 0, "offset": 0, "evict": True}
         answers["POST", "/api/groups/{group}/rewind"] = site.posted("/api/groups/readers/rewind", body)
         answers |= scene_answers(site)
+        answers |= health_answers(site, monkeypatch)
     for route, answer in answers.items():
         (example,) = EXAMPLE.findall(documented()[route])
         assert shape(json.loads(example)) == shape(answer), route
@@ -135,6 +163,10 @@ def test_examples_have_the_shape_of_real_answers() -> None:
     [
         ("console_api.md", f"from 1 to {CONSOLE_CELLS_MAX}"),
         ("console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
+        ("console_api.md", f"1 to {CONSOLE_ROWS_MAX} rows"),
+        ("console_api.md", f"at most {CONSOLE_ROW_BYTES_MAX >> 10} KiB of each key"),
+        ("console_api.md", f"more than {CONSOLE_DOWNLOAD_BYTES_MAX >> 20} MiB is refused"),
+        ("console_api.md", f"of {CONSOLE_HISTORY_SERIES_MAX} topics"),
         ("console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
         ("console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
         ("console_api.md", f"1 to {CONSOLE_SCENE_VALUE_CHARS_MAX} characters"),

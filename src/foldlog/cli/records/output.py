@@ -10,8 +10,8 @@ from typing import Final
 from foldlog.cli.output import naming_output
 from foldlog.cli.parsing import Arguments
 from foldlog.cli.records.format import Printer, RecordColumn, format_printer, row_printer
-from foldlog.cli.records.json import record_lines, record_lines_for_terminal
 from foldlog.cli.tables import has_colours
+from foldlog.records.json_lines import record_lines, record_lines_for_terminal
 from foldlog.records.loops import Record
 
 CHUNK_RECORDS: Final = 128

@@ -8,6 +8,8 @@
 | a rewind of a group | READ of the group and of the topic |
 | a fold's state, its commands | DESCRIBE, READ of its group, `fold.NAME` |
 | a look into a fold's view | READ of its group |
+| a problem | DESCRIBE of the topic, group or fold that has it; of the cluster for the disk |
+| rates and lags of the last hours | DESCRIBE of the topic, and of the group |
 | the scene | READ, WRITE of its topic, `__log_or_queue` |
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.broker.topics.names import SCENE_TOPIC
 from foldlog.server.authorizer import Authorizer
 from foldlog.server.groups import address_in_acls
@@ -74,6 +76,7 @@ class Sight:
     def __init__(self, authorizer: Authorizer, who: Identity) -> None:
         self._authorizer = authorizer
         self._who = who
+        self._told_problems: list[dict[str, Any]] | None = None
 
     def allows(self, right: Right) -> bool:
         return self._authorizer.allows(self._who, *right)
@@ -103,6 +106,32 @@ class Sight:
         }
         return {**member, **kept}
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether one may describe the cluster: paths, the disk and the process are for who runs the broker."""
+        return self.allows(Right(DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
+
+    def of_problems(self, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The problems of what one may describe. A command with a path is for operators."""
+        sees = {"fold": self.sees_fold, "group": self.sees_group, "topic": self.sees_topic}
+        is_operator = self.is_operator
+        seen = [one for one in problems if sees.get(one["resource"], lambda _: is_operator)(one["name"])]
+        return [one if is_operator or one["resource"] != "topic" else {**one, "command": None} for one in seen]
+
+    def of_history(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Rates and lags of what one may describe."""
+        groups = {
+            group: {topic: lags for topic, lags in topics.items() if self.sees_topic(topic)}
+            for group, topics in found["groups"].items()
+            if self.sees_group(group)
+        }
+        return {
+            **found,
+            "topics": {topic: one for topic, one in found["topics"].items() if self.sees_topic(topic)},
+            "groups": groups,
+            "disk_free": found["disk_free"] if self.is_operator else None,
+        }
+
     def of_event(self, event: str, data: Any) -> Any:
         """What of an event one may see; None if nothing."""
         if event in ("ends", "rates"):
@@ -111,4 +140,8 @@ class Sight:
             return [self.of_group(one) for one in data if self.sees_group(one["group"])] or None
         if event == "folds":
             return [one for one in data if self.sees_fold(one["fold"])] or None
+        if event == "problems":
+            seen, before = self.of_problems(data), self._told_problems
+            self._told_problems = seen
+            return None if seen == before else seen  # nor does one learn that others have problems
         return data

@@ -36,8 +36,10 @@ from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.health import HealthPages
 from foldlog.server.console.rights import identity_of
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.search import SearchPages
 from foldlog.server.console.sessions import LOGIN_PATH, LOGOUT_PATH, ConsoleUsers, login_page
 from foldlog.server.http.http import HttpLimits, HttpServer
 from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
@@ -200,12 +202,19 @@ class Console:
     """A console that is served. Event loop only."""
 
     def __init__(
-        self, http: HttpServer, feed: EventFeed, folds: FoldPages, workers: ThreadPoolExecutor, token: str
+        self,
+        http: HttpServer,
+        feed: EventFeed,
+        folds: FoldPages,
+        health: HealthPages,
+        workers: ThreadPoolExecutor,
+        token: str,
     ) -> None:
         self.token = token
         self._http = http
         self.feed = feed
         self._folds = folds
+        self._health = health
         self._workers = workers
         self.host, self.port = http.host, http.port
 
@@ -213,6 +222,7 @@ class Console:
         """Stop listening, cut off all clients, and end its threads."""
         await self._http.close()
         await self.feed.close()
+        await self._health.close()
         self._folds.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
 
@@ -241,6 +251,7 @@ async def start_console(
     feed = EventFeed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
+    health = HealthPages(node, feed, workers, bootstrap=bootstrap)
     scene = ScenePages(node, workers)
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = ConsoleAccess(
@@ -252,7 +263,8 @@ async def start_console(
         users = ConsoleUsers(
             node.logins, stored, node.clock, cookie_name=access.cookie_name, has_tls=secured is not None
         )
-    found = [*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()]
+    found = [*pages.routes(), *api.routes(), *folds.routes(), *health.routes(), *scene.routes()]
+    found += SearchPages(node, workers).routes()
     routes = ConsoleRoutes(found, access, node.authorizer, users, node.quotas)
     http = HttpServer(
         routes,
@@ -262,7 +274,8 @@ async def start_console(
         strangers=node.strangers if has_users or token else None,
     )
     await http.listen(listener, secured)
-    return Console(http, feed, folds, workers, token)
+    health.begin()
+    return Console(http, feed, folds, health, workers, token)
 
 
 # --- the page and its files, from memory: read once, when the console starts ------------------------------------------
