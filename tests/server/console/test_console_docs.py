@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.paths import DiskSpace
@@ -31,6 +32,10 @@ from foldlog.limits import (
 from foldlog.server import problems as problems_module
 from foldlog.server.config.broker_settings import TOKEN_CHARS_MIN
 from foldlog.server.config.settings import ServerSettings
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
@@ -40,13 +45,16 @@ from foldlog.server.console.search import SearchPages
 from foldlog.server.http.routes import HttpRoute
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.node import BrokerNode
+from server.access.sasl_broker import sasl_broker, set_password
 from server.console.console_site import ConsoleSite, console
+from server.console.test_console_users import SETTINGS, session
 from server.group_readers import Reader, running_readers, wait_until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PAGES = ("console_api.md", "console_api_folds.md")
+PAGES = ("console_api.md", "console_api_admin.md", "console_api_folds.md")
 HEADING = re.compile(r"^## `(GET|POST|DELETE) (/api/[^`?]*)", re.MULTILINE)
 EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
+CHANGES = (TopicPages, GroupPages, TransactionPages)
 HAS_NO_JSON = {("GET", "/api/events"), ("GET", "/api/topics/{topic}/download")}
 
 
@@ -71,7 +79,8 @@ def routes() -> list[HttpRoute]:
             folds = FoldPages(node, EventFeed(), workers, bootstrap="")
             health = HealthPages(node, EventFeed(), workers, bootstrap="")
             found = [*api.routes(), *folds.routes(), *health.routes(), *ScenePages(node, workers).routes()]
-            found += SearchPages(node, workers).routes()
+            found += [route for pages in (SearchPages, *CHANGES) for route in pages(node, workers).routes()]
+            found += AccessPages(node, workers, is_private=True).routes()
             folds.close()
             node.close()
             return found
@@ -126,6 +135,58 @@ def health_answers(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> dict[t
     return {("GET", "/api/health"): site.get("/api/health"), ("GET", "/api/history"): found}
 
 
+ACL = {"permission": "ALLOW", "principal": "User:bob", "operation": "READ", "resource": "TOPIC", "name": "orders"}
+
+
+def change_answers() -> dict[tuple[str, str], Any]:
+    """Of changes, each made once."""
+    answers: dict[tuple[str, str], Any] = {}
+    with sasl_broker(SETTINGS) as (broker, server):
+        set_password(broker, "admin", "admin's")
+        site = ConsoleSite(broker, server)
+        who = session(site, "admin", "admin's")
+
+        def post(route: str, body: Any, **names: str) -> None:
+            path = route
+            for name, value in names.items():
+                path = path.replace(f"{{{name}}}", value)
+            answer = site.post(path, body, **who)
+            assert answer.status == 200, answer.body
+            answers["POST", route] = answer.json
+
+        topic = {"topic": "mail"}
+        post("/api/topics", {"name": "mail", "config": {"retention.ms": "86400000"}})
+        post("/api/topics/{topic}/configs", {"set": {"retention.ms": "5"}}, **topic)
+        post("/api/topics/{topic}/partitions", {"count": 2}, **topic)
+        post("/api/topics/{topic}/trim", {"before": "end"}, **topic)
+        broker.commit_offsets("fraud", {("mail", 0): OffsetAndMetadata(0)})
+        post("/api/groups/{group}/reset", {"to": "end"}, group="fraud")
+        answers["POST", "/api/groups/{group}/reset"] |= {"members": ["x"], "evicted": ["x"]}
+        broker.alter_topic("mail", {"cleanup.policy": "compact"})
+        post("/api/topics/{topic}/compact", {}, **topic)
+        post("/api/topics/{topic}/delete", {}, **topic)
+        broker.commit_offsets("fraud", {("orders", 0): OffsetAndMetadata(0)})
+        post("/api/groups/{group}/delete", {}, group="fraud")
+        post("/api/users/{user}/password", {"password": "something long"}, user="bob")
+        post("/api/acls", ACL)
+        found = site.ask("GET", "/api/access", headers=who).json
+        found["users"] = [{"user": "admin", "mechanisms": {"SCRAM-SHA-256": 16384}}]
+        answers["GET", "/api/access"] = found
+        post("/api/acls/delete", ACL)
+        post("/api/users/{user}/delete", {}, user="bob")
+    return answers
+
+
+def transaction_answers() -> dict[tuple[str, str], Any]:
+    with foldlog.open(":memory:") as log, console(log._backend.reader) as site:  # type: ignore[attr-defined]
+        log.create_topic("orders")
+        log.transaction("etl").send("orders", "1").result()
+        return {
+            ("GET", "/api/transactions"): site.get("/api/transactions"),
+            ("POST", "/api/transactions/{id}/abort"): site.posted("/api/transactions/etl/abort", {}),
+        }
+
+
 def test_examples_have_the_shape_of_real_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[tuple[str, str], Any] = {}
     with console() as site, running_readers() as readers:
@@ -151,6 +212,7 @@ def test_examples_have_the_shape_of_real_answers(monkeypatch: pytest.MonkeyPatch
         answers["POST", "/api/groups/{group}/rewind"] = site.posted("/api/groups/readers/rewind", body)
         answers |= scene_answers(site)
         answers |= health_answers(site, monkeypatch)
+    answers |= change_answers() | transaction_answers()
     for route, answer in answers.items():
         (example,) = EXAMPLE.findall(documented()[route])
         assert shape(json.loads(example)) == shape(answer), route

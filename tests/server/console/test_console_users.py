@@ -7,6 +7,7 @@ import http.client
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -18,6 +19,10 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import InvalidConfig
 from foldlog.log.partition import Partition
 from foldlog.server.config.settings import ServerSettings
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.health import HealthPages
@@ -242,9 +247,22 @@ def test_acls_that_are_taken_away_count_at_once(site: ConsoleSite) -> None:
     assert site.ask("GET", "/api/topics/orders/0/strip", headers=headers).status == 200
 
 
+ALL_PAGES: tuple[type, ...] = (
+    Api,
+    FoldPages,
+    HealthPages,
+    ScenePages,
+    SearchPages,
+    TopicPages,
+    GroupPages,
+    TransactionPages,
+    AccessPages,
+)
+
+
 def test_every_route_of_the_api_says_what_it_asks_for() -> None:
-    for pages in (Api, FoldPages, HealthPages, ScenePages, SearchPages):
-        made: Api | FoldPages | HealthPages | ScenePages | SearchPages = pages.__new__(pages)  # type: ignore[assignment]
+    for pages in ALL_PAGES:
+        made: Any = pages.__new__(pages)  # type: ignore[call-overload]
         assert all(route.asks is not None for route in made.routes() if route.path.startswith("/api/"))
 
 

@@ -376,7 +376,7 @@ def _text_of(piece: bytes, is_cut: bool) -> str | None:
 def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_ms: int) -> dict[str, Any]:
     """The offsets of a place in a topic. Raises InvalidArgument if the text is no place; UnknownTopic."""
     spec = parse_points(text, zone=zone or None, now_ms=now_ms)
-    opened = _Opened(broker, topic)
+    opened = OpenedTopic(broker, topic)
     bounds = opened.offsets(topic)
     spans = resolve(spec, opened, topic, bounds=bounds, now_ms=now_ms)
     found: dict[str, dict[str, Any]] = {}
@@ -387,7 +387,7 @@ def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_
     return {"place": spec.portable, "note": spec.note, "partitions": found}
 
 
-class _Opened:
+class OpenedTopic:
     """The interface that `resolve` needs, for the partitions of a topic. A damaged one is left out, and does not affect
     the others."""
 

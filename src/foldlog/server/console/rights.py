@@ -6,6 +6,12 @@
 | records | READ of the topic |
 | a new record | WRITE of the topic |
 | a rewind of a group | READ of the group and of the topic |
+| a new topic | CREATE of the topic, or of the cluster |
+| a topic's settings; more partitions, compaction; trimming, deleting | ALTER_CONFIGS; ALTER; DELETE of it |
+| moving a whole group | READ of it; it moves in the topics that one may READ |
+| deleting a group | DELETE of it |
+| transactions, aborting one | DESCRIBE, WRITE of the transactional id |
+| users and ACLs, changing them | DESCRIBE, ALTER of the cluster |
 | a fold's state, its commands | DESCRIBE, READ of its group, `fold.NAME` |
 | a look into a fold's view | READ of its group |
 | a problem | DESCRIBE of the topic, group or fold that has it; of the cluster for the disk |
@@ -15,7 +21,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
@@ -41,7 +47,16 @@ class Right(NamedTuple):
         return f"{self.operation.name} of {self.kind.name.lower()} {self.name!r}"
 
 
-Asks = Callable[[HttpRequest], list[Right]]
+class OneOf(tuple[Right, ...]):
+    """Rights of which one is enough."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self))
+
+
+Asks = Callable[[HttpRequest], Sequence[Right | OneOf]]
 """The rights that a request needs, all of them."""
 
 
@@ -55,6 +70,14 @@ def of_group(operation: AclOperation) -> Asks:
 
 def of_fold(operation: AclOperation) -> Asks:
     return lambda request: [Right(operation, ResourceType.GROUP, _FOLD_GROUP + request.named["fold"])]
+
+
+def of_cluster(operation: AclOperation) -> Asks:
+    return lambda _: [Right(operation, ResourceType.CLUSTER, CLUSTER_NAME)]
+
+
+def of_transaction(operation: AclOperation) -> Asks:
+    return lambda request: [Right(operation, ResourceType.TRANSACTIONAL_ID, request.named["id"])]
 
 
 def of_scene(operation: AclOperation) -> Asks:
@@ -80,6 +103,12 @@ class Sight:
 
     def allows(self, right: Right) -> bool:
         return self._authorizer.allows(self._who, *right)
+
+    def reads_topic(self, name: str) -> bool:
+        return self.allows(Right(READ, ResourceType.TOPIC, name))
+
+    def sees_transaction(self, name: str) -> bool:
+        return self.allows(Right(DESCRIBE, ResourceType.TRANSACTIONAL_ID, name))
 
     def sees_topic(self, name: str) -> bool:
         return self.allows(Right(DESCRIBE, ResourceType.TOPIC, name))

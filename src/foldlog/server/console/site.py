@@ -32,12 +32,16 @@ from foldlog.server.console.access import (
     same_site_refresh,
     token_page,
 )
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.health import HealthPages
-from foldlog.server.console.rights import identity_of
+from foldlog.server.console.rights import OneOf, identity_of
 from foldlog.server.console.scene import ScenePages
 from foldlog.server.console.search import SearchPages
 from foldlog.server.console.sessions import LOGIN_PATH, LOGOUT_PATH, ConsoleUsers, login_page
@@ -105,7 +109,8 @@ class ConsoleRoutes:
         def answer(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
             who = identity_of(request)
             for right in asks(request):
-                if not self._authorizer.allows(who, *right):
+                enough = right if isinstance(right, OneOf) else (right,)
+                if not any(self._authorizer.allows(who, *one) for one in enough):
                     raise ApiError(HTTPStatus.FORBIDDEN, f"{request.principal} needs {right}; an operator can allow it")
             return route.handler(request)
 
@@ -264,7 +269,15 @@ async def start_console(
             node.logins, stored, node.clock, cookie_name=access.cookie_name, has_tls=secured is not None
         )
     found = [*pages.routes(), *api.routes(), *folds.routes(), *health.routes(), *scene.routes()]
-    found += SearchPages(node, workers).routes()
+    is_private = secured is not None or listener.is_loopback
+    for more in (
+        SearchPages(node, workers),
+        TopicPages(node, workers),
+        GroupPages(node, workers),
+        TransactionPages(node, workers),
+        AccessPages(node, workers, is_private=is_private),
+    ):
+        found += more.routes()
     routes = ConsoleRoutes(found, access, node.authorizer, users, node.quotas)
     http = HttpServer(
         routes,
