@@ -49,6 +49,7 @@ export const timeAt = (name, partition, offset, signal) => get(`topics/${part(na
 export const produce = (name, body) => post(`topics/${part(name)}/records`, body);
 export const group = (name) => get(`groups/${part(name)}`);
 export const rewindGroup = (name, body) => post(`groups/${part(name)}/rewind`, body);
+export const transactions = () => get("transactions");
 export const folds = () => get("folds");
 export const foldRewind = (fold, partition, to, signal) => get(`folds/${part(fold)}/rewind`, { partition, to }, signal);
 export const foldCommand = (fold, body) => post(`folds/${part(fold)}/commands`, body);

@@ -9,5 +9,6 @@ export const ROOMS = [
   { name: "topics", title: "Topics", load: () => import("./room_topics.js") },
   { name: "groups", title: "Groups", load: () => import("./room_groups.js") },
   { name: "health", title: "Health", load: () => import("./room_health.js") },
+  { name: "access", title: "Access", load: () => import("./room_access.js") },
   { name: "scene", title: "Log or queue?", tab: "Queue?", load: () => import("./scene.js") },
 ];
