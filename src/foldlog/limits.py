@@ -206,6 +206,9 @@ GROUP_PENDING_MEMBERS_MAX = 1000
 GROUPS_MAX = 100_000
 """Groups in memory, a few kilobytes each at least: beyond this somebody is making up names."""
 
+GROUP_DEATHS_MAX = 1000
+"""Groups of which is remembered that their last member timed out: they are a problem until somebody joins again."""
+
 GROUP_PROTOCOLS_MAX = 32
 """Assignors one member may offer; Kafka's clients offer one to three."""
 
@@ -422,6 +425,28 @@ CONSOLE_FIELD_BYTES_MAX = 256 << 10
 
 CONSOLE_SEGMENTS_MAX = 1000
 """Segments that one answer describes: each takes a look into its file."""
+
+CONSOLE_ROWS_MAX = 1000
+"""Records of a table, in one answer or in one file."""
+
+CONSOLE_ROW_BYTES_MAX = 2 << 10
+"""Of a key, a value or a header in a row of a table; the record itself shows more."""
+
+CONSOLE_DOWNLOAD_BYTES_MAX = 32 << 20
+"""What a file of records from the console may read, and hold."""
+
+CONSOLE_HISTORY_STEP_MS = 15_000
+CONSOLE_HISTORY_SAMPLES = 1440
+"""Rates and lags that the broker keeps for the console's charts: six hours."""
+
+CONSOLE_HISTORY_SERIES_MAX = 200
+"""Topics, and groups in a topic, of which those are kept: 12 KB each."""
+
+CONSOLE_PROBLEMS_MAX = 100
+"""Problems that are told at the same time, of whatever kind."""
+
+CONSOLE_RECENT_LINES_MAX = 50
+"""Warnings and errors of the process's log that the console shows."""
 
 CONSOLE_SCENE_RECORDS_MAX = 12
 """Records of the scene "Log or queue?": as many as a phone shows side by side."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from console.conftest import OpenPage, Served
     from foldlog.client.log import Log
 
-ROOMS = ("log", "folds", "topics", "groups", "health", "scene")
+ROOMS = ("home", "log", "folds", "topics", "groups", "health", "scene")
 WEIGHT_MAX_BYTES = 150 << 10
 LOADED = """
   [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
@@ -101,7 +101,7 @@ def test_topics_and_groups_are_listed_and_lead_to_their_pages(open_page: OpenPag
 def test_health_says_where_the_broker_is_and_that_nothing_is_wrong(open_page: OpenPage, served: Served) -> None:
     page = open_page("#/health")
     expect(page.locator("main")).to_contain_text(served.bootstrap)
-    expect(page.locator(".notice.good")).to_contain_text("Nothing is wrong")
+    expect(page.locator(".notice.good")).to_contain_text("All is well")
 
 
 def test_terms_explain_themselves_to_the_keyboard_and_to_readers_of_screens(open_page: OpenPage, log: Log) -> None:
@@ -255,7 +255,7 @@ def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing
 ) -> None:
     log = read_only.log
     with page_of(browser, read_only.url) as (page, _):
-        page.goto("/")
+        page.goto("/#/log")
         expect(page.locator("#read-only")).to_be_visible()
         expect(page.locator("main")).to_contain_text("Nothing is written yet")
         log.create_topic("orders")

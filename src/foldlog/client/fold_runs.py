@@ -6,6 +6,7 @@ decided here. Pure: records of `__folds` in, known runners out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX, SILENT_AFTER_MS, Status, decode, dropped_fold
@@ -40,7 +41,9 @@ class FoldRuns:
     def __init__(self) -> None:
         self._heard: dict[str, dict[str, Status]] = {}
 
-    def hear(self, key: bytes | None, value: bytes | None) -> None:
+    def hear(self, key: bytes | None, value: bytes | None, *, is_proven: bool = False) -> None:
+        """`is_proven` if the writer has proven to be a runner of this directory: only then its file is believed, which
+        appears in commands to type."""
         gone = dropped_fold(key, value)
         if gone is not None:
             self._heard.pop(gone, None)
@@ -51,7 +54,7 @@ class FoldRuns:
             heard = self._heard.get(item.fold, {})
             live = {name: one for name, one in heard.items() if item.updated_ms - one.updated_ms < SILENT_AFTER_MS}
             live.pop(item.runner, None)
-            self._heard[item.fold] = {**live, item.runner: item}
+            self._heard[item.fold] = {**live, item.runner: item if is_proven else replace(item, file=None)}
 
     def forget(self) -> None:
         self._heard.clear()
@@ -60,3 +63,13 @@ class FoldRuns:
         """The live runners of the fold whose position the group holds; None if it is not a known fold's."""
         heard = self._heard.get(group.removeprefix(FOLD_GROUP_PREFIX)) if is_of_a_fold(group) else None
         return None if heard is None else tuple(one for one in heard.values() if one.is_live(now_ms))
+
+    def troubled(self, now_ms: int) -> list[Status]:
+        """Of each fold that fails, or whose runner has gone without a word, its last report."""
+        found: list[Status] = []
+        for heard in self._heard.values():
+            live = [one for one in heard.values() if one.is_live(now_ms)]
+            last = (live or list(heard.values()))[-1]
+            if last.error or (not live and not last.stopped and last.state != "stopped"):
+                found.append(last)
+        return found

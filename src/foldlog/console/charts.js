@@ -30,12 +30,39 @@ export function lagChart(points, now) {
     h("figcaption", { class: "quiet" }, h("span", {}, "5 min ago"), h("span", {}, "lag now: ", h("b", { class: "mono" }, number(lag)))));
 }
 
-/** Lines over time, one for each series, with a legend that is readable without colours: each has its newest number. */
-export function lines(series, label, place) {
-  const [width, height, left, bottom, right, top] = [Math.max(280, Math.min(860, place)), 230, 46, 24, 10, 10];
-  const every = series.flatMap((one) => one.points);
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440].map((minutes) => minutes * 60000);
+
+/** Round times between two, at most about six. */
+function times(first, last) {
+  const step = STEPS.find((one) => (last - first) / one <= 6) ?? last - first;
+  const zone = new Date(first).getTimezoneOffset() * 60000;
+  const found = [];
+  for (let at = Math.ceil((first - zone) / step) * step + zone; at <= last; at += step) found.push(at);
+  return found;
+}
+
+/** The pieces of a line: it breaks where nothing was sampled. */
+function pieces(points, step) {
+  const found = [[]];
+  for (const [at, value] of points) {
+    const piece = found[found.length - 1];
+    const before = piece[piece.length - 1];
+    if (value === null) { if (before) found.push([]); continue; }
+    if (before && step && at - before[0] > 3 * step) found.push([]);
+    found[found.length - 1].push([at, value]);
+  }
+  return found.filter((piece) => piece.length);
+}
+
+const newest = (points) => points.reduce((found, point) => (point[1] !== null && point[0] >= found[0] ? point : found), [0, 0])[1];
+
+/** Lines over time, one for each series, with a legend that is readable without colours: each has its newest number.
+ * `from` and `to` are the ends of the axis, else those of the points; a line breaks where points are 3 `step`s apart. */
+export function lines(series, label, place, { from, to, step, text = number } = {}) {
+  const [width, height, left, bottom, right, top] = [Math.max(280, Math.min(1180, place)), 230, 52, 24, 10, 10];
+  const every = series.flatMap((one) => one.points).filter(([, value]) => value !== null);
   if (!every.length) return h("p", { class: "quiet" }, "Nothing is counted yet.");
-  const [first, last] = [Math.min(...every.map(([at]) => at)), Math.max(...every.map(([at]) => at))];
+  const [first, last] = [from ?? Math.min(...every.map(([at]) => at)), to ?? Math.max(...every.map(([at]) => at))];
   const highest = niceTop(Math.max(1, ...every.map(([, value]) => value)));
   const x = (at) => left + ((at - first) / Math.max(1, last - first)) * (width - left - right);
   const y = (value) => height - bottom - (value / highest) * (height - bottom - top);
@@ -43,12 +70,25 @@ export function lines(series, label, place) {
     s("line", { x1: left, x2: width - right, y1: y(share * highest), y2: y(share * highest), class: "grid" }),
     s("text", { x: left - 8, y: y(share * highest) + 4, "text-anchor": "end" }, short(share * highest)),
   ]);
-  const ticks = [0, 0.5, 1].map((share) => s("text", { x: x(first + share * (last - first)), y: height - 6, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle" }, clock(first + share * (last - first)).slice(0, 5)));
-  const drawn = series.map((one, index) => {
-    const points = [...one.points].sort((a, b) => a[0] - b[0]).map(([at, value]) => [x(at), y(value)]);
-    return points.length === 1 ? s("circle", { cx: points[0][0], cy: points[0][1], r: 3, style: { fill: `var(--hue-${index % 8})` } }) : s("path", { class: "line", d: path(points), style: { stroke: `var(--hue-${index % 8})` } });
-  });
+  const marks = from ? times(first, last).map((at) => [at, Math.abs(x(at) - left) < 18 ? "start" : width - right - x(at) < 18 ? "end" : "middle"]) : [[first, "start"], [(first + last) / 2, "middle"], [last, "end"]];
+  const ticks = marks.map(([at, anchor]) => s("text", { x: x(at), y: height - 6, "text-anchor": anchor }, clock(at).slice(0, 5)));
+  const colour = (one, index) => one.colour ?? `var(--hue-${index % 8})`;
+  const drawn = series.flatMap((one, index) => pieces([...one.points].sort((a, b) => a[0] - b[0]).filter(([at]) => at >= first), step).map((piece) => {
+    const points = piece.map(([at, value]) => [x(at), y(value)]);
+    return points.length === 1 ? s("circle", { cx: points[0][0], cy: points[0][1], r: 3, style: { fill: colour(one, index) } }) : s("path", { class: "line", d: path(points), style: { stroke: colour(one, index) } });
+  }));
   return h("figure", { class: "chart" },
-    s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, grid, ticks, drawn),
-    h("figcaption", {}, series.map((one, index) => h("span", {}, h("i", { style: { background: `var(--hue-${index % 8})` } }), one.name, " ", h("b", { class: "mono" }, number(one.points.reduce((newest, point) => (point[0] >= newest[0] ? point : newest), one.points[0] ?? [0, 0])[1]))))));
+    s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${label}, from 0 to ${number(highest)}` }, grid, ticks, drawn),
+    h("figcaption", {}, series.map((one, index) => h("span", {}, h("i", { style: { background: colour(one, index) } }), one.name, " ", h("b", { class: "mono" }, text(newest(one.points)))))));
+}
+
+/** A line without axes for a cell of a table; its numbers stand beside it. */
+export function spark(points, label) {
+  const known = points.filter(([, value]) => value !== null);
+  if (known.length < 2) return null;
+  const [width, height] = [110, 24];
+  const highest = Math.max(1, ...known.map(([, value]) => value));
+  const [first, last] = [points[0][0], points[points.length - 1][0]];
+  const d = pieces(points).map((piece) => path(piece.map(([at, value]) => [((at - first) / Math.max(1, last - first)) * width, height - 2 - (value / highest) * (height - 4)]))).join("");
+  return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}, at most ${number(highest)}` }, s("path", { d, "vector-effect": "non-scaling-stroke" }));
 }

@@ -26,10 +26,14 @@ export function put(element, ...children) {
 }
 
 const PATHS = {
+  home: "M4 11l8-7 8 7M6 9.5V20h12V9.5M10 20v-5h4v5",
   log: "M3 7h4v10H3zM10 7h4v10h-4zM17 7h4v10h-4z",
   folds: "M4 5h10l6 6v8H4zM14 5v6h6",
   topics: "M4 6h16M4 12h16M4 18h10",
   groups: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM2.5 19c0-3 2.5-5 5.5-5s5.5 2 5.5 5M16.5 11a2.5 2.5 0 1 0 0-5M16.5 14c2.8 0 5 1.8 5 5",
+  access: "M6 11h12v9H6zM8.5 11V7.5a3.5 3.5 0 0 1 7 0V11",
+  pause: "M8 5v14M16 5v14",
+  resume: "M7 5l12 7-12 7z",
   health: "M3 12h4l2.5-6 4 12 2.5-6h5",
   scene: "M4 6h7v5H4zM13 13h7v5h-7zM7.5 11v4.5H13",
   close: "M6 6l12 12M18 6L6 18",
@@ -77,11 +81,11 @@ export const isBusy = (element) => element.contains(document.activeElement) || i
 const motion = matchMedia("(prefers-reduced-motion: reduce)");
 export const calm = () => motion.matches;
 
-export function copyButton(text) {
-  return h("button", { class: "icon-button small", type: "button", "aria-label": "Copy", title: "Copy", onclick: async () => {
-    try { await navigator.clipboard.writeText(text()); toast("Copied."); } catch { toast("The browser did not allow copying; select the text instead.", "bad"); }
-  } }, icon("copy"));
+export async function copyText(text) {
+  try { await navigator.clipboard.writeText(text); toast("Copied."); } catch { toast("The browser did not allow copying; select the text instead.", "bad"); }
 }
+
+export const copyButton = (text) => h("button", { class: "icon-button small", type: "button", "aria-label": "Copy", title: "Copy", onclick: () => copyText(text()) }, icon("copy"));
 
 export const commandLine = (text) => h("div", { class: "command" }, h("code", { tabindex: 0 }, text), copyButton(() => text));
 

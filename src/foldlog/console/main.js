@@ -1,9 +1,11 @@
 // Starts the page: theme, navigation, the pulse of the connection, and the room that the address names (#/room/path).
 
+import { here } from "./address.js";
 import { forgetErrors, h, icon, put } from "./dom.js";
 import { ROOMS } from "./rooms.js";
 import { on, refresh, start, state } from "./store.js";
 import { forgetPalette } from "./strip_paint.js";
+import { counted } from "./words.js";
 
 const element = document.getElementById("room");
 let leave = null;
@@ -12,14 +14,9 @@ let isOutside = false; // the room could not be fetched: the broker was away
 
 const away = (text) => h("div", { class: "empty" }, h("h1", {}, "The broker does not answer"), h("p", {}, text), h("button", { class: "button", type: "button", onclick: () => location.reload() }, "Try again"));
 
-/** A part of the address; one that was typed badly is taken as it stands. */
-function decoded(part) {
-  try { return decodeURIComponent(part); } catch { return part; }
-}
-
 function address() {
-  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
-  return { room: ROOMS.find((room) => room.name === name) ?? ROOMS[0], path };
+  const { name, path, query } = here();
+  return { room: ROOMS.find((room) => room.name === name) ?? ROOMS[0], path, query };
 }
 
 async function enter() {
@@ -27,7 +24,7 @@ async function enter() {
   // A question of one room is none of another's, and neither is what went wrong there.
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   forgetErrors();
-  const { room, path } = address();
+  const { room, path, query } = address();
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.dataset.room === room.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -41,7 +38,7 @@ async function enter() {
   put(element);
   document.title = `${room.title} · foldlog`;
   element.dataset.room = room.name;
-  leave = module.enter(element, path) ?? null;
+  leave = module.enter(element, path, query) ?? null;
 }
 
 const THEMES = ["system", "light", "dark"];
@@ -66,6 +63,14 @@ function nextTheme() {
   showTheme();
 }
 
+/** How many problems there are, on the tab that tells of them: whoever is in another room sees it, too. */
+function alarm() {
+  const link = document.querySelector("#nav a[data-room=home]");
+  const count = state.problems.length;
+  link.dataset.problems = count || "";
+  link.setAttribute("aria-label", count ? `Overview, ${counted(count, "problem")}` : "Overview");
+}
+
 function pulse() {
   const place = document.getElementById("pulse");
   place.dataset.state = state.connected ? "live" : "lost";
@@ -78,6 +83,7 @@ async function begin() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
   showTheme();
   on("connection", pulse);
+  on("problems", alarm);
   try {
     await start();
   } catch (error) {

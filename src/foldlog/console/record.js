@@ -43,21 +43,26 @@ export function indent(text) {
   });
 }
 
+/** The value as a text: decoded if the broker could, else as it is. */
+const valueText = (value) => value.decoded ?? value.text ?? value.base64;
+
 function shownValue(value) {
   if (value === null) return h("p", { class: "quiet" }, "No value: a ", term("tombstone"), ". It says that this key is gone.");
-  if (value.text === undefined) return h("pre", { class: "value mono", tabindex: 0 }, value.base64);
-  try { return h("pre", { class: "value mono", tabindex: 0 }, coloured(indent(value.text))); } catch { return h("pre", { class: "value mono", tabindex: 0 }, value.text); }
+  const text = valueText(value);
+  try { return h("pre", { class: "value mono", tabindex: 0 }, coloured(indent(text))); } catch { return h("pre", { class: value.decoded && /^[0-9a-f]{8} {2}/.test(text) ? "value mono hex" : "value mono", tabindex: 0 }, text); }
 }
 
 const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
 
-function body(record) {
+const DECODERS = [["auto", "what it is"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"]];
+
+function body(record, decoders) {
   const { batch } = record;
   const key = bytes(record.key);
   return [
     h("section", {}, h("h3", {}, term("key", "Key")), key === null ? h("p", { class: "quiet" }, "none") : h("p", { class: "mono wrap" }, key)),
     h("section", {},
-      h("div", { class: "row" }, h("h3", {}, "Value"), h("small", { class: "quiet" }, record.value ? `${size(record.value.size)}${record.value.text === undefined ? ", not text: base64" : ""}${record.value.is_cut ? ", the beginning" : ""}` : ""), record.value && copyButton(() => record.value.text ?? record.value.base64)),
+      h("div", { class: "row" }, h("h3", {}, "Value"), h("small", { class: "quiet" }, record.value ? `${size(record.value.size)}${record.value.text === undefined && record.value.decoded === undefined ? ", not text: base64" : ""}${record.value.is_cut ? ", the beginning" : ""}` : ""), record.value && decoders, record.value && copyButton(() => valueText(record.value))),
       shownValue(record.value)),
     h("section", {}, h("h3", {}, "Headers"), record.headers.length ? h("dl", { class: "facts mono" }, record.headers.flatMap(([name, value]) => fact(name, bytes(value) ?? "null"))) : h("p", { class: "quiet" }, "none")),
     h("section", {}, h("h3", {}, "Where and when"), h("dl", { class: "facts" },
@@ -72,12 +77,13 @@ function body(record) {
 }
 
 export class RecordPanel {
-  /** `step(direction)` gives the neighbour's offset; `closed()` is told when the panel goes. */
-  constructor({ step, closed }) {
-    this.step = step;
-    this.closed = closed;
+  /** `step(direction)` gives the neighbour, an offset or [partition, offset]; `shown(topic, partition, offset)` and
+   * `closed()` are told. */
+  constructor({ step, closed, shown }) {
+    Object.assign(this, { step, closed, shown });
     this.title = h("h2", { tabindex: -1 });
     this.content = h("div", { class: "panel-body" });
+    this.decoders = h("select", { "aria-label": "Show the value as", class: "small", onchange: () => this.show(this.topic, this.partition, this.offset) }, DECODERS.map(([value, text]) => h("option", { value }, text)));
     const arrow = (name, label, direction) => h("button", { class: "icon-button", type: "button", "aria-label": label, title: label, onclick: () => this.walk(direction) }, icon(name));
     this.element = h("aside", { class: "panel", hidden: true, "aria-label": "Record" },
       h("header", {}, this.title, arrow("left", "The record before", -1), arrow("right", "The record after", 1),
@@ -95,8 +101,10 @@ export class RecordPanel {
   get isOpen() { return !this.element.hidden; }
 
   walk(direction) {
-    const offset = this.step(this.topic, this.partition, this.offset, direction);
-    if (offset !== null && offset !== this.offset) this.show(this.topic, this.partition, offset);
+    const next = this.step(this.topic, this.partition, this.offset, direction);
+    if (next === null) return;
+    const [partition, offset] = Array.isArray(next) ? next : [this.partition, next];
+    if (offset !== this.offset || partition !== this.partition) this.show(this.topic, partition, offset);
   }
 
   async show(topic, partition, offset, takeFocus = false) {
@@ -108,8 +116,9 @@ export class RecordPanel {
     this.element.dataset.offset = offset;
     if (takeFocus) this.title.focus();
     try {
-      const record = await api.record(topic, partition, offset, asking.signal);
-      put(this.content, body(record));
+      const record = await api.record(topic, partition, offset, this.decoders.value === "auto" ? {} : { decoder: this.decoders.value }, asking.signal);
+      put(this.content, body(record, this.decoders));
+      this.shown?.(topic, partition, offset);
     } catch (error) {
       if (error.name !== "AbortError") put(this.content, h("p", { class: "notice bad" }, sentence(error.message)));
     }

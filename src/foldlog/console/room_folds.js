@@ -2,6 +2,7 @@
 // what to type.
 
 import * as api from "./api.js";
+import { change } from "./change.js";
 import { lagChart } from "./charts.js";
 import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
 import { Peek } from "./peek.js";
@@ -17,16 +18,12 @@ export const lost = (fold) => `Its runner ${fold.runner} was last heard of ${ago
 
 const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
 
-/** A yes or no, with the reason for the question. */
-function confirmed(title, text, yes) {
-  return new Promise((answer) => {
-    const dialog = h("dialog", { class: "sheet", "aria-labelledby": "ask-title" }, h("form", { method: "dialog" }, h("h2", { id: "ask-title" }, title), h("p", {}, text),
-      h("div", { class: "buttons" }, h("button", { class: "button", value: "no" }, "Leave it"), h("button", { class: "button primary", value: "yes" }, yes))));
-    dialog.addEventListener("close", () => { answer(dialog.returnValue === "yes"); dialog.remove(); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
+const ASKED = {
+  rebuild: { title: "Rebuild", text: "The view is made anew from the start of the log, beside the old one, which serves until both are swapped." },
+  verify: { title: "Verify", text: "The log is replayed into a view beside this one, in other portions, and both are compared. The view itself is not touched." },
+  pause: { title: "Pause", text: "It stops after the range it is at, and stays where it is until it is resumed. Its lag grows meanwhile." },
+  resume: { title: "Resume", text: "It goes on from its bookmark." },
+};
 
 class Card {
   constructor(fold) {
@@ -40,7 +37,7 @@ class Card {
     this.source = h("p", { class: "quiet" });
     this.peekPlace = h("div", { class: "peek-place" });
     const act = (verb, label) => h("button", { class: "button small", type: "button", "data-verb": verb, onclick: () => this.act(verb) }, icon(verb), label);
-    this.buttons = [act("rewind", "Rewind"), act("rebuild", "Rebuild"), act("verify", "Verify")];
+    this.buttons = [act("rewind", "Rewind"), act("rebuild", "Rebuild"), act("verify", "Verify"), act("pause", "Pause"), act("resume", "Resume")];
     this.peekButton = h("button", { class: "button small", type: "button", "aria-expanded": "false", onclick: () => this.togglePeek() }, icon("peek"), "Peek");
     const figure = (name, value) => h("div", { class: "figure" }, value, h("span", {}, name));
     this.element = h("article", { class: "card fold-card", "data-fold": fold.fold, style: { "--hue": hue(`fold.${fold.fold}`) } },
@@ -55,7 +52,7 @@ class Card {
     const { numbers } = this;
     put(this.state, fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running");
     this.state.dataset.state = fold.error || isLost(fold) ? "bad" : fold.is_live ? "good" : "idle";
-    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}`);
+    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}. `, h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
     put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
@@ -67,6 +64,9 @@ class Card {
     this.showWork(fold);
     this.peekButton.hidden = !fold.can_peek;
     this.buttons[0].hidden = fold.is_additive; // what it reads again it would count twice
+    const isHeld = fold.state === "paused" || fold.state === "failed";
+    this.buttons[3].hidden = !fold.is_live || isHeld;
+    this.buttons[4].hidden = !fold.is_live || !isHeld;
     for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only || (button.dataset.verb === "rewind" && !this.rewindable().length);
     this.peek?.update(fold);
   }
@@ -112,10 +112,8 @@ class Card {
     const { fold } = this;
     if (verb === "rewind") { this.rewind(); return; }
     if (!fold.is_live) { this.type(fold.command_lines[verb], `Nobody runs ${fold.fold} now. Type this where its file is:`); return; }
-    const asked = verb === "rebuild"
-      ? await confirmed(`Rebuild ${fold.fold}?`, "The view is made anew from the start of the log, beside the old one, which serves until both are swapped.", "Rebuild")
-      : await confirmed(`Verify ${fold.fold}?`, "The log is replayed into a view beside this one, in other portions, and both are compared. The view itself is not touched.", "Verify");
-    if (asked) await this.send({ verb });
+    const { title, text } = ASKED[verb];
+    await change({ title: `${title} ${fold.fold}?`, text, yes: title, fields: [], act: () => api.foldCommand(this.name, { verb }), done: () => `${this.name} was asked to ${verb}.` });
   }
 
   async send(command) {

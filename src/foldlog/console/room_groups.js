@@ -1,32 +1,37 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { card, empty, h, heads, isBusy, missing, put } from "./dom.js";
-import { foldName, hue, now, on, state } from "./store.js";
+import { card, empty, h, heads, icon, missing, put } from "./dom.js";
+import { problemLine } from "./problems.js";
+import { deleteGroup, resetGroup } from "./group_changes.js";
+import { HistoryChart, lagPoints } from "./history.js";
+import { SortedList } from "./lists.js";
+import { foldName, groupLag as lagOf, hue, isInternalGroup as isOwn, now, on, standing, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
 
 const link = (name) => `#/groups/${encodeURIComponent(name)}`;
-const isOwn = (group) => group.group.startsWith("__"); // the log’s own, as topics so named are
-const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0, cursor.lag), 0);
-/** A fold reads without joining its group, for which Kafka's word is empty: its runner says how it is. */
 const foldOf = (group) => (group.is_fold ? state.folds.get(foldName(group.group)) : undefined);
-const stateOf = (group) => { const fold = foldOf(group); return fold ? (fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running") : group.state; };
+const stateOf = (group) => standing(group).text;
 const readers = (group) => group.members; // with the runner of a fold
 const uncommitted = (group) => { const count = group.cursors.filter((cursor) => !cursor.is_committed).length; return count ? `Nothing is committed in ${counted(count, "partition")}: the lag there counts from the log’s start, or from where a member begins.` : null; };
 const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.topic))].sort();
 
-function table() {
-  const groups = [...state.groups.values()].sort((one, other) => isOwn(one) - isOwn(other) || one.is_fold - other.is_fold || one.group.localeCompare(other.group));
-  if (!groups.length) return empty("Nobody has read with a name yet", "A consumer that commits its place under a group.id appears here, and as a cursor in the log.");
-  return [h("div", { class: "scroll" }, h("table", { class: "list" },
-    heads(term("group", "Group"), ["State", "minor"], [term("member", "Members"), "num"], [term("lag", "Lag"), "num"], ["Reads", "minor"]),
-    h("tbody", {}, groups.map((group) => h("tr", { class: isOwn(group) && "internal" },
-      h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
-      h("td", { class: "minor" }, stateOf(group)), h("td", { class: "num mono" }, number(readers(group))), h("td", { class: "num mono", title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*"),
-      h("td", { class: "minor" }, topicsOf(group).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, topic), index < all.length - 1 && ", "]))))))),
-  groups.some(uncommitted) && h("p", { class: "quiet" }, "* Members have partitions in which nothing is committed yet: the lag there counts from the log’s start.")];
-}
+const sorted = () => [...state.groups.values()].sort((one, other) => isOwn(one) - isOwn(other) || one.is_fold - other.is_fold || one.group.localeCompare(other.group));
+
+const COLUMNS = [
+  { name: "group", title: "Group", value: (group) => group.group, cell: (group) => [h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")] },
+  { name: "state", title: "State", kind: "minor", value: stateOf, cell: (group) => h("span", { class: "chip", "data-state": standing(group).isBad ? "bad" : readers(group) ? "good" : "idle" }, stateOf(group)) },
+  { name: "members", title: "Members", kind: "num mono", value: readers, cell: (group) => number(readers(group)) },
+  { name: "lag", title: "Lag", kind: "num mono", value: lagOf, cell: (group) => h("span", { title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*") },
+  { name: "reads", title: "Reads", kind: "minor", value: (group) => topicsOf(group).join(), cell: (group) => topicsOf(group).slice(0, 4).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, topic), index < all.length - 1 && ", "]).concat(topicsOf(group).length > 4 ? ` and ${topicsOf(group).length - 4} more` : []) },
+];
+
+const list = () => new SortedList({
+  room: "groups", columns: COLUMNS, rows: sorted, text: (group) => group.group, rowClass: (group) => isOwn(group) && "internal",
+  empty: () => empty("Nobody has read with a name yet", "A consumer that commits its place under a group.id appears here, and as a cursor in the log."),
+  note: (groups) => (groups.some(uncommitted) ? h("p", { class: "quiet" }, "* Members have partitions in which nothing is committed yet: the lag there counts from the log’s start.") : null),
+});
 
 const assigned = (parts) => {
   const byTopic = new Map();
@@ -54,12 +59,17 @@ function cursors(group) {
       h("td", { class: "quiet" }, cursor.is_committed ? (cursor.committed_ms ? ago(cursor.committed_ms, now()) : "–") : `nothing yet: counted from ${cursor.counted_from}`))))));
 }
 
-async function showOne(place, name) {
+/** What is wrong with it, if anything is, and what helps. */
+const trouble = (name) => state.problems.filter((one) => (one.resource === "group" && one.name === name) || (one.resource === "fold" && `fold.${one.name}` === name)).map((one) => problemLine(one));
+
+async function showOne(place, name, chart) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
-      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
-    card("Cursors", cursors(group)), card("Members", members(group)));
+      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && !group.is_fold && ["Drag its cursor in the log to ", term("rewind"), " it."]),
+      !state.overview.read_only && h("div", { class: "buttons" }, !group.is_fold && h("button", { class: "button small", type: "button", onclick: () => resetGroup(group) }, icon("rewind"), "Move…"), h("button", { class: "button small danger", type: "button", onclick: () => deleteGroup(group) }, "Forget…"))),
+    trouble(name), chart.element, card("Cursors", cursors(group)), card("Members", members(group)));
+    chart.show();
   } catch (error) {
     put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
   }
@@ -68,13 +78,16 @@ async function showOne(place, name) {
 export function enter(element, path) {
   const place = h("div", { class: "page" });
   put(element, place);
-  const body = h("div", {});
+  const groups = path[0] ? null : list();
   let due = null;
-  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!isBusy(body)) put(body, table()); };
-  if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody.")), body);
-  show();
+  const lagNow = () => { const group = state.groups.get(path[0]); return group ? lagOf(group) : null; };
+  const chart = path[0] ? new HistoryChart("Lag", (found, at) => [{ name: path[0], colour: hue(path[0]), points: [...lagPoints(found, path[0]), [at, lagNow()]] }]) : null;
+  const show = () => { due = null; if (path[0]) showOne(place, path[0], chart); else groups.show(); };
+  if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody. ", term("lag", "Lag"), " is how far one is behind.")), groups.element);
+  else show();
   // Commits come ten times a second; a table that is read needs one look each second.
   const offFolds = on("folds", () => { due ??= setTimeout(show, 1000); });
   const off = on("groups", (changed) => { if (!path[0] || !changed || changed.some((group) => group.group === path[0])) due ??= setTimeout(show, 1000); });
-  return () => { off(); offFolds(); clearTimeout(due); };
+  const offProblems = on("problems", show);
+  return () => { off(); offFolds(); offProblems(); chart?.leave(); groups?.leave(); clearTimeout(due); };
 }

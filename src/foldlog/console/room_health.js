@@ -1,24 +1,29 @@
 // The room of the broker's health: where it is, what it warns of, and whether everything acknowledged is on disk.
 
-import { card, h, isBusy, put } from "./dom.js";
-import { isLost, lost } from "./room_folds.js";
-import { on, state } from "./store.js";
+import * as api from "./api.js";
+import { change } from "./change.js";
+import { card, h, heads, isBusy, put } from "./dom.js";
+import { findings } from "./problems.js";
+import { now, on, state } from "./store.js";
 import { term } from "./terms.js";
-import { counted, number, rate, short, size } from "./words.js";
+import { counted, number, rate, short, size, span } from "./words.js";
 
 const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
 
-function findings() {
-  const found = [];
-  for (const topic of state.topics.values()) {
-    for (const one of topic.partitions) if (one.error) found.push(h("p", { class: "notice bad" }, h("b", {}, `${topic.name} / ${one.partition}: `), one.error));
-  }
-  for (const fold of state.folds.values()) {
-    const trouble = isLost(fold) ? lost(fold) : fold.error;
-    if (trouble) found.push(h("p", { class: "notice bad" }, h("b", {}, `Fold ${fold.fold}: `), trouble));
-  }
-  for (const warning of state.overview.warnings) found.push(h("p", { class: "notice warn" }, typeof warning === "string" ? warning : JSON.stringify(warning)));
-  return found.length ? found : [h("p", { class: "notice good" }, "Nothing is wrong: every partition can be written and read, no fold has failed or was lost, and there are no warnings.")];
+const abort = (one) => change({
+  title: `Abort what ${one.transactional_id} has open?`, yes: "Abort it", isDanger: true, text: "Nothing of the transaction counts, and its producer gets an error with whatever it does next.", fields: [],
+  plan: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, { dry_run: true }),
+  show: (answer) => h("p", {}, `Open for ${span(now() - answer.start_ms)} in ${counted(answer.partitions.length, "partition")}: ${answer.partitions.slice(0, 8).map((each) => `${each.topic} / ${each.partition}`).join(", ")}.`),
+  act: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, {}), done: () => `What ${one.transactional_id} had open was aborted.`,
+});
+
+/** Transactions that are open: readers of committed records wait for them. */
+function transactions(found, again) {
+  const open = found.filter((one) => one.start_ms !== null);
+  if (!open.length) return h("p", { class: "quiet" }, "None: readers of committed records wait for nobody.");
+  return h("div", { class: "scroll" }, h("table", {}, heads("Transactional id", "Open for", "Partitions", ""), h("tbody", {}, open.map((one) => h("tr", {},
+    h("th", { scope: "row" }, one.transactional_id), h("td", { class: "mono" }, `${span(Math.max(0, now() - one.start_ms))} of at most ${span(one.timeout_ms)}`), h("td", {}, one.partitions.slice(0, 4).map((each) => `${each.topic} / ${each.partition}`).join(", "), one.partitions.length > 4 && ` and ${one.partitions.length - 4} more`),
+    h("td", { class: "num" }, !state.overview.read_only && h("button", { class: "button small danger", type: "button", onclick: async () => { if (await abort(one)) again(); } }, "Abort…")))))));
 }
 
 function view() {
@@ -40,9 +45,13 @@ function view() {
 
 export function enter(element) {
   const body = h("div", {});
-  put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body));
+  const open = h("div", {});
+  put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body, card("Open transactions", open)));
+  const ask = () => api.transactions().then((found) => { if (!isBusy(open)) put(open, transactions(found, ask)); }, () => put(open, h("p", { class: "quiet" }, "They cannot be shown now.")));
+  ask();
+  const timer = setInterval(() => { if (!document.hidden) ask(); }, 5000);
   const show = () => { if (!isBusy(body)) put(body, view()); };
   show();
-  const offs = [on("topics", show), on("rates", show), on("folds", show), on("connection", show)];
-  return () => { for (const off of offs) off(); };
+  const offs = [on("topics", show), on("rates", show), on("problems", show), on("connection", show)];
+  return () => { clearInterval(timer); for (const off of offs) off(); };
 }

@@ -1,8 +1,10 @@
 // The room of the log as it is: one topic at a time, a strip for each partition, the record one has clicked beside it.
 
+import { addressOf, say as sayAddress } from "./address.js";
 import * as api from "./api.js";
 import { empty, forgetErrors, h, icon, put, toast } from "./dom.js";
 import { RecordPanel } from "./record.js";
+import { RecordsTable } from "./records_table.js";
 import { on, state } from "./store.js";
 import { Strip } from "./strip.js";
 import { forgetPalette } from "./strip_paint.js";
@@ -11,7 +13,15 @@ import { rate, sentence, size, span } from "./words.js";
 
 const WIDTHS = [6, 10, 18, 36, 56, 76, 104, 148];
 const PLACES = "start, end, an offset, +10 from the start, -10 from the end, @2026-01-15T10:30, @10:30, @-6h, or one for each partition: 0=1200,1=end";
+const MANY = 8; // partitions, from which on one may choose among them
 let zoomLevel = 5;
+
+/** Numbers as people write them: "0, 4-6"; null for all. */
+function numbersOf(text) {
+  const found = new Set();
+  for (const [, first, last] of text.matchAll(/(\d+)(?:\s*-\s*(\d+))?/g)) for (let at = Number(first); at <= Math.min(Number(last ?? first), Number(first) + 10000); at += 1) found.add(at);
+  return found.size ? found : null;
+}
 
 function policy(topic) {
   const parts = [];
@@ -24,15 +34,17 @@ function policy(topic) {
 }
 
 class LogRoom {
-  constructor(element, path) {
+  constructor(element, path, query) {
     this.element = element;
+    this.query = query;
+    this.isTable = query.get("view") === "table";
     this.named = path[0] || null;
     this.topic = this.find();
     this.strips = [];
     this.list = h("ul", {});
     this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
     this.filter = h("input", { type: "search", placeholder: "Find a topic", "aria-label": "Find a topic", oninput: () => this.fillList() });
-    this.panel = new RecordPanel({ step: (...place) => this.step(...place), closed: () => this.closed() });
+    this.panel = new RecordPanel({ step: (...place) => this.step(...place), closed: () => this.closed(), shown: (_, partition, offset) => this.at({ open: [partition, offset] }) });
     this.body = h("div", { class: "log-body" });
     put(element, h("div", { class: "log-room" }, h("aside", { class: "topic-list", "aria-label": "Topics" }, this.filter, this.list), this.body, this.panel.element));
     this.offs = [on("ends", (changed) => this.grown(changed)), on("groups", () => this.wake()), on("rates", () => this.rates()), on("topics", () => this.topicsChanged())];
@@ -40,7 +52,19 @@ class LogRoom {
     addEventListener("resize", this.onResize);
     this.fillList();
     this.build();
-    if (this.topic && path[1] !== undefined && path[2] !== undefined) this.goTo(Number(path[1]), Number(path[2]));
+    if (!this.topic) return;
+    const [partition, offset] = [Number(path[1]), Number(path[2])];
+    if (path[1] === undefined || path[2] === undefined) { if (query.get("place")) this.jump(query.get("place")); }
+    else if (this.isTable) this.panel.show(this.topic.name, partition, offset);
+    else this.goTo(partition, offset);
+  }
+
+  /** Keep the address: the topic, the record that is open, the place, and the filters. */
+  at(change = {}) {
+    Object.assign(this, change);
+    if (!this.topic || this.isLeft) return;
+    const query = this.isTable ? { view: "table", ...this.filters } : { place: this.open ? "" : this.jumped, partitions: this.wantedPartitions };
+    sayAddress("log", [this.topic.name, ...(this.open ?? [])], query);
   }
 
   find() { return this.named ? state.topics.get(this.named) ?? null : this.first(); }
@@ -52,6 +76,8 @@ class LogRoom {
   }
 
   leave() {
+    this.isLeft = true;
+    this.table?.end();
     for (const off of this.offs) off();
     removeEventListener("resize", this.onResize);
     for (const strip of this.strips) strip.end();
@@ -110,6 +136,8 @@ class LogRoom {
   build() {
     const { topic } = this;
     this.strips = [];
+    this.table?.end();
+    this.table = null;
     if (!topic && this.named) {
       put(this.body, empty("This topic is not there", `There is no topic ${this.named}. If it is made, this page shows it at once.`, h("p", {}, h("a", { href: "#/topics" }, "All topics"))));
       return;
@@ -122,16 +150,54 @@ class LogRoom {
     this.live = h("button", { class: "button small", type: "button", title: "Follow the end of the log", onclick: () => { for (const strip of this.strips) strip.follow(); } }, icon("live"), h("span", {}, "Live"));
     const zoomer = (name, label, step) => h("button", { class: "icon-button", type: "button", "aria-label": label, title: label, onclick: () => this.zoom(step) }, icon(name));
     const jump = h("input", { type: "text", id: "jump", class: "mono", placeholder: "offset, end, @10:30, @-6h", "aria-label": `Jump to ${PLACES}`, title: PLACES, autocomplete: "off", spellcheck: "false" });
-    const options = { slotWidth: this.slotWidth(), zoom: (step) => this.zoom(step), scrolled: () => this.scrolled(), chosen: (...place) => this.chosen(...place), walked: (...place) => this.walked(...place) };
-    this.strips = topic.partitions.map((partition) => Object.assign(new Strip(topic, partition, options), { sizeBytes: partition.size_bytes }));
+    const view = (isTable, text) => h("button", { type: "button", "aria-pressed": String(this.isTable === isTable), onclick: () => this.setView(isTable) }, text);
+    const views = h("div", { class: "choice", role: "group", "aria-label": "How to show the records" }, view(false, "Strips"), view(true, "Table"));
+    const tools = this.isTable ? h("div", { class: "tools" }, views) : h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(jump.value.trim()); } }, views, jump, h("span", { class: "zoom" }, zoomer("minus", "Smaller cells", -1), zoomer("plus", "Larger cells", 1)), this.live);
     put(this.body,
       h("div", { class: "log-head" },
-        h("div", { class: "title" }, h("h1", {}, topic.name), this.picker, h("p", { class: "quiet" }, this.speed, policy(topic).flatMap((part) => [" · ", part]), " · ", term("order", "ordered in each partition"))),
-        h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(jump); } }, jump, h("span", { class: "zoom" }, zoomer("minus", "Smaller cells", -1), zoomer("plus", "Larger cells", 1)), this.live)),
-      h("div", { class: "partitions" }, this.strips.map((strip) => strip.element)),
-      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), state.overview.read_only ? "." : [": drag one left to ", term("rewind"), " it."]));
+        h("div", { class: "title" }, h("h1", {}, topic.name), this.picker, h("p", { class: "quiet" }, this.speed, policy(topic).flatMap((part) => [" · ", part]), " · ", term("order", "ordered in each partition"), " · ", h("a", { href: addressOf("topics", [topic.name]) }, "settings"))),
+        tools),
+      this.isTable ? this.buildTable(topic) : this.buildStrips(topic));
     this.rates();
     this.scrolled();
+  }
+
+  buildTable(topic) {
+    this.table = new RecordsTable(topic, this.query, { chosen: (row) => this.panel.show(topic.name, row.partition, row.offset), said: (filters) => this.at({ filters }) });
+    return this.table.element;
+  }
+
+  buildStrips(topic) {
+    const options = { slotWidth: this.slotWidth(), zoom: (step) => this.zoom(step), scrolled: () => this.scrolled(), chosen: (...place) => this.chosen(...place), walked: (...place) => this.walked(...place) };
+    this.strips = topic.partitions.map((partition) => Object.assign(new Strip(topic, partition, options), { sizeBytes: partition.size_bytes }));
+    return [
+      topic.partitions.length > MANY && this.partitionFilter(),
+      h("div", { class: topic.partitions.length > MANY ? "partitions many" : "partitions" }, this.strips.map((strip) => strip.element)),
+      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), state.overview.read_only ? "." : [": drag one left to ", term("rewind"), " it."]),
+    ];
+  }
+
+  /** Which of many partitions are shown: numbers and ranges, or those that hold something. */
+  partitionFilter() {
+    const input = h("input", { type: "search", class: "mono", placeholder: "all, or 0, 4-6", "aria-label": "Partitions", value: this.query.get("partitions") ?? "", oninput: () => show() });
+    const count = h("span", { class: "quiet" });
+    const show = () => {
+      const wanted = numbersOf(input.value);
+      let shown = 0;
+      for (const strip of this.strips) { strip.element.hidden = wanted !== null && !wanted.has(strip.number); shown += !strip.element.hidden; }
+      put(count, `${shown} of ${this.strips.length}`);
+      this.at({ wantedPartitions: input.value.trim() });
+    };
+    queueMicrotask(show);
+    return h("label", { class: "row partition-filter" }, h("span", {}, "Partitions"), input, count);
+  }
+
+  setView(isTable) {
+    this.isTable = isTable;
+    for (const strip of this.strips) strip.end();
+    this.panel.close();
+    this.build();
+    this.at();
   }
 
   slotWidth() { return innerWidth < 640 && zoomLevel === 5 ? 48 : WIDTHS[zoomLevel]; }
@@ -148,20 +214,23 @@ class LogRoom {
   }
 
   scrolled() {
+    if (this.isTable) return;
     const isLive = this.strips.every((strip) => strip.model.following);
     this.live.classList.toggle("on", isLive);
     this.live.setAttribute("aria-pressed", String(isLive));
+    if (isLive && this.jumped) this.at({ jumped: "" });
   }
 
-  async jump(input) {
+  async jump(place) {
     const { strips } = this;
     const asked = (this.asked = {});
     let found;
     try {
-      found = await api.place(this.topic.name, input.value.trim());
+      found = await api.place(this.topic.name, place);
     } catch (error) { if (this.asked === asked) toast(sentence(error.message), "bad"); return; }
     if (this.asked !== asked) return; // something else was typed since
     forgetErrors();
+    this.at({ jumped: /^end$/i.test(place) ? "" : found.place });
     for (const strip of strips) {
       const at = found.partitions[strip.number];
       if (!at || strip.isOver) continue;
@@ -191,6 +260,10 @@ class LogRoom {
   }
 
   step(topic, partition, offset, direction) {
+    if (this.table) {
+      const next = this.table.step(`${partition}.${offset}`, direction);
+      return next && [next.partition, next.offset];
+    }
     const strip = this.strips[partition];
     if (!strip || strip.topic !== topic) return null;
     const to = strip.model.neighbour(offset, direction);
@@ -201,10 +274,14 @@ class LogRoom {
     return to;
   }
 
-  closed() { this.from?.track.focus(); }
+  closed() {
+    this.at({ open: null });
+    if (this.table) this.table.element.querySelector(".virtual")?.focus();
+    else this.from?.track.focus();
+  }
 }
 
-export function enter(element, path) {
-  const room = new LogRoom(element, path);
+export function enter(element, path, query) {
+  const room = new LogRoom(element, path, query);
   return () => room.leave();
 }

@@ -1,8 +1,11 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { card, empty, field, h, heads, isBusy, missing, put, toast } from "./dom.js";
+import { card, empty, field, h, icon, isBusy, missing, put, toast } from "./dom.js";
+import { HistoryChart, pointsOf } from "./history.js";
+import { SortedList } from "./lists.js";
 import { on, state } from "./store.js";
+import { alterTopic, compactTopic, createTopic, deleteTopic, growTopic, trimTopic } from "./topic_changes.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
 
@@ -17,14 +20,21 @@ function retained(topic) {
   return topic.cleanup_policy.includes("delete") && limits.length ? `${what}, for ${limits.join(" or ")}` : `${what}, for ever`;
 }
 
-function table() {
-  const topics = [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
-  if (!topics.length) return empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`));
-  return h("div", { class: "scroll" }, h("table", { class: "list" },
-    heads(term("topic", "Topic"), [term("partition", "Partitions"), "num minor"], ["Offsets held", "num"], ["On disk", "num"], ["Records/s", "num minor"], [term("retention", "Kept"), "minor"]),
-    h("tbody", {}, topics.map((topic) => h("tr", { class: topic.is_internal ? "internal" : "" },
-      h("th", { scope: "row" }, h("a", { href: link(topic.name), title: topic.name }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono minor" }, rate(topic.records_per_s ?? 0)), h("td", { class: "minor" }, retained(topic)))))));
-}
+const sorted = () => [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
+
+const COLUMNS = [
+  { name: "topic", title: "Topic", value: (topic) => topic.name, cell: (topic) => h("a", { href: link(topic.name), title: topic.name }, topic.name) },
+  { name: "partitions", title: "Partitions", kind: "num mono minor", value: (topic) => topic.partitions.length, cell: (topic) => number(topic.partitions.length) },
+  { name: "offsets", title: "Offsets held", kind: "num mono", value: records, cell: (topic) => short(records(topic)) },
+  { name: "size", title: "On disk", kind: "num mono", value: bytesOf, cell: (topic) => size(bytesOf(topic)) },
+  { name: "rate", title: "Records/s", kind: "num mono minor", value: (topic) => topic.records_per_s ?? 0, cell: (topic) => rate(topic.records_per_s ?? 0) },
+  { name: "kept", title: "Kept", kind: "minor", value: retained, cell: retained },
+];
+
+const list = () => new SortedList({
+  room: "topics", columns: COLUMNS, rows: sorted, text: (topic) => topic.name, rowClass: (topic) => topic.is_internal && "internal",
+  empty: () => empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`)),
+});
 
 /** Segments as blocks, each as wide as its share of the bytes. Of very many, the newest. */
 function segments(partition) {
@@ -82,6 +92,7 @@ class TopicPage {
     Object.assign(this, { place, name });
     this.numbers = h("span", {});
     this.files = h("div", { class: "segment-rows" });
+    this.chart = new HistoryChart("Records per second", (found, at) => [{ name, points: [...pointsOf(found, found.topics[name]?.records_per_s), [at, state.topics.get(name)?.records_per_s ?? 0]] }], { text: rate });
     this.off = on("rates", () => this.again());
     this.offTopics = on("topics", () => this.again());
     this.ask();
@@ -97,12 +108,12 @@ class TopicPage {
     this.ask();
   }
 
-  async ask() {
+  async ask(isChanged = false) {
     this.asking = true;
     this.askedAt = Date.now();
     try {
       const topic = await api.topic(this.name);
-      if (this.topic?.id !== topic.id || this.topic.partitions.length !== topic.partitions.length) this.build(topic);
+      if (isChanged || this.topic?.id !== topic.id || this.topic.partitions.length !== topic.partitions.length) this.build(topic);
       this.topic = topic;
       this.showNumbers(topic);
       if (!isBusy(this.files)) put(this.files, topic.partitions.map(segments));
@@ -115,9 +126,17 @@ class TopicPage {
 
   build(topic) {
     put(this.place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, this.name),
-      h("p", { class: "quiet" }, this.numbers, " ", h("a", { href: `#/log/${encodeURIComponent(this.name)}` }, "Show the log"))),
+      h("p", { class: "quiet" }, this.numbers, " ", h("a", { href: `#/log/${encodeURIComponent(this.name)}` }, "Show the log")), this.actions(topic)),
+    this.chart.element,
     h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), this.files),
     h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
+  }
+
+  actions(topic) {
+    if (state.overview.read_only || !topic.is_writable) return null;
+    const act = (text, does, isDanger) => h("button", { class: isDanger ? "button small danger" : "button small", type: "button", onclick: async () => { if (await does(this.topic)) this.ask(true); } }, text);
+    const policies = topic.cleanup_policy;
+    return h("div", { class: "buttons" }, act("Settings…", alterTopic), act("Add partitions…", growTopic), policies.includes("delete") && act("Trim…", trimTopic), policies.includes("compact") && act("Compact…", compactTopic), act("Delete…", deleteTopic, true));
   }
 
   showNumbers(topic) {
@@ -125,7 +144,7 @@ class TopicPage {
     put(this.numbers, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(bytesOf(topic))} on disk, ${speed}. Kept: ${retained(topic)}.`);
   }
 
-  leave() { this.off(); this.offTopics(); }
+  leave() { this.off(); this.offTopics(); this.chart.leave(); }
 }
 
 export function enter(element, path) {
@@ -135,10 +154,9 @@ export function enter(element, path) {
     const page = new TopicPage(place, path[0]);
     return () => page.leave();
   }
-  const body = h("div", {});
-  put(place, h("div", { class: "room-head" }, h("h1", {}, "Topics"), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ".")), body);
-  const show = () => { if (!isBusy(body)) put(body, table()); };
-  show();
+  const topics = list();
+  put(place, h("div", { class: "room-head" }, h("div", { class: "row head-row" }, h("h1", {}, "Topics"), !state.overview.read_only && h("button", { class: "button small", type: "button", onclick: createTopic }, icon("plus"), "New topic")), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ". A ", term("partition"), " is what is ordered; ", term("retention"), " says what is kept.")), topics.element);
+  const show = () => topics.show();
   const offs = [on("topics", show), on("rates", show)];
-  return () => { for (const off of offs) off(); };
+  return () => { topics.leave(); for (const off of offs) off(); };
 }

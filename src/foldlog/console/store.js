@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 
-export const state = { overview: null, topics: new Map(), groups: new Map(), folds: new Map(), connected: false };
+export const state = { overview: null, topics: new Map(), groups: new Map(), folds: new Map(), problems: [], connected: false };
 
 const listeners = new Map();
 
@@ -23,7 +23,7 @@ function keep(overview) {
     for (const one of topic.partitions) one.unsynced = Math.max(0, one.end - one.durable);
   }
   state.topics = new Map(overview.topics.map((topic) => [topic.name, topic]));
-  standing = null;
+  placed = null;
   state.groups = new Map(overview.groups.map((group) => [group.group, group]));
 }
 
@@ -58,7 +58,7 @@ function setEnds(changed) {
 
 function setGroups(changed) {
   for (const group of changed) state.groups.set(group.group, group);
-  standing = null;
+  placed = null;
   tell("groups", changed);
 }
 
@@ -71,6 +71,7 @@ const HANDLERS = {
   ends: setEnds,
   groups: setGroups,
   folds: setFolds,
+  problems: (problems) => { state.problems = problems; tell("problems", problems); },
   topics: () => refresh().catch(() => {}),
   rates: (rates) => {
     for (const [name, one] of Object.entries(rates)) Object.assign(state.topics.get(name) ?? {}, one);
@@ -123,22 +124,22 @@ export async function start() {
   api.folds().then(setFolds, () => tell("folds", []));
 }
 
-let standing = null; // partition -> its cursors, until groups say something new
+let placed = null; // partition -> its cursors, until groups say something new
 
 /** The cursors that stand in one partition, a group at a time. */
 export function cursorsOf(topic, partition) {
-  if (!standing) {
-    standing = new Map();
+  if (!placed) {
+    placed = new Map();
     for (const group of state.groups.values()) {
       for (const cursor of group.cursors) {
         if (!cursor.is_committed) continue; // it stands nowhere yet
         const place = `${cursor.topic}/${cursor.partition}`;
-        if (!standing.has(place)) standing.set(place, []);
-        standing.get(place).push({ group, cursor });
+        if (!placed.has(place)) placed.set(place, []);
+        placed.get(place).push({ group, cursor });
       }
     }
   }
-  return standing.get(`${topic}/${partition}`) ?? [];
+  return placed.get(`${topic}/${partition}`) ?? [];
 }
 
 /** Where the partitions of a fold's topic start and end now: newer than the fold's own entry, which speaks of its last step. */
@@ -148,6 +149,20 @@ export function boundsOf(fold) {
 }
 
 export const lagOf = (fold) => boundsOf(fold).reduce((sum, one) => sum + Math.max(0, one.end - Math.max(one.start, fold.bookmark[one.partition] ?? one.start)), 0);
+
+/** How far a group is behind, in all its partitions. */
+export const groupLag = (group) => group.cursors.reduce((total, cursor) => total + Math.max(0, cursor.lag), 0);
+
+export const isInternalGroup = (group) => group.group.startsWith("__"); // the log’s own, as topics so named are
+
+/** A group's state in a word, and whether it is one to worry about. A fold reads without joining its group, for which
+ * Kafka's word is empty: its runner says how it is. */
+export function standing(group) {
+  const fold = group.is_fold ? state.folds.get(foldName(group.group)) : undefined;
+  const isBad = state.problems.some((one) => (one.resource === "group" && one.name === group.group) || (fold && one.resource === "fold" && one.name === fold.fold));
+  if (fold) return { text: fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running", isBad: isBad || Boolean(fold.error) };
+  return { text: isBad ? "died" : group.state, isBad };
+}
 
 export const foldName = (group) => group.replace(/^fold\./, "");
 

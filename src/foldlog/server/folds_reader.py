@@ -15,6 +15,7 @@ from foldlog.records.loops import Record, decode
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
+    from foldlog.server.fold_guard import FoldGuard
 
 _READ_BYTES: Final = 1 << 20
 
@@ -78,9 +79,16 @@ class FoldsReader:
 class ServedFoldRuns:
     """The runners of folds that are live now, for answers about groups. Any number of worker threads."""
 
-    def __init__(self, broker: Broker, holding: Callable[[int], AbstractContextManager[None]] | None = None) -> None:
-        """`holding` counts what a read may expand to as memory of requests."""
+    def __init__(
+        self,
+        broker: Broker,
+        holding: Callable[[int], AbstractContextManager[None]] | None = None,
+        guard: FoldGuard | None = None,
+    ) -> None:
+        """`holding` counts what a read may expand to as memory of requests; `guard` knows who has proven to be a
+        runner."""
         self._broker = broker
+        self._guard = guard
         self._holding = holding or (lambda _: nullcontext())
         self._lock = threading.Lock()
         self._runs = FoldRuns()
@@ -91,14 +99,26 @@ class ServedFoldRuns:
         if not is_of_a_fold(group):
             return None
         with self._lock:
-            try:
-                if not self._reader.is_read:
-                    with self._holding(CONSOLE_EXPANDED_BYTES_MAX):
-                        self._reader.read()
-            except FoldlogError:
-                return None
-            return self._runs.of(group, self._broker.clock.now_ms())
+            return self._runs.of(group, self._broker.clock.now_ms()) if self._is_read() else None
+
+    def troubled(self) -> list[Status]:
+        """Of each fold that fails, or whose runner has gone without a word, its last report; none if they cannot be
+        read."""
+        with self._lock:
+            return self._runs.troubled(self._broker.clock.now_ms()) if self._is_read() else []
+
+    def _is_read(self) -> bool:
+        """Read on; whether that could be done."""
+        try:
+            if not self._reader.is_read:
+                with self._holding(CONSOLE_EXPANDED_BYTES_MAX):
+                    self._reader.read()
+        except FoldlogError:
+            return False
+        return True
 
     def _hear(self, records: Sequence[Record]) -> None:
+        guard = self._guard
         for record in records:
-            self._runs.hear(record.key, record.value)
+            is_proven = guard is not None and guard.is_proven(record.key, record.value, record.headers)
+            self._runs.hear(record.key, record.value, is_proven=is_proven)

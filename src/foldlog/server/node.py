@@ -97,7 +97,7 @@ class BrokerNode:
         self.fetch_fast_path = FetchFastPath(self)
         self.openings = Openings(broker, self)
         self.turns = Turns(loop)
-        self.fold_runs = ServedFoldRuns(broker, self.holding)
+        self.fold_runs = ServedFoldRuns(broker, self.holding, self.fold_guard)
         self.lines = RepeatedLines(broker.clock)
         self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)
         self.groups = GroupDriver(self)

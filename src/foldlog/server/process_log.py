@@ -16,13 +16,15 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from foldlog.clock import Clock
 from foldlog.environment import variable
+from foldlog.limits import CONSOLE_RECENT_LINES_MAX
 
 _COLOURS: Final = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _PLAIN: Final = "\x1b[0m"
@@ -125,6 +127,8 @@ def _wants_colours(stream: TextIO | None) -> bool:
 
 logger = logging.getLogger("foldlog.server")
 
+_RECENT_CHARS_MAX: Final = 2000
+
 INTERVAL_MS: Final = 10_000
 REMEMBERED_MAX: Final = 1000
 """Bounded, since anyone who reaches the port chooses how many different keys there are."""
@@ -186,3 +190,35 @@ class RepeatedLines:
 
 def _with_count(line: str, more: int) -> str:
     return f"{line} (and {more} more like it)" if more else line
+
+
+class RecentLine(NamedTuple):
+    """One line of the process's log."""
+
+    at_ms: int
+    level: str
+    text: str
+
+
+class RecentLines(logging.Handler):
+    """The last warnings and errors of our own loggers, in memory, for who cannot see standard error. Any thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._lines: deque[RecentLine] = deque(maxlen=CONSOLE_RECENT_LINES_MAX)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage() if error is None else f"{record.getMessage()}: {_summary(error)}"
+        line = one_line(text)[:_RECENT_CHARS_MAX]
+        self._lines.append(RecentLine(int(record.created * 1000), record.levelname.lower(), line))
+
+    def begin(self) -> None:
+        logging.getLogger("foldlog").addHandler(self)
+
+    def end(self) -> None:
+        logging.getLogger("foldlog").removeHandler(self)
+
+    def newest(self) -> list[RecentLine]:
+        """Newest first."""
+        return list(reversed(self._lines))

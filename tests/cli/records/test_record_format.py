@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.cli.records.format import TABLE_COLUMNS, for_terminal, format_printer, local_time, row_printer
-from foldlog.cli.records.json import record_lines_for_terminal
 from foldlog.errors import InvalidArgument
+from foldlog.records.json_lines import record_lines_for_terminal
 from foldlog.records.loops import Record
 
 RECORD = Record("orders", 2, 41, 1_700_000_000_123, 0, b"u1", b'{"n": 1}', (("source", b"web"), ("trace", None)))

@@ -354,3 +354,20 @@ def test_what_is_not_there_is_exit_code_3_and_one_sentence(place: RecordPlace, v
         done = place.run(verb, place.topic(2), "-p", "7" if verb == "produce" else "0,7", stdin=b"lost\n")
         assert done.code == 3
         assert "has no partition 7; it has 0 to 1" in done.err
+
+
+def test_values_are_decoded_on_the_way_out_and_those_of_another_kind_are_not(directory: RecordPlace) -> None:
+    topic = directory.topic()
+    with directory.log() as log:
+        for value in (bytes([0x81, 0xA1, 0x6E, 0x01]), b'{"n":  2}', b"plain", bytes([0xFF, 0xFE])):
+            log.append(topic, value)
+
+    def printed(how: str, *more: str) -> list[bytes]:
+        return directory.did("consume", topic, "--decode", how, *more).out.splitlines()
+
+    assert printed("auto")[:3] == [b'{"n": 1}', b'{"n":  2}', b"plain"]
+    assert printed("json")[1] == b'{"n": 2}'
+    assert printed("msgpack")[:2] == [b'{"n": 1}', b'{"n":  2}']
+    assert printed("hex", "-n", "1") == [b"00000000  81 a1 6e 01".ljust(59) + b"..n."]
+    assert json.loads(printed("msgpack", "--format", "json")[0])["value"] == {"n": 1}
+    assert "msgpack" in directory.run("consume", topic, "--decode", "cobol").err

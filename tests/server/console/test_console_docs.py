@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -12,33 +13,49 @@ from typing import Any
 
 import pytest
 
+import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.files.paths import DiskSpace
 from foldlog.limits import (
     CONSOLE_CELLS_MAX,
+    CONSOLE_DOWNLOAD_BYTES_MAX,
     CONSOLE_FIELD_BYTES_MAX,
+    CONSOLE_HISTORY_SERIES_MAX,
     CONSOLE_LISTENERS_MAX,
     CONSOLE_READ_BYTES_MAX,
+    CONSOLE_ROW_BYTES_MAX,
+    CONSOLE_ROWS_MAX,
     CONSOLE_SCENE_RECORDS_MAX,
     CONSOLE_SCENE_VALUE_CHARS_MAX,
 )
+from foldlog.server import problems as problems_module
 from foldlog.server.config.broker_settings import TOKEN_CHARS_MIN
 from foldlog.server.config.settings import ServerSettings
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.health import HealthPages
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.search import SearchPages
 from foldlog.server.http.routes import HttpRoute
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.node import BrokerNode
+from server.access.sasl_broker import sasl_broker, set_password
 from server.console.console_site import ConsoleSite, console
+from server.console.test_console_users import SETTINGS, session
 from server.group_readers import Reader, running_readers, wait_until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PAGES = ("console_api.md", "console_api_folds.md")
+PAGES = ("console_api.md", "console_api_admin.md", "console_api_folds.md")
 HEADING = re.compile(r"^## `(GET|POST|DELETE) (/api/[^`?]*)", re.MULTILINE)
 EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
-HAS_NO_JSON = {("GET", "/api/events")}
+CHANGES = (TopicPages, GroupPages, TransactionPages)
+HAS_NO_JSON = {("GET", "/api/events"), ("GET", "/api/topics/{topic}/download")}
 
 
 @cache
@@ -60,7 +77,10 @@ def routes() -> list[HttpRoute]:
             node = BrokerNode(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
             api = Api(node, EventFeed(), workers, bootstrap="", read_only=False)
             folds = FoldPages(node, EventFeed(), workers, bootstrap="")
-            found = [*api.routes(), *folds.routes(), *ScenePages(node, workers).routes()]
+            health = HealthPages(node, EventFeed(), workers, bootstrap="")
+            found = [*api.routes(), *folds.routes(), *health.routes(), *ScenePages(node, workers).routes()]
+            found += [route for pages in (SearchPages, *CHANGES) for route in pages(node, workers).routes()]
+            found += AccessPages(node, workers, is_private=True).routes()
             folds.close()
             node.close()
             return found
@@ -101,7 +121,73 @@ def scene_answers(site: ConsoleSite) -> dict[tuple[str, str], Any]:
     return answers
 
 
-def test_examples_have_the_shape_of_real_answers() -> None:
+def health_answers(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
+    """With a disk, a problem and an error, and a second sample."""
+    monkeypatch.setattr(problems_module, "disk_space", lambda _: DiskSpace(100, 1))
+    monkeypatch.setattr(problems_module, "MEMORY_PATH", "")
+    logging.getLogger("foldlog.server").warning("a line")
+    assert site.server._console is not None
+    history = site.server._console._health._history
+    history.sample()
+    history.sample()
+    found = site.get("/api/history?points=2")
+    found["topics"] = {name: one for name, one in found["topics"].items() if name == "orders"}
+    return {("GET", "/api/health"): site.get("/api/health"), ("GET", "/api/history"): found}
+
+
+ACL = {"permission": "ALLOW", "principal": "User:bob", "operation": "READ", "resource": "TOPIC", "name": "orders"}
+
+
+def change_answers() -> dict[tuple[str, str], Any]:
+    """Of changes, each made once."""
+    answers: dict[tuple[str, str], Any] = {}
+    with sasl_broker(SETTINGS) as (broker, server):
+        set_password(broker, "admin", "admin's")
+        site = ConsoleSite(broker, server)
+        who = session(site, "admin", "admin's")
+
+        def post(route: str, body: Any, **names: str) -> None:
+            path = route
+            for name, value in names.items():
+                path = path.replace(f"{{{name}}}", value)
+            answer = site.post(path, body, **who)
+            assert answer.status == 200, answer.body
+            answers["POST", route] = answer.json
+
+        topic = {"topic": "mail"}
+        post("/api/topics", {"name": "mail", "config": {"retention.ms": "86400000"}})
+        post("/api/topics/{topic}/configs", {"set": {"retention.ms": "5"}}, **topic)
+        post("/api/topics/{topic}/partitions", {"count": 2}, **topic)
+        post("/api/topics/{topic}/trim", {"before": "end"}, **topic)
+        broker.commit_offsets("fraud", {("mail", 0): OffsetAndMetadata(0)})
+        post("/api/groups/{group}/reset", {"to": "end"}, group="fraud")
+        answers["POST", "/api/groups/{group}/reset"] |= {"members": ["x"], "evicted": ["x"]}
+        broker.alter_topic("mail", {"cleanup.policy": "compact"})
+        post("/api/topics/{topic}/compact", {}, **topic)
+        post("/api/topics/{topic}/delete", {}, **topic)
+        broker.commit_offsets("fraud", {("orders", 0): OffsetAndMetadata(0)})
+        post("/api/groups/{group}/delete", {}, group="fraud")
+        post("/api/users/{user}/password", {"password": "something long"}, user="bob")
+        post("/api/acls", ACL)
+        found = site.ask("GET", "/api/access", headers=who).json
+        found["users"] = [{"user": "admin", "mechanisms": {"SCRAM-SHA-256": 16384}}]
+        answers["GET", "/api/access"] = found
+        post("/api/acls/delete", ACL)
+        post("/api/users/{user}/delete", {}, user="bob")
+    return answers
+
+
+def transaction_answers() -> dict[tuple[str, str], Any]:
+    with foldlog.open(":memory:") as log, console(log._backend.reader) as site:  # type: ignore[attr-defined]
+        log.create_topic("orders")
+        log.transaction("etl").send("orders", "1").result()
+        return {
+            ("GET", "/api/transactions"): site.get("/api/transactions"),
+            ("POST", "/api/transactions/{id}/abort"): site.posted("/api/transactions/etl/abort", {}),
+        }
+
+
+def test_examples_have_the_shape_of_real_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[tuple[str, str], Any] = {}
     with console() as site, running_readers() as readers:
         site.broker.create_topic("orders")
@@ -117,12 +203,16 @@ def test_examples_have_the_shape_of_real_answers() -> None:
         answers["GET", "/api/topics/{topic}/{partition}/records/{offset}"] = site.get("/api/topics/orders/0/records/0")
         answers["GET", "/api/topics/{topic}/place"] = site.get("/api/topics/orders/place?place=0")
         answers["GET", "/api/topics/{topic}/{partition}/at"] = site.get("/api/topics/orders/0/at?offset=0")
+        table = site.get("/api/topics/orders/search?columns=%5B%22%24%22%5D")
+        answers["GET", "/api/topics/{topic}/search"] = table
         readers.append(Reader(site.server))
         wait_until(readers, lambda: readers[0].assigned == {0})
         answers["GET", "/api/groups/{group}"] = site.get("/api/groups/readers")
         body = {"topic": "orders", "partition": 0, "offset": 0, "evict": True}
         answers["POST", "/api/groups/{group}/rewind"] = site.posted("/api/groups/readers/rewind", body)
         answers |= scene_answers(site)
+        answers |= health_answers(site, monkeypatch)
+    answers |= change_answers() | transaction_answers()
     for route, answer in answers.items():
         (example,) = EXAMPLE.findall(documented()[route])
         assert shape(json.loads(example)) == shape(answer), route
@@ -135,6 +225,10 @@ def test_examples_have_the_shape_of_real_answers() -> None:
     [
         ("console_api.md", f"from 1 to {CONSOLE_CELLS_MAX}"),
         ("console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
+        ("console_api.md", f"1 to {CONSOLE_ROWS_MAX} rows"),
+        ("console_api.md", f"at most {CONSOLE_ROW_BYTES_MAX >> 10} KiB of each key"),
+        ("console_api.md", f"more than {CONSOLE_DOWNLOAD_BYTES_MAX >> 20} MiB is refused"),
+        ("console_api.md", f"of {CONSOLE_HISTORY_SERIES_MAX} topics"),
         ("console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
         ("console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
         ("console_api.md", f"1 to {CONSOLE_SCENE_VALUE_CHARS_MAX} characters"),

@@ -16,11 +16,19 @@ import pytest
 from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from foldlog.broker.access.quotas import entity
 from foldlog.broker.broker import MEMORY_PATH, Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import InvalidConfig
+from foldlog.log.partition import Partition
 from foldlog.server.config.settings import ServerSettings
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.health import HealthPages
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.search import SearchPages
 from foldlog.server.server import Server
 from server.access.sasl_broker import PASSWORD, SIMPLE_USER, sasl_broker, set_password
 from server.console.console_site import WRITE_HEADERS, Answer, ConsoleSite
@@ -88,6 +96,10 @@ def test_a_user_sees_what_it_may_describe(site: ConsoleSite) -> None:
         ("/api/topics/orders", 200),
         ("/api/topics/orders/0/strip", 200),
         ("/api/topics/orders/0/records/0", 200),
+        ("/api/topics/orders/search", 200),
+        ("/api/topics/orders/download?records=0%3D0", 200),
+        ("/api/topics/secret/search", 403),
+        ("/api/topics/secret/download?records=0%3D0", 403),
         ("/api/topics/secret", 403),
         ("/api/topics/secret/0/strip", 403),
         ("/api/topics/no-such-topic", 403),
@@ -153,6 +165,30 @@ def test_paths_and_warnings_are_for_who_may_describe_the_cluster(
     ]
 
 
+def test_health_and_history_hold_what_a_user_may_describe(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "is_poisoned", property(lambda self: True))
+    site.broker.commit_offsets("fraud", {(topic, 0): OffsetAndMetadata(0) for topic in ("orders", "secret")})
+    site.broker.commit_offsets("other", {("orders", 0): OffsetAndMetadata(0)})
+    assert site.server._console is not None
+    history = site.server._console._health._history
+    history.sample()
+    history.sample()
+    own, all_of_it = (
+        [site.ask("GET", path, headers=session(site, *who)).json for path in ("/api/health", "/api/history")]
+        for who in ((SIMPLE_USER, PASSWORD), ("admin", "admin's"))
+    )
+    site.broker.delete_group("fraud")
+    site.broker.delete_group("other")
+    assert {one["name"] for one in own[0]["problems"]} == {"orders"}
+    assert (own[0]["disk"], own[0]["connections"], own[0]["errors"]) == (None, None, [])
+    assert own[1]["topics"].keys() == {"orders"}
+    assert {group: list(topics) for group, topics in own[1]["groups"].items()} == {"fraud": ["orders"]}
+    assert {one["name"] for one in all_of_it[0]["problems"]} >= {"orders", "secret"}
+    assert all_of_it[0]["connections"]["open"] >= 0
+    assert all_of_it[1]["topics"].keys() >= {"orders", "secret"}
+    assert all_of_it[1]["groups"].keys() == {"fraud", "other"}
+
+
 def test_events_hold_what_a_user_may_see(site: ConsoleSite) -> None:
     connection = http.client.HTTPConnection(site.host, site.port, timeout=60)
     connection.request("GET", "/api/events", headers=session(site))
@@ -212,9 +248,22 @@ def test_acls_that_are_taken_away_count_at_once(site: ConsoleSite) -> None:
     assert site.ask("GET", "/api/topics/orders/0/strip", headers=headers).status == 200
 
 
+ALL_PAGES: tuple[type, ...] = (
+    Api,
+    FoldPages,
+    HealthPages,
+    ScenePages,
+    SearchPages,
+    TopicPages,
+    GroupPages,
+    TransactionPages,
+    AccessPages,
+)
+
+
 def test_every_route_of_the_api_says_what_it_asks_for() -> None:
-    for pages in (Api, FoldPages, ScenePages):
-        made: Api | FoldPages | ScenePages = pages.__new__(pages)  # type: ignore[assignment]
+    for pages in ALL_PAGES:
+        made: Any = pages.__new__(pages)  # type: ignore[call-overload]
         assert all(route.asks is not None for route in made.routes() if route.path.startswith("/api/"))
 
 

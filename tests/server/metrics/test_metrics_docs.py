@@ -23,6 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from foldlog.broker.access.quotas import entity
 from foldlog.broker.broker import Broker
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, encode
+from foldlog.records.loops import pack
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 
@@ -65,6 +67,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
     )
     with Broker.open(str(tmp_path_factory.mktemp("data"))) as broker:
         broker.create_topic("orders", partitions=2)
+        publish_lost_fold(broker)
         broker.dynamic_settings.change("client-metrics", "all", lambda _: {"metrics": "*", "interval.ms": "100"})
         slow = entity({"client-id": "slow"})
         broker.access.change(
@@ -85,6 +88,14 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
         metric.name + ("_total" if metric.type == "counter" else ""): metric
         for metric in text_string_to_metric_families(page)
     }
+
+
+def publish_lost_fold(broker: Broker) -> None:
+    """Its last report is of long ago, and did not say that it stops."""
+    lost = Status("mirror", "orders", "v", "table", "running", {}, {}, 0, 0, 0, 0, 0, 0, "", None, "h:1", 1)
+    broker.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+    partition = broker.writable_partition(FOLDS_TOPIC, 0)
+    partition.wait_acknowledged(partition.append(pack([(1, *encode(lost), ())])).next_offset)
 
 
 def page_with_pushed(bootstrap: str, metrics: tuple[str, int]) -> str:

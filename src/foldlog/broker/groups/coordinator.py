@@ -59,7 +59,7 @@ from foldlog.broker.share.membership import SHARE_PROTOCOL_TYPE, ShareGroups, re
 from foldlog.broker.share.messages import ShareHeartbeat
 from foldlog.clock import Clock
 from foldlog.errors import CorruptGroupRecord, MalformedBytes, brief_repr
-from foldlog.limits import GROUP_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
+from foldlog.limits import GROUP_DEATHS_MAX, GROUP_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
 
 Result = TypeVar("Result", JoinResult, SyncResult)
 
@@ -102,6 +102,7 @@ class GroupCoordinator:
         )
         self.share = ShareGroups(clock, topics, self._budget, configs.share, self._settings.share.members_max)
         self._stored: dict[str, StoredConsumerGroup] = {}
+        self._died: dict[str, tuple[int, int]] = {}  # group -> when its last member timed out, and its generation then
         self._delivering = False
 
     # --- events -------------------------------------------------------------------------------------------------
@@ -372,10 +373,10 @@ class GroupCoordinator:
         """Process all deadlines up to `now_ms`, by default the clock's monotonic time."""
         with self._event():
             now_ms = self._rebalancer.ticked(now_ms)
-            self._consumer.tick(now_ms)
-            self.share.tick(now_ms)
+            silent = {*self._consumer.tick(now_ms), *self.share.tick(now_ms)}
             for kind, group_id, member_id in self._rebalancer.timers.due(now_ms):
                 group = self._groups[group_id]
+                had_members = bool(group.members)
                 if kind is Timer.SESSION:
                     self._rebalancer.remove_member(group, member_id, GroupErrorCode.UNKNOWN_MEMBER_ID)
                 elif kind is Timer.PENDING:
@@ -385,6 +386,19 @@ class GroupCoordinator:
                 else:
                     self._rebalancer.sync_due(group)
                 self._count(group)
+                if had_members:
+                    silent.add(group_id)
+            for group_id in silent:
+                self._note_death(group_id)
+
+    def _note_death(self, group_id: str) -> None:
+        """A deadline of a member has passed: if that was the last one, the group was not left, it died out."""
+        found = self.describe(group_id)
+        if not found.members and found.state is not GroupState.DEAD:
+            self._died.pop(group_id, None)
+            self._died[group_id] = (self._clock.now_ms(), found.generation)
+            if len(self._died) > GROUP_DEATHS_MAX:
+                del self._died[next(iter(self._died))]
 
     def close(self) -> None:
         """Answer all waiting members with COORDINATOR_NOT_AVAILABLE and forget all groups. Nothing is written."""
@@ -454,6 +468,19 @@ class GroupCoordinator:
         if group is None:
             return NO_TIMESTAMP
         return group.state_timestamp_ms if group.state is GroupState.EMPTY else None
+
+    def members_died_ms(self, group_id: str) -> int | None:
+        """Wall time at which the group's last member timed out; None if it has members, or the last one left by itself,
+        or the process was started since."""
+        died = self._died.get(group_id)
+        if died is None:
+            return None
+        at_ms, generation = died
+        found = self.describe(group_id)
+        if found.members or found.generation != generation or found.state is GroupState.DEAD:
+            del self._died[group_id]  # somebody joined since: every join begins another generation
+            return None
+        return at_ms
 
     # --- persistence ----------------------------------------------------------------------------------------------
 

@@ -262,11 +262,14 @@ class ShareGroups:
         for group in list(self.groups.values()):
             self._drop(group)
 
-    def tick(self, now_ms: float) -> None:
-        """Remove the members that were silent for too long."""
+    def tick(self, now_ms: float) -> set[str]:
+        """Remove the members that were silent for too long; the groups of these."""
         self._ticked_ms = now_ms
+        groups: set[str] = set()
         for group_id, member_id in self.timers.due(now_ms):
+            groups.add(group_id)
             self._remove(self.groups[group_id], member_id)
+        return groups
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 

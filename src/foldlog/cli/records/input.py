@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from foldlog.cli.output import remark
-from foldlog.cli.records.json import ParsedRecord, UnreadableLine, parse_line
 from foldlog.cli.wording import counted
 from foldlog.clock import SystemClock
 from foldlog.errors import CallerError, InvalidArgument, UnknownPartition
 from foldlog.limits import INPUT_LINE_BYTES_MAX
 from foldlog.log.retention import outlived_text
+from foldlog.records.json_lines import ParsedRecord, UnreadableLine, parse_line
 
 if TYPE_CHECKING:
     from foldlog.cli.signals import Interrupts

@@ -7,6 +7,7 @@ from typing import Final
 
 from foldlog.cli.parsing import Option, in_section, option, switch
 from foldlog.errors import InvalidArgument
+from foldlog.records.decoding import NAMES
 
 FORMATS: Final = ("text", "wide", "json")
 
@@ -65,5 +66,12 @@ def output_options(text: str = "each value on a line") -> list[Option]:
             told=f"text: {text} (the default); wide: rows of time, place, headers, key, value; json: an object a line",
         ),
         option("-f", "--record-format", metavar="LETTERS", told=FORMAT_HELP),
+        option(
+            "--decode",
+            metavar="HOW",
+            choices=NAMES,
+            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; auto: MessagePack as"
+            " JSON, and all else as it is",
+        ),
         switch("-Z", "--show-null", told="print NULL for a key or value that is null, in text and with -f"),
     )

@@ -10,8 +10,9 @@ from typing import Final
 from foldlog.cli.output import naming_output
 from foldlog.cli.parsing import Arguments
 from foldlog.cli.records.format import Printer, RecordColumn, format_printer, row_printer
-from foldlog.cli.records.json import record_lines, record_lines_for_terminal
 from foldlog.cli.tables import has_colours
+from foldlog.records.decoding import HEX, document_of, readable
+from foldlog.records.json_lines import record_lines, record_lines_for_terminal
 from foldlog.records.loops import Record
 
 CHUNK_RECORDS: Final = 128
@@ -54,7 +55,36 @@ def output_for(
     arguments: Arguments, columns: Sequence[RecordColumn] | None = None, *, is_live: bool = False
 ) -> RecordOutput:
     """The output for a verb's options; `columns` are those of its plain text, if it has any."""
-    return RecordOutput(_printer_for(arguments, columns), is_live=is_live)
+    printer = _printer_for(arguments, columns)
+    if arguments.decode is not None:
+        printer = decoding_printer(printer, arguments.decode)
+    return RecordOutput(printer, is_live=is_live)
+
+
+def decoding_printer(printer: Printer, decoder: str) -> Printer:
+    """Print records with their values decoded; one that is not of that kind is printed as it is."""
+
+    def print_decoded(records: Iterable[Record]) -> bytes:
+        return printer([_decoded(record, decoder) for record in records])
+
+    return print_decoded
+
+
+def _decoded(record: Record, decoder: str) -> Record:
+    value = record.value
+    if value is None or (decoder != HEX and document_of(value, decoder) is None):
+        return record
+    text = readable(value, decoder).encode(errors="surrogateescape")
+    return Record(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        record.timestamp_type,
+        record.key,
+        text,
+        record.headers,
+    )
 
 
 def _printer_for(arguments: Arguments, columns: Sequence[RecordColumn] | None) -> Printer:

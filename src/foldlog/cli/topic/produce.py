@@ -96,9 +96,9 @@ def header_value(text: str) -> tuple[str, bytes]:
 )
 def produce(arguments: Arguments) -> int:
     from foldlog.cli.records.input import STANDARD_INPUT, Line, Sending, input_lines, json_parser, text_parser
-    from foldlog.cli.records.json import UnreadableLine
     from foldlog.cli.signals import Interrupts
     from foldlog.client.outgoing import checked_partition
+    from foldlog.records.json_lines import UnreadableLine
 
     _check_options(arguments)
     headers = tuple(arguments.headers or ())

@@ -11,11 +11,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog import __version__
-from foldlog.broker.access.acls import CLUSTER_NAME, USER_PREFIX, ResourceType
+from foldlog.broker.access.acls import USER_PREFIX, ResourceType
 from foldlog.errors import StorageError
 from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_SYNC_WAIT_MS
 from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
+from foldlog.records.decoding import AUTO, decoder_named
 from foldlog.server.console import records
 from foldlog.server.console.events import LogChanges
 from foldlog.server.console.groups import bounds_in, group_details, group_overviews, rewind
@@ -84,7 +85,7 @@ class Api:
     def _overview(self, request: HttpRequest) -> dict[str, Any]:
         broker, sight = self._broker, self._sight(request)
         # Paths, and warnings with the names of any topic, are for who runs the broker.
-        is_operator = sight.allows(Right(DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
+        is_operator = sight.is_operator
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(broker)
         self._rates.sample(broker, self._clock.monotonic_ms())
         topics = overview_topics(broker, self._rates, self._clock)
@@ -150,7 +151,9 @@ class Api:
     async def record(self, request: HttpRequest) -> HttpResponse:
         partition = path_partition(request)
         offset = parse_integer(request.named["offset"], "offset", 0, MAX_INT64)
-        return await self._of_partition(partition, records.record_at, offset)
+        decoder = request.query.get("decoder", AUTO)
+        decoder_named(decoder)
+        return await self._of_partition(partition, records.record_at, offset, decoder)
 
     async def at(self, request: HttpRequest) -> HttpResponse:
         partition = path_partition(request)

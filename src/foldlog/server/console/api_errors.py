@@ -11,22 +11,31 @@ from foldlog.errors import (
     FoldlogError,
     GroupError,
     GroupNotEmpty,
+    InvalidTransactionState,
     OffsetOutOfRange,
+    RefusedByBroker,
     TopicExists,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
+    UnknownTransactionalId,
+    UnknownUser,
 )
 from foldlog.server.http.routes import HttpResponse
+from foldlog.wire.error_codes import ErrorCode
 
 _STATUSES: Final[tuple[tuple[type[FoldlogError], HTTPStatus], ...]] = (
     (UnknownTopic, HTTPStatus.NOT_FOUND),
     (UnknownPartition, HTTPStatus.NOT_FOUND),
     (UnknownGroup, HTTPStatus.NOT_FOUND),
+    (UnknownUser, HTTPStatus.NOT_FOUND),
+    (UnknownTransactionalId, HTTPStatus.NOT_FOUND),
     (OffsetOutOfRange, HTTPStatus.NOT_FOUND),
     (GroupNotEmpty, HTTPStatus.CONFLICT),
     (GroupError, HTTPStatus.CONFLICT),
     (TopicExists, HTTPStatus.CONFLICT),
+    (InvalidTransactionState, HTTPStatus.CONFLICT),
+    (RefusedByBroker, HTTPStatus.BAD_REQUEST),
     (CallerError, HTTPStatus.BAD_REQUEST),
 )
 """The first type that matches counts; other errors are the log's, and may be temporary."""
@@ -49,6 +58,8 @@ def status_of(error: FoldlogError) -> HTTPStatus:
     >>> status_of(UnknownTopic("orders")).value
     404
     """
+    if isinstance(error, RefusedByBroker) and error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return HTTPStatus.TOO_MANY_REQUESTS
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             return status

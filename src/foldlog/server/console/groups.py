@@ -100,7 +100,7 @@ def _overview(
 
 def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: ServedFoldRuns) -> dict[str, Any]:
     """One group, its members and what each reads. Raises UnknownGroup."""
-    description = _known(broker, group)
+    description = known_group(broker, group)
     commits = broker.commits(group)
     overview = _overview(broker, description, commits, bounds_of, fold_runs)
     for cursor in overview["cursors"]:
@@ -117,7 +117,8 @@ def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: Se
     }
 
 
-def _known(broker: Broker, group: str) -> GroupSummary:
+def known_group(broker: Broker, group: str) -> GroupSummary:
+    """Raises UnknownGroup; 404 for a name that no group can have."""
     description = broker.describe_group(_checked(group))
     if description.state is GroupState.DEAD:
         raise UnknownGroup(f"there is no group {group!r}: it has neither members nor committed offsets")
@@ -158,8 +159,8 @@ def rewind(broker: Broker, group: str, topic_partition: tuple[str, int], offset:
 
     409 with the members named, unless they may be sent away and stay away for long enough.
     """
-    _known(broker, group)
-    _refuse_fold(group)
+    known_group(broker, group)
+    refuse_fold(group)
     partition = open_partition(broker, *topic_partition)
     start, end = bounds(partition)
     if not start <= offset <= end:
@@ -168,7 +169,8 @@ def rewind(broker: Broker, group: str, topic_partition: tuple[str, int], offset:
             f"offset {offset} is not in {topic_partition[0]}-{topic_partition[1]}; it is from {start} to {end}",
         )
     before = broker.commits(group).get(topic_partition)
-    evicted = _commit(broker, group, topic_partition, OffsetAndMetadata(offset, partition.leader_epoch), evict)
+    committed = {topic_partition: OffsetAndMetadata(offset, partition.leader_epoch)}
+    evicted = commit_moves(broker, group, committed, evict)
     before_offset = before.offset if before is not None and before.offset >= 0 else None
     return {
         "moved": [{"topic": topic_partition[0], "partition": topic_partition[1], "from": before_offset, "to": offset}],
@@ -177,7 +179,8 @@ def rewind(broker: Broker, group: str, topic_partition: tuple[str, int], offset:
     }
 
 
-def _refuse_fold(group: str) -> None:
+def refuse_fold(group: str) -> None:
+    """Raises 409 for the group of a fold."""
     if is_of_a_fold(group):
         name = group.removeprefix(FOLD_GROUP_PREFIX)
         raise ApiError(
@@ -187,15 +190,16 @@ def _refuse_fold(group: str) -> None:
         )
 
 
-def _commit(
-    broker: Broker, group: str, topic_partition: tuple[str, int], committed: OffsetAndMetadata, evict: bool
+def commit_moves(
+    broker: Broker, group: str, committed: Mapping[tuple[str, int], OffsetAndMetadata], evict: bool
 ) -> list[str]:
-    """Evict the members and commit, with no join in between; the names of those evicted. Durable on return."""
+    """Commit; with `evict`, remove the members first, with no join in between. The names of those evicted. Durable on
+    return; 409 with the members named if there are any."""
     evicted: list[str] = []
     try:
         broker.move_offsets(
             group,
-            {topic_partition: committed},
+            committed,
             evict=evict,
             on_evicted=lambda members: evicted.extend(
                 full_name(one.group_instance_id, one.client_id, one.member_id) for one in members

@@ -84,11 +84,32 @@ class JsonBody:
             raise bad_request(f"{name}={_shown(value)} is not allowed; it is true or false")
         return value
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, *, default: str | None = None) -> str:
+        """A text; null or missing is the default, if there is one."""
         value = self._take(name)
+        if value is None and default is not None:
+            return default
         if not isinstance(value, str):
             raise bad_request(f"{name}={_shown(value)} is not allowed; it is a text")
         return value
+
+    def texts(self, name: str) -> list[str] | None:
+        """A list of texts; None if it is null or missing."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise bad_request(f"{name}={_shown(value)} is not allowed; it is a list of texts")
+        return list(value)
+
+    def settings(self, name: str) -> dict[str, str | None]:
+        """An object of texts; null resets a setting. Missing is none."""
+        value = self._take(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(one, str | None) for one in value.values()):
+            raise bad_request(f'{name}={_shown(value)} is not allowed; it is an object of texts, as {{"a": "1"}}')
+        return dict(value)
 
     def data(self, name: str) -> Bytes:
         """Bytes: see `bytes_of`; missing is null."""

@@ -46,10 +46,12 @@ class _Sample(NamedTuple):
 
 
 class Rates:
-    """The last few samples. Any thread; one samples at a time."""
+    """The last few samples. Any thread; one samples at a time. Each is compared with the one `earlier` samples back,
+    unless that is older than `stale_ms`."""
 
-    def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=_EARLIER)
+    def __init__(self, earlier: int = _EARLIER, stale_ms: float = _STALE_MS) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=earlier)
+        self._stale_ms = stale_ms
         self._rates: dict[str, Rate] = {}
         self._lock = threading.Lock()
 
@@ -58,7 +60,7 @@ class Rates:
         with self._lock:
             if self._samples and now_ms - self._samples[-1].at_ms < SAMPLE_MS:
                 return {}
-            while self._samples and now_ms - self._samples[0].at_ms > _STALE_MS:
+            while self._samples and now_ms - self._samples[0].at_ms > self._stale_ms:
                 self._samples.popleft()
             return self._sample(broker, now_ms)
 

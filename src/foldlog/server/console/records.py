@@ -22,6 +22,7 @@ from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
 from foldlog.log.reading import LogView, batch_location
 from foldlog.records.batch import MAX_INT64, Compression, TimestampType
+from foldlog.records.decoding import AUTO, document_of, readable
 from foldlog.records.loops import BatchBuilder, Record, decode, walk
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import Bytes, JsonBody, bad_request
@@ -235,7 +236,7 @@ def offset_at(partition: Partition, time_ms: int) -> int:
     return partition.acknowledged_end() if found is None else found[0]
 
 
-def record_at(partition: Partition, offset: int) -> dict[str, Any]:
+def record_at(partition: Partition, offset: int, decoder: str = AUTO) -> dict[str, Any]:
     """One record, and where it is stored. Raises 404 if it does not exist, with the reason."""
     topic, number = partition.label
     end = partition.acknowledged_end()
@@ -260,7 +261,7 @@ def record_at(partition: Partition, offset: int) -> dict[str, Any]:
             return None
         header = location.header
         return {
-            **_fields(records[0]),
+            **fields(records[0], decoder=decoder),
             "batch": {
                 "base_offset": header.base_offset,
                 "last_offset": header.last_offset,
@@ -286,7 +287,8 @@ def record_at(partition: Partition, offset: int) -> dict[str, Any]:
     return found
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def fields(record: Record, most_bytes: int = CONSOLE_FIELD_BYTES_MAX, decoder: str = AUTO) -> dict[str, Any]:
+    """A record, with at most so many bytes of its key and value."""
     kind = TimestampType(record.timestamp_type)
     return {
         "topic": record.topic,
@@ -294,9 +296,9 @@ def _fields(record: Record) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "timestamp_type": "LogAppendTime" if kind is TimestampType.LOG_APPEND_TIME else "CreateTime",
-        "key": shown(record.key),
-        "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
+        "key": shown(record.key, most_bytes),
+        "value": decoded(record.value, most_bytes, decoder),
+        "headers": [[name, shown(value, most_bytes)] for name, value in record.headers],
     }
 
 
@@ -309,7 +311,7 @@ _KEY_BYTES: Final = 4 * KEY_CHARS_MAX
 _UTF8_BYTES_MAX: Final = 4
 
 
-def shown(data: bytes | None) -> dict[str, Any] | None:
+def shown(data: bytes | None, most_bytes: int = CONSOLE_FIELD_BYTES_MAX) -> dict[str, Any] | None:
     """The text if it is UTF-8, else base64; `size` is in bytes, and `is_cut` is set if not all of it is shown.
 
     >>> shown(b"paid"), shown(b"\\xff"), shown(None)
@@ -317,13 +319,28 @@ def shown(data: bytes | None) -> dict[str, Any] | None:
     """
     if data is None:
         return None
-    is_cut = len(data) > CONSOLE_FIELD_BYTES_MAX
-    piece = data[:CONSOLE_FIELD_BYTES_MAX] if is_cut else data
+    is_cut = len(data) > most_bytes
+    piece = data[:most_bytes] if is_cut else data
     text = _text_of(piece, is_cut)
     found: dict[str, Any] = {"base64": base64.b64encode(piece).decode()} if text is None else {"text": text}
     found["size"] = len(data)
     if is_cut:
         found["is_cut"] = True
+    return found
+
+
+def decoded(data: bytes | None, most_bytes: int, decoder: str) -> dict[str, Any] | None:
+    """As `shown`; with `decoded`, a text to read, if a decoder was asked for, or if the bytes are not text and `auto`
+    knows what they are.
+
+    >>> decoded(bytes([0x81, 0xA1, 0x6E, 0x01]), 100, "auto")
+    {'base64': 'gaFuAQ==', 'size': 4, 'decoded': '{"n": 1}'}
+    """
+    found = shown(data, most_bytes)
+    if data is None or found is None or (decoder == AUTO and "text" in found) or len(data) > CONSOLE_FIELD_BYTES_MAX:
+        return found
+    if decoder != AUTO or document_of(data) is not None:
+        found["decoded"] = readable(data, decoder)[: 4 * most_bytes]
     return found
 
 
@@ -359,7 +376,7 @@ def _text_of(piece: bytes, is_cut: bool) -> str | None:
 def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_ms: int) -> dict[str, Any]:
     """The offsets of a place in a topic. Raises InvalidArgument if the text is no place; UnknownTopic."""
     spec = parse_points(text, zone=zone or None, now_ms=now_ms)
-    opened = _Opened(broker, topic)
+    opened = OpenedTopic(broker, topic)
     bounds = opened.offsets(topic)
     spans = resolve(spec, opened, topic, bounds=bounds, now_ms=now_ms)
     found: dict[str, dict[str, Any]] = {}
@@ -370,7 +387,7 @@ def place_in_topic(broker: Broker, topic: str, text: str, zone: str | None, now_
     return {"place": spec.portable, "note": spec.note, "partitions": found}
 
 
-class _Opened:
+class OpenedTopic:
     """The interface that `resolve` needs, for the partitions of a topic. A damaged one is left out, and does not affect
     the others."""
 

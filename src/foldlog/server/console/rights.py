@@ -6,17 +6,25 @@
 | records | READ of the topic |
 | a new record | WRITE of the topic |
 | a rewind of a group | READ of the group and of the topic |
+| a new topic | CREATE of the topic, or of the cluster |
+| a topic's settings; more partitions, compaction; trimming, deleting | ALTER_CONFIGS; ALTER; DELETE of it |
+| moving a whole group | READ of it; it moves in the topics that one may READ |
+| deleting a group | DELETE of it |
+| transactions, aborting one | DESCRIBE, WRITE of the transactional id |
+| users and ACLs, changing them | DESCRIBE, ALTER of the cluster |
 | a fold's state, its commands | DESCRIBE, READ of its group, `fold.NAME` |
 | a look into a fold's view | READ of its group |
+| a problem | DESCRIBE of the topic, group or fold that has it; of the cluster for the disk |
+| rates and lags of the last hours | DESCRIBE of the topic, and of the group |
 | the scene | READ, WRITE of its topic, `__log_or_queue` |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
+from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.broker.topics.names import SCENE_TOPIC
 from foldlog.server.authorizer import Authorizer
 from foldlog.server.groups import address_in_acls
@@ -39,7 +47,16 @@ class Right(NamedTuple):
         return f"{self.operation.name} of {self.kind.name.lower()} {self.name!r}"
 
 
-Asks = Callable[[HttpRequest], list[Right]]
+class OneOf(tuple[Right, ...]):
+    """Rights of which one is enough."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self))
+
+
+Asks = Callable[[HttpRequest], Sequence[Right | OneOf]]
 """The rights that a request needs, all of them."""
 
 
@@ -53,6 +70,14 @@ def of_group(operation: AclOperation) -> Asks:
 
 def of_fold(operation: AclOperation) -> Asks:
     return lambda request: [Right(operation, ResourceType.GROUP, _FOLD_GROUP + request.named["fold"])]
+
+
+def of_cluster(operation: AclOperation) -> Asks:
+    return lambda _: [Right(operation, ResourceType.CLUSTER, CLUSTER_NAME)]
+
+
+def of_transaction(operation: AclOperation) -> Asks:
+    return lambda request: [Right(operation, ResourceType.TRANSACTIONAL_ID, request.named["id"])]
 
 
 def of_scene(operation: AclOperation) -> Asks:
@@ -74,9 +99,16 @@ class Sight:
     def __init__(self, authorizer: Authorizer, who: Identity) -> None:
         self._authorizer = authorizer
         self._who = who
+        self._told_problems: list[dict[str, Any]] | None = None
 
     def allows(self, right: Right) -> bool:
         return self._authorizer.allows(self._who, *right)
+
+    def reads_topic(self, name: str) -> bool:
+        return self.allows(Right(READ, ResourceType.TOPIC, name))
+
+    def sees_transaction(self, name: str) -> bool:
+        return self.allows(Right(DESCRIBE, ResourceType.TRANSACTIONAL_ID, name))
 
     def sees_topic(self, name: str) -> bool:
         return self.allows(Right(DESCRIBE, ResourceType.TOPIC, name))
@@ -103,6 +135,32 @@ class Sight:
         }
         return {**member, **kept}
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether one may describe the cluster: paths, the disk and the process are for who runs the broker."""
+        return self.allows(Right(DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
+
+    def of_problems(self, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The problems of what one may describe. A command with a path is for operators."""
+        sees = {"fold": self.sees_fold, "group": self.sees_group, "topic": self.sees_topic}
+        is_operator = self.is_operator
+        seen = [one for one in problems if sees.get(one["resource"], lambda _: is_operator)(one["name"])]
+        return [one if is_operator or one["resource"] != "topic" else {**one, "command": None} for one in seen]
+
+    def of_history(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Rates and lags of what one may describe."""
+        groups = {
+            group: {topic: lags for topic, lags in topics.items() if self.sees_topic(topic)}
+            for group, topics in found["groups"].items()
+            if self.sees_group(group)
+        }
+        return {
+            **found,
+            "topics": {topic: one for topic, one in found["topics"].items() if self.sees_topic(topic)},
+            "groups": groups,
+            "disk_free": found["disk_free"] if self.is_operator else None,
+        }
+
     def of_event(self, event: str, data: Any) -> Any:
         """What of an event one may see; None if nothing."""
         if event in ("ends", "rates"):
@@ -111,4 +169,8 @@ class Sight:
             return [self.of_group(one) for one in data if self.sees_group(one["group"])] or None
         if event == "folds":
             return [one for one in data if self.sees_fold(one["fold"])] or None
+        if event == "problems":
+            seen, before = self.of_problems(data), self._told_problems
+            self._told_problems = seen
+            return None if seen == before else seen  # nor does one learn that others have problems
         return data

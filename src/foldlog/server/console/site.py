@@ -32,12 +32,18 @@ from foldlog.server.console.access import (
     same_site_refresh,
     token_page,
 )
+from foldlog.server.console.admin.access_pages import AccessPages
+from foldlog.server.console.admin.group_pages import GroupPages
+from foldlog.server.console.admin.topic_pages import TopicPages
+from foldlog.server.console.admin.transaction_pages import TransactionPages
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
-from foldlog.server.console.rights import identity_of
+from foldlog.server.console.health import HealthPages
+from foldlog.server.console.rights import OneOf, identity_of
 from foldlog.server.console.scene import ScenePages
+from foldlog.server.console.search import SearchPages
 from foldlog.server.console.sessions import LOGIN_PATH, LOGOUT_PATH, ConsoleUsers, login_page
 from foldlog.server.http.http import HttpLimits, HttpServer
 from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
@@ -104,7 +110,8 @@ class ConsoleRoutes:
         def answer(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
             who = identity_of(request)
             for right in asks(request):
-                if not self._authorizer.allows(who, *right):
+                enough = right if isinstance(right, OneOf) else (right,)
+                if not any(self._authorizer.allows(who, *one) for one in enough):
                     raise ApiError(HTTPStatus.FORBIDDEN, f"{request.principal} needs {right}; an operator can allow it")
             return route.handler(request)
 
@@ -207,12 +214,19 @@ class Console:
     """A console that is served. Event loop only."""
 
     def __init__(
-        self, http: HttpServer, feed: EventFeed, folds: FoldPages, workers: ThreadPoolExecutor, token: str
+        self,
+        http: HttpServer,
+        feed: EventFeed,
+        folds: FoldPages,
+        health: HealthPages,
+        workers: ThreadPoolExecutor,
+        token: str,
     ) -> None:
         self.token = token
         self._http = http
         self.feed = feed
         self._folds = folds
+        self._health = health
         self._workers = workers
         self.host, self.port = http.host, http.port
 
@@ -220,6 +234,7 @@ class Console:
         """Stop listening, cut off all clients, and end its threads."""
         await self._http.close()
         await self.feed.close()
+        await self._health.close()
         self._folds.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
 
@@ -248,6 +263,7 @@ async def start_console(
     feed = EventFeed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
+    health = HealthPages(node, feed, workers, bootstrap=bootstrap)
     scene = ScenePages(node, workers)
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = ConsoleAccess(
@@ -259,7 +275,16 @@ async def start_console(
         users = ConsoleUsers(
             node.logins, stored, node.clock, cookie_name=access.cookie_name, has_tls=secured is not None
         )
-    found = [*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()]
+    found = [*pages.routes(), *api.routes(), *folds.routes(), *health.routes(), *scene.routes()]
+    is_private = secured is not None or listener.is_loopback
+    for more in (
+        SearchPages(node, workers),
+        TopicPages(node, workers),
+        GroupPages(node, workers),
+        TransactionPages(node, workers),
+        AccessPages(node, workers, is_private=is_private),
+    ):
+        found += more.routes()
     routes = ConsoleRoutes(found, access, node.authorizer, users, node.quotas)
     http = HttpServer(
         routes,
@@ -271,7 +296,8 @@ async def start_console(
         strangers=node.strangers if has_users or token else None,
     )
     await http.listen(listener, secured)
-    return Console(http, feed, folds, workers, token)
+    health.begin()
+    return Console(http, feed, folds, health, workers, token)
 
 
 # --- the page and its files, from memory: read once, when the console starts ------------------------------------------

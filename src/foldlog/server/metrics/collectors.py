@@ -16,15 +16,14 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog import __version__
-from foldlog.broker.broker import MEMORY_PATH
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import assigned_partitions
 from foldlog.client.fold_runs import standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import StorageError
-from foldlog.files.paths import disk_space
 from foldlog.server.metrics.exposition import Family, Labels, Sample
+from foldlog.server.problems import problems, space_of
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -65,7 +64,12 @@ def log_families(broker: Broker, fold_runs: ServedFoldRuns, *, per_partition: bo
         groups = []  # the topic of committed offsets is refused, and counted as such; the rest is available
     partitions = broker.overview()  # after the groups: it must not be older than their commits
     positions = _positions(groups, partitions)
-    families = [*_sums(broker, partitions), *_group_sums(groups, positions), *_disk(broker.path)]
+    families = [
+        *_sums(broker, partitions),
+        *_group_sums(groups, positions),
+        *_disk(broker.path),
+        _problems(broker, fold_runs, partitions, positions),
+    ]
     if per_partition:
         families += [*_partitions(partitions), *_group_partitions(positions)]
     return families
@@ -255,13 +259,31 @@ def _partition_labels(topic: str, number: int) -> Labels:
     return (("topic", topic), ("partition", str(number)))
 
 
+def _problems(
+    broker: Broker,
+    fold_runs: ServedFoldRuns,
+    partitions: Sequence[PartitionOverview],
+    positions: Sequence[GroupPosition],
+) -> Family:
+    lags: Counter[str] = Counter()
+    for position in positions:
+        lags[position.group] += position.lag
+    try:
+        found = problems(broker, fold_runs, partitions, lags)
+    except StorageError:
+        found = []  # of the topic of committed offsets; it is counted as refused
+    return Family(
+        "foldlog_problems",
+        "gauge",
+        "1 for each problem that somebody should look at: its kind, and the topic, group or fold that has it.",
+        [Sample(1, (("kind", kind), ("name", name))) for kind, name in dict.fromkeys(one.label for one in found)],
+    )
+
+
 def _disk(path: str) -> list[Family]:
     """Space of the file system of the log; nothing for a log in memory."""
-    if path == MEMORY_PATH:
-        return []
-    try:
-        found = disk_space(path)
-    except OSError:
+    found = space_of(path)
+    if found is None:
         return []
     return [
         Family(

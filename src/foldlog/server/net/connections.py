@@ -37,6 +37,11 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open) + len(self._handshakes)
 
+    @property
+    def hosts(self) -> int:
+        """From how many addresses they come."""
+        return len(self._by_host)
+
     def opened(self, connection: ClientConnection, host: str, descriptor: int) -> None:
         if len(self) >= self.settings.max_connections:
             self._make_room()

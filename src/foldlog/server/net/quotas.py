@@ -175,6 +175,11 @@ class NodeQuotas:
         bucket = None if limits is None else limits.controller_mutation_rate
         return MutationQuota(bucket, self.time, is_strict=call.version >= strict_from)
 
+    def console_mutations(self, who: Identity) -> MutationQuota:
+        """The quota of partitions that a user makes and deletes in the console."""
+        limits = self.limits(who, "") if self.is_on else None
+        return MutationQuota(None if limits is None else limits.controller_mutation_rate, self.time, is_strict=True)
+
     def _limits_of(self, call: Call) -> Limits | None:
         return self.limits(call.caller.who, call.client_id or "") if self.is_on else None
 

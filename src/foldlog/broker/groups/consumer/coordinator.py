@@ -540,11 +540,15 @@ class ConsumerGroups:
 
     # --- time -----------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ms: float) -> None:
-        """Remove the members whose deadline has come: whatever it was for, they are gone or stuck."""
+    def tick(self, now_ms: float) -> set[str]:
+        """Remove the members whose deadline has come: whatever it was for, they are gone or stuck. Returns their
+        groups."""
         self._ticked_ms = now_ms
+        groups: set[str] = set()
         for _, group_id, member_id in self.timers.due(now_ms):
+            groups.add(group_id)
             self._remove(self.groups[group_id], [member_id])
+        return groups
 
     def _set_timer(self, kind: MemberTimer, group: ConsumerGroup, member_id: str, delay_ms: float) -> None:
         now_ms = max(self._clock.monotonic_ms(), self._ticked_ms)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foldlog.cli.records.json import ParsedRecord, UnreadableLine, parse_line, record_line, record_lines_for_terminal
+from foldlog.records.json_lines import ParsedRecord, UnreadableLine, parse_line, record_line, record_lines_for_terminal
 from foldlog.records.loops import Record
 
 jsons = st.recursive(
