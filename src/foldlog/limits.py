@@ -82,8 +82,11 @@ JOURNAL_FILE_BYTES = 64 << 20
 JOURNAL_FILES_MAX = 16
 """How many there may be. Where none is free, appends sync their partition."""
 
-JOURNAL_ZERO_BYTES = 1 << 20
+JOURNAL_ZERO_BYTES = 512 << 10
 """How much of a new journal file is written and synced at a time: syncs of others wait for what is on its way."""
+
+JOURNAL_ZERO_PAUSES = 2
+"""How many times as long as that took nothing more of the file is written."""
 
 CHECKPOINT_SYNC_MS = 1000
 """How old the checkpoint on disk may be: bounds what recovery rescans after a power cut."""
