@@ -368,6 +368,8 @@ class Journal:
     def _first_needed(self) -> int:
         """The first use whose commits a recovery has to read: also those that are still to come."""
         with self._ring_lock:
+            if self._active is not None and not self._sealed and not self._kept:
+                return self._active.use  # as mostly: those that are free come after it
             uses = [file.use for file in (*self._sealed, *self._free)] + [use for _, use in self._kept]
             if self._active is not None:
                 uses.append(self._active.use)
