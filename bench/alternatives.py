@@ -129,7 +129,7 @@ class CountingFile:
 
 
 class CountingFiles:
-    """The real file system, with the data syncs of segments counted."""
+    """The real file system, with the data syncs of segments and journals counted."""
 
     def __init__(self) -> None:
         self._files = PosixFiles()
@@ -137,7 +137,7 @@ class CountingFiles:
         self.syncs = 0
 
     def count_sync(self, path: str) -> None:
-        if path.endswith(".log"):
+        if path.endswith(".log") or "/journal/" in path:
             with self._lock:
                 self.syncs += 1
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from bench.measuring import Place, Scale, Turns, timed, timed_each
 from bench.table import Row, Table, bytes_per_second, count, per_second, table_of
 
 import foldlog
+from foldlog.broker.broker import Broker
+from foldlog.client.backends.local import LocalBackend
 from foldlog.limits import ARROW_SYNC_BYTES
+from foldlog.log.journal.journal import JournalSettings
 from foldlog.records.loops import walk
 
 VALUE_BYTES = 100
@@ -59,13 +64,29 @@ class _Written:
         return len(self.data) / seconds
 
 
-def with_log(place: Place, work: Callable[[foldlog.Log], object], written: _Written | None = None) -> float:
+@contextmanager
+def opened(path: Path, files: alternatives.CountingFiles, *, journaled: bool = True) -> Iterator[foldlog.Log]:
+    """A log with the topic t, its segment open and indexed; its journal in use, as after the first few hundred syncs."""
+    broker = Broker.open(str(path), files=files, journal=journaled and JournalSettings(begin_syncs=1))
+    with foldlog.Log(LocalBackend(broker, files)) as log:
+        log.create_topic("t")
+        log.append("t", b"first")
+        while journaled and not broker.journal_counts().commits:
+            log.append("t", b"first")
+        files.syncs = 0
+        yield log
+
+
+def with_log(
+    place: Place,
+    work: Callable[[foldlog.Log], object],
+    written: _Written | None = None,
+    *,
+    journaled: bool = True,
+) -> float:
     """Seconds of `work` on a fresh log with the topic t; making and closing it is not counted."""
     path, files = place.fresh(), alternatives.CountingFiles()
-    with foldlog.open(path, files=files, background=False) as log:
-        log.create_topic("t")
-        log.append("t", b"first")  # the segment is open and indexed
-        files.syncs = 0
+    with opened(path, files, journaled=journaled) as log:
         seconds = timed(lambda: work(log))
         if written is not None:
             written.take(path, files)
@@ -154,13 +175,19 @@ def _sqlite_batched(place: Place, records: list[bytes]) -> Callable[[], float]:
     return run_once
 
 
+def _append_each(records: list[bytes], log: foldlog.Log) -> None:
+    for value in records:
+        log.append("t", value)
+
+
 def _singles(place: Place, scale: Scale) -> list[Row]:
     """One record at a time, each durable before the next."""
     records = values(scale.single_records)
     documents: list[dict[str, Any]] = [{"value": value.decode()} for value in records]
 
-    def ours() -> float:
-        return len(records) / with_log(place, lambda log: [log.append("t", value) for value in records])
+    def ours(*, journaled: bool = True) -> float:
+        work = partial(_append_each, records)
+        return len(records) / with_log(place, work, journaled=journaled)
 
     def raw() -> float:
         path = place.fresh()
@@ -191,7 +218,7 @@ def _singles(place: Place, scale: Scale) -> list[Row]:
         place.give_back(path)
         return len(records) / seconds
 
-    runs = {"ours": ours, "raw": raw, "TinyLog": tiny, "SQLite, a commit each": sqlite, "persist-queue": queue}
+    runs = {"ours": ours, "raw": raw, "without journal": partial(ours, journaled=False), "TinyLog": tiny, "SQLite, a commit each": sqlite, "persist-queue": queue}
     found = Turns(scale.repeats, runs)
     return [
         Row(
@@ -210,10 +237,7 @@ def _concurrent(place: Place, scale: Scale) -> list[Row]:
 
     def ours(name: str) -> float:
         path, files = place.fresh(), alternatives.CountingFiles()
-        with foldlog.open(path, files=files, background=False) as log, log.producer(linger_ms=0) as producer:
-            log.create_topic("t")
-            log.append("t", b"first")
-            files.syncs = 0
+        with opened(path, files) as log, log.producer(linger_ms=0) as producer:
             work: dict[str, Callable[[], object]] = {
                 "append": lambda: log.append("t", value),
                 "send": lambda: producer.send("t", value).result(),

@@ -7,15 +7,17 @@ same requests without the sync that each waits for, so that the two costs are se
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bench import broker_process
 from bench.broker import ACKS_ALL, KIB, MIB, batch_of_bytes
 from bench.broker_load import Figures, Load, fetch_load, produce_load, run_flat_out
 from bench.broker_process import BrokerProcess
-from bench.measuring import FULL, Place, Scale
-from bench.table import Table
+from bench.measuring import FULL, Place, Scale, latencies, percentile
+from bench.table import Table, duration
 
 SIZES = {"4 KB": 4 * KIB, "16 KB": 16 * KIB, "64 KB": 64 * KIB}
 _WINDOWS = {"4 KB": 64, "16 KB": 32, "64 KB": 16}
@@ -52,11 +54,12 @@ class Cost:
     cpu_us: float
 
 
+_WARM_UP = Shape("16 KB", partitions=8)
 SHAPES = [
     *(Shape(size, connections) for size in SIZES for connections in (1, 4)),
     Shape("16 KB", codec="lz4"),
     *(Shape(_SMALL, together=count, partitions=count) for count in _TOGETHER if count > 1),
-    Shape(_SMALL, partitions=100),
+    *(Shape(size, partitions=count) for size in SIZES for count in _TOGETHER if count > 1),
 ]
 
 
@@ -114,24 +117,52 @@ def _cell(costs: list[Cost]) -> str:
     return f"{per_second:,.0f}/s, {cpu_us:.0f} us"
 
 
+def _preallocated_sync(path: Path, size_bytes: int, times: int) -> tuple[str, str]:
+    """The p50 and the p99: no acknowledgement can come earlier."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(descriptor, bytes(size_bytes * times), 0)
+        os.fsync(descriptor)
+        data = os.urandom(size_bytes)
+
+        def sync(number: int) -> None:
+            os.pwrite(descriptor, data, number * size_bytes)
+            os.fdatasync(descriptor)
+
+        found = latencies(sync, times)
+        return duration(percentile(found, 50)), duration(percentile(found, 99))
+    finally:
+        os.close(descriptor)
+
+
 def run(place: Place, scale: Scale) -> Table:
     turns, seconds, bytes_max = (3, 0.7, 256 * MIB) if scale is FULL else (1, 0.02, MIB)
     lines = []
     path = place.fresh()
-    with broker_process.running(path / "log") as broker:
-        requests = Requests(broker, seconds, bytes_max)
+    with (
+        broker_process.running(path / "log") as broker,
+        broker_process.running(path / "plain", "-X", "foldlog.journal.enable=false") as plain,
+    ):
+        requests, unjournaled = Requests(broker, seconds, bytes_max), Requests(plain, seconds, bytes_max)
+        requests.produce(_WARM_UP, is_relaxed=False)  # it has a journal from now on, and of the size that it needs
         for shape in SHAPES:
-            durable = [requests.produce(shape, is_relaxed=False) for _ in range(turns)]
-            relaxed = [requests.produce(shape, is_relaxed=True) for _ in range(turns)]
-            lines.append([f"produce {shape}", _cell(durable), _cell(relaxed)])
+            durable, synced, relaxed = [], [], []
+            for _ in range(turns):
+                durable.append(requests.produce(shape, is_relaxed=False))
+                synced.append(unjournaled.produce(shape, is_relaxed=False))
+                relaxed.append(requests.produce(shape, is_relaxed=True))
+            lines.append([f"produce {shape}", _cell(durable), _cell(synced), _cell(relaxed)])
         for connections in (1, 4):
             for fetch_bytes, what in ((1, "one batch"), (MIB, "1 MiB")):
                 shape = Shape("16 KB", connections)
                 found = [requests.fetch(shape, fetch_bytes) for _ in range(turns)]
-                lines.append([f"fetch of {what}, {shape}", _cell(found), "-"])
+                lines.append([f"fetch of {what}, {shape}", _cell(found), "-", "-"])
+    for size, size_bytes in SIZES.items():
+        p50, p99 = _preallocated_sync(path / "written", size_bytes, 500 if scale is FULL else 5)
+        lines.append([f"one fdatasync of {size} over blocks written before", f"p50 {p50}, p99 {p99}", "-", "-"])
     place.give_back(path)
     notes = [
         "Requests a second, and processor time of the broker for each, in all its threads; medians of the turns.",
         "A request of several partitions has a batch of that size for each of them.",
     ]
-    return Table("What a request costs", ["acks=all", "durable", "relaxed"], lines, notes)
+    return Table("What a request costs", ["acks=all", "durable", "without journal", "relaxed"], lines, notes)

@@ -20,6 +20,8 @@ from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 
 _OPEN_TARGET_S = 0.5
+_OPEN_KILLED_TARGET_S = 0.3
+_JOURNALED_BYTES = 64 << 20
 _BATCH_RECORDS = 1000
 
 WRITER = """
@@ -41,8 +43,36 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+JOURNALED_WRITER = """
+import os, signal, sys, threading
+from foldlog.broker.broker import Broker
+from foldlog.log.journal.journal import JournalSettings
+from foldlog.records.loops import pack
+path, wanted, small = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+broker = Broker.open(path, journal=JournalSettings(begin_syncs=1))
+broker.create_topic("t", 8, {"retention.ms": -1})
+partitions = [broker.partition("t", number) for number in range(8)]
+large, written = pack([(0, None, b"." * 1000, ())] * 900), 0
+while written < wanted:
+    for partition in partitions:
+        for _ in range(16):
+            partition.append(bytearray(large), trusted=True)
+            written += len(large)
+        partition.sync()
+def append(partition):
+    while broker.journal_counts().bytes < small:
+        partition.wait_acknowledged(partition.append(pack([(0, None, b"." * 4000, ())])).next_offset)
+threads = [threading.Thread(target=append, args=(partition,)) for partition in partitions]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def run(place: Place, scale: Scale) -> Table:
-    rows = [*_clean(place, scale), *_killed(place, scale)]
+    rows = [*_clean(place, scale), *_killed(place, scale), _killed_with_journal(place, scale)]
     notes = [
         "Opened in this process with warm caches. 'stat' looks at the name and size of every file, and does no more.",
         "Not synced: appended to a topic with relaxed flush.messages, then kill -9. Recovery checks it and syncs it.",
@@ -117,7 +147,7 @@ def _killed(place: Place, scale: Scale) -> list[Row]:
         raw = []
         for _ in range(max(1, scale.repeats // 2)):
             path = place.fresh()
-            _write_and_die(path, wanted)
+            _write_and_die(path, WRITER, wanted)
             seconds.append(_open_one(path))
             raw.append(_rewrite(path / "raw", wanted))
             place.give_back(path)
@@ -136,8 +166,27 @@ def _killed(place: Place, scale: Scale) -> list[Row]:
     return rows
 
 
-def _write_and_die(path: Path, wanted: int) -> None:
-    done = subprocess.run([sys.executable, "-c", WRITER, str(path), str(wanted)], check=False)
+def _killed_with_journal(place: Place, scale: Scale) -> Row:
+    """Bulk, which syncs its partition, then small appends, whose newest are durable in the journal alone."""
+    size = scale.partitions * scale.partition_bytes
+    small = min(size, _JOURNALED_BYTES)
+    path = place.fresh()
+    _write_and_die(path, JOURNALED_WRITER, size, small)
+    took = _open_one(path)
+    limit = _rewrite(path / "raw", small // 4)
+    place.give_back(path)
+    return Row(
+        f"open after kill -9 with a journal, {size / 1e9:.2g} GB in 8 partitions, {small / 1e6:.3g} MB of them small",
+        duration(took),
+        f"write and sync {small / 4e6:.3g} MB {duration(limit)}",
+        limit / took,
+        f"<= {_OPEN_KILLED_TARGET_S} s",
+        took <= _OPEN_KILLED_TARGET_S,
+    )
+
+
+def _write_and_die(path: Path, program: str, *sizes: int) -> None:
+    done = subprocess.run([sys.executable, "-c", program, str(path), *map(str, sizes)], check=False)
     if done.returncode != -signal.SIGKILL:
         raise RuntimeError(f"the writer ended with {done.returncode}")
 

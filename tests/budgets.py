@@ -22,6 +22,15 @@ def times(short: int, whole: int) -> list[object]:
     return [pytest.param(short, id="short"), pytest.param(whole, id="whole", marks=pytest.mark.faults)]
 
 
+def with_and_without_journal(short: int, whole: int) -> list[object]:
+    """As `times`, and whether there is a journal; the short one is with it, as logs are."""
+    return [
+        pytest.param(short, True, id="short"),
+        pytest.param(whole, True, id="whole", marks=pytest.mark.faults),
+        pytest.param(whole, False, id="whole-without-journal", marks=pytest.mark.faults),
+    ]
+
+
 def budgets_of(names: Iterable[str], *, long: Collection[str]) -> list[object]:
     """Each name with each budget; those that are long only whole."""
     return [

@@ -12,6 +12,9 @@ from foldlog.demo.crew import free_port
 
 READY = "foldlog is serving "
 
+JOURNAL_AT_ONCE = "from foldlog import limits; limits.JOURNAL_BEGIN_SYNCS = 1"
+"""For the beginning of a program: most directories of tests would never get a journal."""
+
 
 def _status_kib(pid: int, name: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -23,14 +26,15 @@ def _status_kib(pid: int, name: str) -> int:
 class ServedDirectory:
     """One directory and one port; the process that serves them may come and go. One thread's."""
 
-    def __init__(self, path: Path, *arguments: str, planted: str = "") -> None:
-        """`planted`: a program that breaks something in each process before it serves."""
+    def __init__(self, path: Path, *arguments: str, planted: str = "", journaled: bool = True) -> None:
+        """`planted`: a program that breaks something in each process before it serves. `journaled`: with a journal, from
+        the first sync on."""
         self.path = path / "data"
         self.port = free_port()
         self.starts = 0
         python, option, program = COMMAND
-        self._command = [python, option, f"{planted}\n{program}"]
-        self._arguments = arguments
+        self._command = [python, option, f"{JOURNAL_AT_ONCE}\n{planted}\n{program}"]
+        self._arguments = (*arguments, "-X", f"foldlog.journal.enable={str(journaled).lower()}")
         self._log = path / "serve.log"
         self._process: subprocess.Popen[str] | None = None
 

@@ -1,6 +1,6 @@
 """Every single operation of a workload fails once: the caller gets a FoldlogError, and nothing acknowledged is lost.
 
-The workload appends, rolls, deletes, compacts and reopens. A first run counts its file operations. Then it runs again
+The workload appends, rolls, deletes, compacts and reopens, with a journal and without. A first run counts its file operations. Then it runs again
 for each of them, with that one failing: with an I/O error, or for want of space with nothing or half of it written.
 What fails must fail with a precise error and leave the rest working: a full disk refuses the append and takes the next;
 a failed sync poisons the partition until it is reopened, and reading goes on. At the end the directory is reopened, and
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
+from faults.journaled import JournaledDirectory, judge_directory, make_partitions
 from faults.one_partition import START_MS, OnePartition, Records, judge_image, make_directory
 from foldlog.errors import FoldlogError, LogClosed, PartitionPoisoned, StorageError, StorageFull
 from foldlog.files.base import read_file
@@ -33,13 +34,19 @@ COMPACTED = LogConfig(segment_bytes=1024, compact=True, delete=False, index_inte
 class Driver:
     """Runs steps on a disk that may fail, and holds the log to its contract after each failure."""
 
-    def __init__(self, config: LogConfig, seed: int) -> None:
+    def __init__(self, config: LogConfig, seed: int, *, journaled: bool = False) -> None:
         self.config = config
         self.power = PowerLossFiles()
-        make_directory(self.power)
         self.files = FaultyFiles(self.power)
         self.clock = SimClock(START_MS)
-        self.log = OnePartition(self.files, config, clock=self.clock)
+        self.directory: JournaledDirectory | None = None
+        if journaled:
+            make_partitions(self.power, 1)
+            self.directory = JournaledDirectory(self.files, config, 1, clock=self.clock)
+            self.log: OnePartition = self.directory.logs[0]
+        else:
+            make_directory(self.power)
+            self.log = OnePartition(self.files, config, clock=self.clock)
         self.power.sync_directory("data")
         self.records = Records(seed, keys=3 if config.compact else 0)
         self.errors: list[FoldlogError] = []
@@ -118,11 +125,14 @@ class Driver:
         units = len(self.power.unsynced())
         for number, fates in enumerate([[Fate.DROPPED] * units, [Fate.KEPT] * units, [Fate.TORN] * units]):
             image = self.power.image(fates, random.Random(number))
-            judge_image(image, history, self.config, self.clock)
+            if self.directory is not None:
+                judge_directory(image, self.directory)
+            else:
+                judge_image(image, history, self.config, self.clock)
 
 
-def operations_of(config: LogConfig) -> list[Operation]:
-    driver = Driver(config, seed=5)
+def operations_of(config: LogConfig, *, journaled: bool) -> list[Operation]:
+    driver = Driver(config, seed=5, journaled=journaled)
     driver.files.operations.clear()
     driver.run()
     assert driver.errors == []
@@ -139,30 +149,38 @@ def faults_of(operation: Operation) -> list[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
-def test_one_operation_in_three_may_fail_and_nothing_acknowledged_is_lost(config: LogConfig) -> None:
+CONFIGS = pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+WAYS = pytest.mark.parametrize("journaled", [False, True], ids=["synced", "journaled"])
+
+
+@CONFIGS
+@WAYS
+def test_one_operation_in_some_may_fail_and_nothing_acknowledged_is_lost(config: LogConfig, journaled: bool) -> None:
     """Of each kind of operation: `make test-faults` has all of them."""
-    fail_each(config, every=3)
+    fail_each(config, every=7 if journaled else 4, journaled=journaled)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
-def test_any_one_operation_may_fail_and_nothing_acknowledged_is_lost(config: LogConfig) -> None:
-    fail_each(config, every=1)
+@CONFIGS
+@WAYS
+def test_any_one_operation_may_fail_and_nothing_acknowledged_is_lost(config: LogConfig, journaled: bool) -> None:
+    fail_each(config, every=1, journaled=journaled)
 
 
-def fail_each(config: LogConfig, every: int) -> None:
-    operations = operations_of(config)
+def fail_each(config: LogConfig, every: int, *, journaled: bool) -> None:
+    operations = operations_of(config, journaled=journaled)
     assert {Kind.WRITE, Kind.TRUNCATE, Kind.SYNC, Kind.ALLOCATED_SYNC, Kind.CREATE, Kind.SYNC_DIRECTORY} <= {
         operation.kind for operation in operations
     }
+    commits = [one for one in operations if one.kind is Kind.SYNC and "/journal/" in one.path]
+    assert (len(commits) > 10) == journaled
     findings: dict[str, str] = {}
     runs = 0
     by_kind = sorted(operations, key=lambda operation: operation.kind.value)
     for operation in by_kind[::every]:
         for fault in faults_of(operation):
             runs += 1
-            driver = Driver(config, seed=5)
+            driver = Driver(config, seed=5, journaled=journaled)
             driver.files.operations.clear()
             driver.files.fault = fault
             try:

@@ -14,18 +14,23 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from budgets import times
+from budgets import with_and_without_journal
 from faults.processes import child, last_lines, next_line
+from faults.served import JOURNAL_AT_ONCE
+from foldlog.files.posix import PosixFiles
+from foldlog.log.journal.recovery import journal_files
 
 THREADS = 4
 PARTITIONS = 2
 
-WRITER = """
+WRITER = (
+    JOURNAL_AT_ONCE
+    + """
 import threading
 import foldlog
 
-path, round_number = sys.argv[1:]
-log = foldlog.open(path)
+path, round_number, journaled = sys.argv[1:]
+log = foldlog.open(path, journal=journaled == "True")
 
 def work(thread):
     for number in range(1_000_000):
@@ -36,6 +41,7 @@ def work(thread):
 for thread in range(4):
     threading.Thread(target=work, args=(thread,)).start()
 """
+)
 
 
 def read_everything(log: foldlog.Log) -> dict[int, list[tuple[int, str]]]:
@@ -46,15 +52,17 @@ def read_everything(log: foldlog.Log) -> dict[int, list[tuple[int, str]]]:
     return found
 
 
-@pytest.mark.parametrize("rounds", times(6, 18))
-def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(rounds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rounds", "journaled"), with_and_without_journal(6, 18))
+def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(
+    rounds: int, journaled: bool, tmp_path: Path
+) -> None:
     path = str(tmp_path / "data")
     with foldlog.open(path) as log:
         log.create_topic("events", partitions=PARTITIONS, config={"segment.bytes": 16384})
     rng = random.Random(20)
     acknowledged: dict[tuple[int, int], str] = {}
     for round_number in range(rounds):
-        with child(WRITER, path, str(round_number)) as process:
+        with child(WRITER, path, str(round_number), str(journaled)) as process:
             lines = [next_line(process) for _ in range(rng.choice((1, 2, 5, 40, 200, 600)))]
             process.kill()
             lines += last_lines(process)
@@ -63,9 +71,10 @@ def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(rounds: int, t
             place = int(partition), int(offset)
             assert place not in acknowledged, f"offset {place} was given out twice"
             acknowledged[place] = value
-        with foldlog.open(path) as log:
+        with foldlog.open(path, journal=journaled) as log:
             found = read_everything(log)
         judge(found, acknowledged, round_number)
+    assert bool(journal_files(PosixFiles(), path)) == journaled
 
 
 def judge(found: dict[int, list[tuple[int, str]]], acknowledged: dict[tuple[int, int], str], last_round: int) -> None:

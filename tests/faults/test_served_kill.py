@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from budgets import times
+from budgets import with_and_without_journal
 from faults.served import ServedDirectory
 from faults.served_load import (
     GROUP,
@@ -37,6 +37,8 @@ from faults.served_load import (
     Worker,
 )
 from foldlog.broker.broker import Broker
+from foldlog.files.posix import PosixFiles
+from foldlog.log.journal.recovery import journal_files
 
 LEAVES = 3
 CONNECTIONS = 8
@@ -113,11 +115,13 @@ def epochs(path: Path) -> dict[str, int]:
         }
 
 
-@pytest.mark.parametrize("kills", times(4, 8))
-def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(kills: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "journaled"), with_and_without_journal(4, 8))
+def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(
+    kills: int, journaled: bool, tmp_path: Path
+) -> None:
     rng = random.Random(3)
     story = Story()
-    with ServedDirectory(tmp_path, *ARGUMENTS) as served:
+    with ServedDirectory(tmp_path, *ARGUMENTS, journaled=journaled) as served:
         with load_on(served.bootstrap, story):
             for _ in range(kills):
                 story.wait_progress(rng.choice((1, 50, 300, 1000)), commits=rng.choice((0, 1, 5, 20)))
@@ -125,6 +129,7 @@ def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(kills: int,
                 served.start()
             story.wait_progress(200)
         assert served.end(signal.SIGTERM) == 0
+    assert bool(journal_files(PosixFiles(), str(served.path))) == journaled
     judge(served.path, story)
     assert max(epochs(served.path).values()) >= 1, "no start had anything to recover: nothing was tested of that"
 

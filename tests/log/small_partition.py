@@ -9,8 +9,10 @@ from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
-from foldlog.log.durability import Syncer
+from foldlog.log.durability import Membership, Syncer
 from foldlog.log.follower import FollowedPartition
+from foldlog.log.journal.journal import Journal, JournalSettings
+from foldlog.log.journal.recovery import JournalContents
 from foldlog.log.layout import create_partition
 from foldlog.log.partition import Appended, Partition
 from foldlog.records.loops import Record, decode, pack
@@ -19,22 +21,31 @@ from foldlog.testing.sim_clock import SimClock
 DIRECTORY = "data"
 PATH = "data/events-0"
 LABEL = ("events", 0)
+TOPIC_ID = bytes([*bytes(15), 1])
 
 
 class SmallPartition:
     """Opens, crashes and reopens one partition on any Files."""
 
-    def __init__(self, files: Files | None = None, **config: Any) -> None:
+    def __init__(self, files: Files | None = None, *, journal: JournalSettings | None = None, **config: Any) -> None:
+        """`journal`: of a journal; it is ready after a first sync and `journal.work()`."""
+        self.journal: Journal | None = None
+        self._journal_settings = journal
         self.files: Files = files or MemoryFiles()
         self.clock = SimClock()
         self.syncer = Syncer(threads=2)
         self.files.make_directory(DIRECTORY)
-        create_partition(self.files, PATH, topic_id="00000000000000000000000000000001")
+        create_partition(self.files, PATH, topic_id=TOPIC_ID.hex())
         self.reopen(**config)
 
     def reopen(self, **config: Any) -> Partition:
         """Open from what the files hold, as after a crash if it was not closed before."""
         self.checkpoint = Checkpoint.open(self.files, f"{DIRECTORY}/checkpoint", write=True)
+        if self._journal_settings is not None:
+            contents = JournalContents(DIRECTORY)
+            self.journal = Journal(
+                self.files, DIRECTORY, bytes(16), self.checkpoint, self.syncer, contents, self._journal_settings
+            )
         self.partition = Partition.open(
             self.files,
             PATH,
@@ -43,11 +54,14 @@ class SmallPartition:
             clock=self.clock,
             syncer=self.syncer,
             label=LABEL,
+            membership=None if self.journal is None else Membership(self.journal, TOPIC_ID),
         )
         return self.partition
 
     def close(self) -> None:
         self.partition.close()
+        if self.journal is not None:
+            self.journal.close()
         self.checkpoint.close()
 
     def reader(self) -> FollowedPartition:

@@ -6,13 +6,16 @@ import errno
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from foldlog.errors import FoldlogError, PartitionPoisoned
-from foldlog.files.posix import PosixFiles
+from foldlog.files.base import Buffer
+from foldlog.files.posix import PosixFile, PosixFiles
+from foldlog.log.journal.format import BLOCK_BYTES
+from foldlog.log.journal.journal import JournalSettings
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 from log.small_partition import SmallPartition, read_all
@@ -46,10 +49,12 @@ class Lent:
         return self.done()
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallPartition]:
+@pytest.fixture(params=[None, JournalSettings(begin_syncs=1, first_bytes=1 << 20)], ids=["synced", "journaled"])
+def small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[SmallPartition]:
     monkeypatch.chdir(tmp_path)
-    small = SmallPartition(PosixFiles())
+    small = SmallPartition(PosixFiles(), journal=request.param)
     yield small
     small.close()
     small.syncer.close()
@@ -58,6 +63,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallPart
 @pytest.fixture
 def lent(small: SmallPartition) -> Lent:
     small.write(b"first")  # it is open for appending now
+    if small.journal is not None:
+        small.journal.work()
+        assert small.journal.is_ready
     lent = Lent()
     small.syncer.lend(lent)
     return lent
@@ -168,6 +176,7 @@ def test_who_waits_for_the_partition_needs_nobody_else_to_settle(small: SmallPar
     thread.join(10)
     assert not thread.is_alive()
     assert small.partition.durable_offset == 2
+    small.syncer.close()  # the pool has run what was left to it
     assert len(told) == 1
 
 
@@ -181,8 +190,74 @@ def test_who_settles_a_sync_that_covers_its_offset_does_not_sync_again(small: Sm
     small.partition.wait_acknowledged(2)
     assert syncs == [1]
     assert small.partition.durable_offset == 2
+    if lent.submitted:  # a journal may have gone on with it already
+        lent.end()
     small.partition.wait_acknowledged(3)
     assert syncs == [1, 1]
+
+
+def in_time(act: Callable[[], object]) -> None:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmallPartition, Lent]]:
+    """A partition with a journal of two files, each of which takes one commit."""
+    monkeypatch.chdir(tmp_path)
+    small = SmallPartition(PosixFiles(), journal=JournalSettings(begin_syncs=1, first_bytes=2 * BLOCK_BYTES))
+    small.write(b"first")
+    assert small.journal is not None
+    small.journal.work()
+    lent = Lent()
+    small.syncer.lend(lent)
+    yield small, lent
+    small.syncer.give_back()
+    small.close()
+    small.syncer.close()
+
+
+def test_where_the_journal_has_no_room_the_partition_is_synced_on_a_lent_thread(
+    tiny: tuple[SmallPartition, Lent],
+) -> None:
+    small, lent = tiny
+    told: list[object] = []
+    for value in (b"a", b"b", b"c"):  # nobody releases a file
+        in_time(lambda value=value: ask(small, value, told))  # type: ignore[misc]
+        lent.end()
+        small.syncer.settle()
+    assert small.journal is not None
+    assert small.journal.counts.commits == 2
+    assert small.partition.durable_offset == 4
+    assert len(told) == 3
+
+
+def test_a_journal_that_cannot_be_written_poisons_the_partition_and_holds_nobody(
+    tiny: tuple[SmallPartition, Lent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, _ = tiny
+    plain = PosixFile.write
+
+    def write(file: PosixFile, position: int, buffers: Sequence[Buffer]) -> int:
+        if "journal" in file.path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        return plain(file, position, buffers)
+
+    monkeypatch.setattr(PosixFile, "write", write)
+    told = threading.Event()
+    errors: list[FoldlogError | None] = []
+
+    def note(error: FoldlogError | None) -> None:
+        errors.append(error)
+        told.set()
+
+    end = append(small.partition, b"lost")
+    in_time(lambda: small.partition.on_acknowledged(end, note, is_quick=True))
+    assert told.wait(10)
+    assert isinstance(errors[0], PartitionPoisoned)
+    monkeypatch.undo()
 
 
 def test_threads_are_given_back_when_their_syncs_are_settled(small: SmallPartition, lent: Lent) -> None:

@@ -362,6 +362,7 @@ class Upkeep:
             kept.report,
             "foldlog-journal" if background else None,
         )
+        self._journal = journal
         if journal is not None:
             journal.on_work = partial(self._journal_jobs.schedule, Job.JOURNAL, 0)
         self._threads = CompactionThreads(self._compact_key, compaction_threads) if background else None
@@ -436,6 +437,8 @@ class Upkeep:
         """Returns once no job runs and none will. A running compaction is interrupted, and leaves the log as it was."""
         for kind in self._kinds():
             kind.request_stop()
+        if self._journal is not None:
+            self._journal.interrupt()
         with self._under_way_lock:
             for partition in self._under_way:
                 partition.interrupt()

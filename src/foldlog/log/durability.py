@@ -268,8 +268,9 @@ class Syncer:
         self.on_synced: OnSynced | None = None
         self._limit = threads
         # Taken under a partition's append and sync locks: a roll and a failure request syncs while they hold them. So
-        # no lock of a partition is waited for under this one; `begin_sync` only tries.
-        self._lock = threading.Lock()
+        # no lock of a partition is waited for under this one; `begin_sync` only tries. Taken again by the thread that has
+        # it: a journal that begins its commit, and cannot take a partition, requests the sync of that partition.
+        self._lock = threading.RLock()
         self._queue: deque[Syncable] = deque()
         self._queued: set[int] = set()
         self._again: dict[int, bool] = {}  # partitions being synced: whether another sync was requested meanwhile
@@ -441,6 +442,10 @@ class Membership(NamedTuple):
     topic_id: bytes
 
 
+def _never() -> bool:
+    return False
+
+
 class SyncLock:
     """Held while the partition is synced, or a commit of the journal. A sync on a lent thread keeps it until it is
     settled; a thread that waits for the lock settles it itself, and so never depends on an event loop that may be
@@ -458,12 +463,20 @@ class SyncLock:
     def release(self) -> None:
         self._lock.release()
 
-    def __enter__(self) -> None:
+    def take_unless(self, is_done: Callable[[], bool]) -> bool:
+        """Take it; or False, without it, once `is_done`: what the caller wanted to sync was synced by another."""
         # The event loop that would settle the sync may itself wait here, or for a lock (an append lock, say) that the
         # thread waiting here holds. Without settling here, that would be a deadlock.
-        if not self._lock.acquire(blocking=False):
-            while not self._lock.acquire(timeout=_SETTLE_AFTER_S):
-                self._syncer.settle()
+        if self._lock.acquire(blocking=False):
+            return True
+        while not self._lock.acquire(timeout=_SETTLE_AFTER_S):
+            self._syncer.settle()
+            if is_done():
+                return False
+        return True
+
+    def __enter__(self) -> None:
+        self.take_unless(_never)
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -534,10 +547,13 @@ class Durability:
             return
         try:
             self._turns.gather()
-            with self.lock:
-                # A lent thread may have held the lock, and its sync may have covered the offset.
-                if self._acknowledged_offset() < next_offset and self.poison is None and not self._core.is_closed:
-                    self.sync_tail()
+            # A lent thread may have held the lock, and its sync may have covered the offset.
+            if self.lock.take_unless(lambda: self._acknowledged_offset() >= next_offset):
+                try:
+                    if self._acknowledged_offset() < next_offset and self.poison is None and not self._core.is_closed:
+                        self.sync_tail()
+                finally:
+                    self.lock.release()
         finally:
             # Also if the sync failed: the next thread in turn finds that out by itself.
             self._turns.pass_on()

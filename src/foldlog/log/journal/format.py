@@ -36,6 +36,7 @@ _ENTRY = struct.Struct(
     ">16siiqqqqII"
 )  # topic id, partition, epoch, segment, position, offsets, length, CRC of the bytes
 _CRC = struct.Struct(">I")
+_ZEROES: Final = memoryview(bytes(BLOCK_BYTES))
 _SEARCH_BYTES: Final = 1 << 20
 
 
@@ -132,15 +133,15 @@ def encode_header(header: Header) -> bytes:
 
 def encode_commit(
     use: int, needed: int, number: int, previous: int, parts: Sequence[tuple[Entry, bytes]]
-) -> list[bytes]:
+) -> list[Buffer]:
     """The bytes of a commit, in pieces; together a number of whole blocks. The CRC of an entry is filled in here."""
-    data_bytes = sum([len(data) for _, data in parts])
-    pieces = [_HEAD.pack(_COMMIT_MAGIC, use, needed, number, previous, len(parts), data_bytes)]
-    pieces += [_ENTRY.pack(*entry[:8], checksum(data)) for entry, data in parts]
-    head = b"".join(pieces)
-    head += _CRC.pack(checksum(head))
-    size = len(head) + data_bytes
-    return [head, *[data for _, data in parts], bytes(padded(size) - size)]
+    data = [data for _, data in parts]
+    data_bytes = sum(map(len, data))
+    head = _HEAD.pack(_COMMIT_MAGIC, use, needed, number, previous, len(parts), data_bytes)
+    for entry, bytes_of_it in parts:
+        head += _ENTRY.pack(*entry[:8], checksum(bytes_of_it))
+    size = len(head) + _CRC.size + data_bytes
+    return [head + _CRC.pack(checksum(head)), *data, _ZEROES[: padded(size) - size]]
 
 
 def read_header(file: File, path: str) -> Header | None:

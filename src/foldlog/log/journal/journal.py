@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from foldlog import limits
-from foldlog.errors import FoldlogError, StorageError
-from foldlog.files.base import File, Files, sync_fault
+from foldlog.errors import FoldlogError, LogClosed, StorageError
+from foldlog.files.base import File, Files, storage_error, sync_fault
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.durability import Durability, Part, Syncer, SyncLock, Turns
 from foldlog.log.journal.format import (
@@ -149,7 +149,7 @@ class Journal:
         self._size = settings.first_bytes  # of the next file that is made
         self._is_short = False
         self._is_given_up = False
-        self._is_closed = False
+        self._closing = threading.Event()
         self.is_ready = False
         """Whether the next commit finds room. Read without a lock: who sees it wrongly syncs a partition, or asks."""
         self._adopt(contents)
@@ -180,9 +180,12 @@ class Journal:
         told: list[Durability] = []
         try:
             self.turns.gather()
-            with self.lock:
-                if reached() < next_offset:
-                    told = self._commit()
+            if self.lock.take_unless(lambda: reached() >= next_offset):
+                try:
+                    if reached() < next_offset:
+                        told = self._commit()
+                finally:
+                    self.lock.release()
         finally:
             self.turns.pass_on()
         for one in told:
@@ -365,6 +368,8 @@ class Journal:
     def _first_needed(self) -> int:
         """The first use whose commits a recovery has to read: also those that are still to come."""
         with self._ring_lock:
+            if self._active is not None and not self._sealed and not self._kept:
+                return self._active.use  # as mostly: those that are free come after it
             uses = [file.use for file in (*self._sealed, *self._free)] + [use for _, use in self._kept]
             if self._active is not None:
                 uses.append(self._active.use)
@@ -385,9 +390,9 @@ class Journal:
 
     def work(self) -> None:
         """Release the files that are full, and make those that are missing. One thread at a time, which may wait."""
-        while self._sealed and not self._is_closed:
+        while self._sealed and not self._closing.is_set():
             self._release(self._sealed[0])
-        while self._unprepared and not self._is_closed:
+        while self._unprepared and not self._closing.is_set():
             self._prepare(self._unprepared[0])
         self._make_files()
 
@@ -447,7 +452,7 @@ class Journal:
 
     def _make_files(self) -> None:
         """As many of the present size as there have to be at least; one more where commits found none free."""
-        while self._is_wanted and not self._is_given_up and not self._is_closed:
+        while self._is_wanted and not self._is_given_up and not self._closing.is_set():
             with self._ring_lock:
                 usable = self._ring()
                 size = self._size
@@ -458,6 +463,8 @@ class Journal:
                 self._is_short = False
             try:
                 made = self._make_file(size)
+            except LogClosed:
+                return
             except (OSError, FoldlogError) as error:
                 self._is_given_up = True
                 logger.warning(
@@ -485,8 +492,12 @@ class Journal:
         try:
             file.truncate(0)
             for position in range(0, size, limits.JOURNAL_ZERO_BYTES):
+                began = time.perf_counter()
                 file.write(position, [bytes(min(limits.JOURNAL_ZERO_BYTES, size - position))])
                 file.sync()
+                # Most of the disk's time is for those who wait for syncs.
+                if self._closing.wait((time.perf_counter() - began) * limits.JOURNAL_ZERO_PAUSES):
+                    raise LogClosed(f"{draft} is not needed any more")
             self._files.rename(draft, path)
             self._files.sync_directory(self._directory)
         except BaseException:
@@ -501,9 +512,13 @@ class Journal:
         except OSError as error:
             logger.warning("%s could not be removed (%s)", draft, error)
 
+    def interrupt(self) -> None:
+        """Have `work` end soon: making a file takes a while."""
+        self._closing.set()
+
     def close(self) -> None:
         """After every partition was closed. Says that nothing is needed, unless it is, once the checkpoint is synced."""
-        self._is_closed = True
+        self._closing.set()
         self.is_ready = False
         with self._ring_lock:
             files = self._ring()
@@ -520,6 +535,8 @@ class Journal:
                     newest.file.write(0, [encode_header(Header(self._directory_id, newest.use, self._next_use))])
                     newest.file.sync()
                 self._checkpoint.end_journal()
+        except OSError as error:
+            raise storage_error(f"{self._directory}: the next open has to replay it", error) from error
         finally:
             for file in files:
                 file.file.close()

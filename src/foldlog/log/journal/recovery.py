@@ -26,6 +26,7 @@ from foldlog.limits import SYNC_THREADS
 from foldlog.log.checkpoint import Checkpoint, Slot, SlotState
 from foldlog.log.epochs import Epochs
 from foldlog.log.journal.format import (
+    BLOCK_BYTES,
     JOURNAL_SUFFIX,
     Entry,
     Header,
@@ -207,13 +208,20 @@ def replay(files: Files, contents: JournalContents, find: Find, sync_checkpoint:
 
 def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes, checkpoint: Checkpoint) -> None:
     """Let the header of the file that was used last say that no commit is needed, and then the checkpoint. After
-    `replay`, with none refused."""
-    if contents.newest is not None and contents.entries:
+    `replay`, with none refused; does nothing after a clean close."""
+    if contents.newest is not None and (contents.entries or checkpoint.needs_journal):
         path, use = contents.newest
         file = files.open(path, write=True)
         try:
+            if not any(one.path == path and one.commits for one in contents.uses):
+                # A cut in its first commit may have left half of a commit of an earlier use. The header tells the two
+                # apart; torn while it is written, it would not, and the half would be taken for damage.
+                file.write(BLOCK_BYTES, [bytes(BLOCK_BYTES)])
+                file.sync()
             file.write(0, [encode_header(Header(directory_id, use, contents.next_use))])
             file.sync()
+        except OSError as error:
+            raise storage_error(f"{path} was replayed, and could not be told so; open the log again", error) from error
         finally:
             file.close()
     checkpoint.end_journal()
