@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -93,9 +94,9 @@ def kafka_python(settings: dict[str, Any], stop: Say, after: Callable[[], None],
             if is_refused():
                 raise Refused(str(error)) from error
     try:
-        sent = 0
+        sent, pace = 0, Event()
         while (not stop() or not sent) and time.monotonic() < deadline:
-            time.sleep(PACE_S)
+            pace.wait(PACE_S)
             try:
                 producer.send(TOPIC, b"value").get(BOUND_S)
             except PythonError as error:
@@ -117,9 +118,10 @@ def aiokafka(settings: dict[str, Any], stop: Say, after: Callable[[], None], is_
             await producer.start()
             await producer.send_and_wait(TOPIC, b"value")
             after()
+            never = asyncio.get_running_loop().create_future()
             async with asyncio.timeout(BOUND_S):
                 while not stop():
-                    await asyncio.sleep(PACE_S)
+                    await asyncio.wait({never}, timeout=PACE_S)
                     await producer.send_and_wait(TOPIC, b"value")
         except AioError as error:
             raise Refused(str(error)) from error

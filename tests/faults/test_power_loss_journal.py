@@ -133,7 +133,7 @@ class JournalPlan:
 
 
 JOURNAL_PLANS: dict[str, JournalPlan] = {
-    "shared_commits": JournalPlan(shared_commits, SMALL, 3, 4, (1,), 9_600),
+    "shared_commits": JournalPlan(shared_commits, SMALL, 3, 4, (1,), 9_400),
     "some_rest": JournalPlan(some_rest, SMALL, 3, 4, (1,), 3_700),
     "small_and_large": JournalPlan(small_and_large, SMALL, 2, 4, (1,), 3_100),
     "killed": JournalPlan(killed, ROLLING, 2, 4, (1,), 7_300),

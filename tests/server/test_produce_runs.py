@@ -9,6 +9,7 @@ times equal.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,7 @@ from server.raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without compiled modules there is no fast path")
 
-EXAMPLES = times(40, 200)
+EXAMPLES = times(40, int(os.environ.get("FOLDLOG_FUZZ_EXAMPLES", "200")))
 NOW_MS = 1_700_000_000_000
 VERSIONS = (3, 4, 5, 7, 8, 9, 11, 12, 13)
 TOPICS = {

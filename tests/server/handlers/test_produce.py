@@ -19,8 +19,8 @@ from foldlog.files.base import Buffer
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX
 from foldlog.log.partition import Appended, Partition
+from foldlog.log.produced import append_run
 from foldlog.records.loops import BatchBuilder, decode, pack
-from foldlog.server import produce_fast_path
 from foldlog.server.authorizer import AllowEverything
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.handlers.produce import handle
@@ -400,7 +400,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
     with Broker.open(":memory:") as broker:
         broker.create_topic("orders", 2, {"max.message.bytes": 8 << 20})
         began, came, gate = threading.Event(), threading.Event(), threading.Event()
-        append, append_run, submit = Partition.append, produce_fast_path.append_run, AppendQueue.submit
+        append, submit = Partition.append, AppendQueue.submit
 
         def slow_append(self: Partition, *buffers: Buffer, **how: bool) -> Appended:
             if len(buffers[0]) > len(LARGE):
@@ -427,7 +427,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
             monkeypatch.setattr(AppendQueue, "submit", seen_submit)
             client.send(produce(batch(LARGE), acks=1), 9)
             assert began.wait(30)
-            monkeypatch.setattr(produce_fast_path, "append_run", seen_append_run)
+            monkeypatch.setattr("foldlog.server.produce_fast_path.append_run", seen_append_run)
             client.send(produce(batch(b"small"), acks=1) if way == "fast" else long_request(way, acks=1), 9)
             assert came.wait(30)
             gate.set()
