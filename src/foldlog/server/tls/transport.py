@@ -42,6 +42,8 @@ _LINGER_S: Final = 1.0
 
 _HTTP_STARTS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
+_WITH_TLS: Final = "security.protocol=SSL or SASL_SSL"
+
 _NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that is served here",
@@ -542,15 +544,16 @@ def _has_record(start: bytes) -> bool:
 def _what_it_is(start: bytes) -> str | None:
     r"""What a client that does not speak TLS seems to speak, from its first bytes; None if it is TLS.
 
-    >>> _what_it_is(b"\x00\x00\x00\x2a\x00\x12\x00\x03"), _what_it_is(b"\x16\x03\x01\x02\x00")
-    ('it looks like a Kafka client without TLS, on a listener with TLS: let it set security.protocol=SSL', None)
+    >>> _what_it_is(b"\x00\x00\x00\x2a\x00\x12\x00\x03")
+    'it looks like a Kafka client without TLS, on a listener with TLS: it needs security.protocol=SSL or SASL_SSL'
+    >>> _what_it_is(b"\x16\x03\x01\x02\x00")
     """
     if start[:1] == b"\x16" and start[1:2] in {b"", b"\x03"}:
         return None
     if start[:4] in _HTTP_STARTS:
         return "it looks like HTTP without TLS, on a listener with TLS: use https"
     if start[:1] == b"\0":
-        return "it looks like a Kafka client without TLS, on a listener with TLS: let it set security.protocol=SSL"
+        return f"it looks like a Kafka client without TLS, on a listener with TLS: it needs {_WITH_TLS}"
     if start[:1] and start[0] & 0x80 and start[2:3] == b"\x01":
         return "it looks like SSL 2, which is not served"
     return "it does not look like TLS"
