@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from foldlog.errors import MalformedBytes
-from foldlog.limits import TLS_HANDSHAKE_MS, TLS_RECEIVE_BYTES, TLS_RECORD_BYTES, TLS_STATE_BYTES
+from foldlog.limits import (
+    TLS_GROWN_BYTES,
+    TLS_HANDSHAKE_MS,
+    TLS_RECEIVE_BYTES,
+    TLS_RECORD_BYTES,
+    TLS_STATE_BYTES,
+)
 from foldlog.server.tls.certificates import Certificate, parse_certificate
 from foldlog.server.tls.principals import NoPrincipal
 
@@ -336,6 +342,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                             break
                         self._incoming.write(view[position : position + size])
                         position += size
+                        if size > _SMALL_BYTES:
+                            self._state_bytes = TLS_GROWN_BYTES  # reported below
                     filled += self._read(buffer[filled:])
                 if filled:
                     self._updated(filled)
@@ -409,6 +417,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         sent: list[bytes] = []
         try:
             for record in _records(list_of_data):
+                if len(record) > _SMALL_BYTES and self._state_bytes != TLS_GROWN_BYTES:
+                    self._state_bytes = TLS_GROWN_BYTES
+                    self._keep(self._kept)
                 encrypt(record)
                 sent.append(take())
                 if len(sent) == _WRITE_RECORDS:
