@@ -1,14 +1,16 @@
-"""Stock clients log in by every mechanism, and are told when their password or their token is wrong.
+"""Stock clients log in over TLS by every mechanism, and are told when their password or their token is wrong.
 
-The broker lets nobody in without a login. Each client writes a record and reads it again.
+The broker lets nobody in without a login. Each client writes a record and reads it again. Logins without TLS are in
+`test_logins_again.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -20,6 +22,7 @@ from kafka.errors import KafkaError as PythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 import foldlog
+from certificates import Authority
 from clients.any_client import BOUND_S, eventually
 from clients.bearer_tokens import token, token_settings
 from foldlog.errors import AuthenticationFailed
@@ -29,22 +32,38 @@ from server.access.sasl_broker import MECHANISMS, PASSWORD, SIMPLE_USER, USER, r
 WITH_PASSWORDS = MECHANISMS.split(",")
 
 
+class LoginSite(NamedTuple):
+    """The broker, and the file with the authority of its certificate."""
+
+    server: Server
+    authority: str
+
+    @property
+    def bootstrap(self) -> str:
+        return self.server.bootstrap
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = token_settings(MECHANISMS, tmp_path_factory.mktemp("keys") / "jwks.json")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginSite]:
+    keys, authority = tmp_path_factory.mktemp("keys"), Authority()
+    settings = token_settings(MECHANISMS, keys / "jwks.json") | {
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(authority.broker().write(keys / "broker.pem")),
+    }
     with sasl_broker(settings) as (broker, started):
         for name in ("confluent", "kafka-python", "aiokafka", "foldlog"):
             broker.create_topic(name, 1)
-        yield started
+        yield LoginSite(started, str(authority.write(keys / "authority.pem")))
 
 
 # --- confluent-kafka --------------------------------------------------------------------------------------------------
 
 
-def confluent(server: Server, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+def confluent(site: LoginSite, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "bootstrap.servers": server.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "bootstrap.servers": site.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": site.authority,
         "sasl.mechanism": mechanism,
         "log_level": 0,
     }
@@ -54,12 +73,12 @@ def confluent(server: Server, mechanism: str, password: str = PASSWORD) -> dict[
 
 
 @pytest.mark.parametrize("mechanism", [*WITH_PASSWORDS, "OAUTHBEARER"])
-def test_confluent_kafka(server: Server, mechanism: str) -> None:
-    producer = Producer(confluent(server, mechanism))
+def test_confluent_kafka(site: LoginSite, mechanism: str) -> None:
+    producer = Producer(confluent(site, mechanism))
     producer.produce("confluent", mechanism)
     assert producer.flush(BOUND_S) == 0
     consumer = Consumer(
-        {**confluent(server, mechanism), "group.id": f"confluent-{mechanism}", "auto.offset.reset": "earliest"}
+        {**confluent(site, mechanism), "group.id": f"confluent-{mechanism}", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["confluent"])
     seen: set[bytes | None] = set()
@@ -73,9 +92,9 @@ def test_confluent_kafka(server: Server, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", WITH_PASSWORDS)
-def test_confluent_kafka_is_told_of_a_wrong_password(server: Server, mechanism: str) -> None:
+def test_confluent_kafka_is_told_of_a_wrong_password(site: LoginSite, mechanism: str) -> None:
     errors: list[Any] = []
-    producer = Producer({**confluent(server, mechanism, "wrong"), "error_cb": errors.append})
+    producer = Producer({**confluent(site, mechanism, "wrong"), "error_cb": errors.append})
     deadline = time.monotonic() + BOUND_S
     while not errors and time.monotonic() < deadline:
         producer.poll(0.1)
@@ -90,10 +109,11 @@ class PythonTokens(PythonTokenProvider):  # type: ignore[misc]
         return token()
 
 
-def python(server: Server, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+def python(site: LoginSite, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "bootstrap_servers": server.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": site.bootstrap,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": site.authority,
         "sasl_mechanism": mechanism,
     }
     if mechanism == "OAUTHBEARER":
@@ -102,24 +122,24 @@ def python(server: Server, mechanism: str, password: str = PASSWORD) -> dict[str
 
 
 @pytest.mark.parametrize("mechanism", [*WITH_PASSWORDS, "OAUTHBEARER"])
-def test_kafka_python(server: Server, mechanism: str) -> None:
-    producer = KafkaProducer(**python(server, mechanism))
+def test_kafka_python(site: LoginSite, mechanism: str) -> None:
+    producer = KafkaProducer(**python(site, mechanism))
     producer.send("kafka-python", mechanism.encode()).get(BOUND_S)
     producer.close()
     consumer = KafkaConsumer(
-        "kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=BOUND_S * 1000, **python(server, mechanism)
+        "kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=BOUND_S * 1000, **python(site, mechanism)
     )
     assert any(record.value == mechanism.encode() for record in consumer)
     consumer.close()
 
 
-def test_kafka_python_is_told_of_a_wrong_password(server: Server) -> None:
-    before = refused_logins(server)
+def test_kafka_python_is_told_of_a_wrong_password(site: LoginSite) -> None:
+    before = refused_logins(site.server)
 
     def is_refused() -> bool:
         with pytest.raises(PythonError):  # it tries again until its time is over
-            KafkaProducer(**python(server, "SCRAM-SHA-256", "wrong"), bootstrap_timeout_ms=500)
-        return refused_logins(server) > before
+            KafkaProducer(**python(site, "SCRAM-SHA-256", "wrong"), bootstrap_timeout_ms=500)
+        return refused_logins(site.server) > before
 
     eventually(is_refused, "a refused login")
 
@@ -132,10 +152,11 @@ class AioTokens(AbstractTokenProvider):  # type: ignore[misc]
         return token()
 
 
-def aio(server: Server, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+def aio(site: LoginSite, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "bootstrap_servers": server.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": site.bootstrap,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=site.authority),
         "sasl_mechanism": mechanism,
     }
     if mechanism == "OAUTHBEARER":
@@ -161,21 +182,22 @@ async def aio_round_trip(settings: dict[str, Any], value: bytes) -> bool:
 
 
 @pytest.mark.parametrize("mechanism", [*WITH_PASSWORDS, "OAUTHBEARER"])
-def test_aiokafka(server: Server, mechanism: str) -> None:
-    assert asyncio.run(aio_round_trip(aio(server, mechanism), mechanism.encode()))
+def test_aiokafka(site: LoginSite, mechanism: str) -> None:
+    assert asyncio.run(aio_round_trip(aio(site, mechanism), mechanism.encode()))
 
 
-def test_aiokafka_is_told_of_a_wrong_password(server: Server) -> None:
+def test_aiokafka_is_told_of_a_wrong_password(site: LoginSite) -> None:
     with pytest.raises(AioError):
-        asyncio.run(aio_round_trip(aio(server, "SCRAM-SHA-512", "wrong"), b"x"))
+        asyncio.run(aio_round_trip(aio(site, "SCRAM-SHA-512", "wrong"), b"x"))
 
 
 # --- our own ----------------------------------------------------------------------------------------------------------
 
 
-def ours(mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+def ours(site: LoginSite, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
     return {
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": site.authority,
         "sasl.mechanism": mechanism,
         "sasl.username": USER,
         "sasl.password": password,
@@ -183,13 +205,13 @@ def ours(mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", WITH_PASSWORDS)
-def test_our_own_client(server: Server, mechanism: str) -> None:
-    with foldlog.connect(f"kafka://{server.bootstrap}", properties=ours(mechanism)) as log:
+def test_our_own_client(site: LoginSite, mechanism: str) -> None:
+    with foldlog.connect(f"kafka://{site.bootstrap}", properties=ours(site, mechanism)) as log:
         log.append("foldlog", mechanism.encode())
         assert mechanism.encode() in [record.value for record in log.read("foldlog")]
 
 
-def test_our_own_client_is_told_of_a_wrong_password(server: Server) -> None:
+def test_our_own_client_is_told_of_a_wrong_password(site: LoginSite) -> None:
     with pytest.raises(AuthenticationFailed, match=r"sasl\.password") as caught:
-        foldlog.connect(f"kafka://{server.bootstrap}", properties=ours("SCRAM-SHA-256", "wrong-one")).topics()
+        foldlog.connect(f"kafka://{site.bootstrap}", properties=ours(site, "SCRAM-SHA-256", "wrong-one")).topics()
     assert "wrong-one" not in str(caught.value)

@@ -117,6 +117,7 @@ def run(arguments: Arguments) -> int:
         configuration = secured(configuration, arguments.dir)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
+    configuration.warnings.extend(shown.warning for shown in find_shown(sys.argv[1:]))
     _warn(configuration, settings)
     signals = LeaveSignals(reloads=bool(settings.tls))
     return serve(arguments.dir, settings, signals, init=arguments.init, secure=arguments.secure)
@@ -304,7 +305,7 @@ def _url(listener: Listener, host: str, port: int) -> str:
 
 
 def _warn(configuration: Configuration, settings: ServerSettings) -> None:
-    for warning in (*configuration.warnings, *(shown.warning for shown in find_shown(sys.argv[1:]))):
+    for warning in configuration.warnings:
         logger.warning("%s", warning)
     if settings.without_effect:
         names = ", ".join(settings.without_effect)

@@ -1,5 +1,5 @@
-"""Secrets that a broker has seen are nowhere to be read afterwards: not in its log at any level, not in the console's API
-or /metrics, not in what settings are described as, not in errors and tracebacks of commands, not in `fold status`.
+"""Secrets that a broker has seen are nowhere to be read afterwards: not in its log at any level, not in the console's
+API or /metrics, not in what settings are described as, not in errors and tracebacks of commands, not in `fold status`.
 
 Process titles are in tests/cli/test_shown_secrets.py; each `repr` beside the tests of what it is of.
 """
@@ -81,7 +81,8 @@ def pages(site: ConsoleSite, cookie: str) -> str:
 def described(server: Server) -> str:
     """All settings of the broker, as its owner is told of them."""
     client = RawClient(server.addresses[1])
-    answer = client.ask(DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")]), 4)
+    of_broker = DescribeConfigsResource(resource_type=4, resource_name="1")
+    answer = client.ask(DescribeConfigsRequest(resources=[of_broker]), 4)
     client.close()
     assert len(answer.results[0].configs) > 50
     return repr(answer)

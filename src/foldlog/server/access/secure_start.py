@@ -119,6 +119,7 @@ def client_settings(
     )
     return f"""\
 {told}
+clients need a copy of {ca}, which is no secret, and its path in their settings
 
 Python (foldlog; confluent-kafka takes the same properties):
   log = foldlog.connect("kafka://{bootstrap}", properties={{

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from foldlog.files.posix import descriptor_advice, leaves_descriptors
-from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS, TLS_SHARE, TLS_STATE_BYTES
+from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS, TLS_GROWN_BYTES, TLS_SHARE
 
 if TYPE_CHECKING:
     from foldlog.server.config.settings import ServerSettings
@@ -99,7 +99,7 @@ class Connections:
         elif self._by_host[host] > settings.max_connections_per_ip:
             limit = settings.max_connections_per_ip
             connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
-        elif self._encrypted > (encrypted_max := settings.queued_max_request_bytes // TLS_SHARE // TLS_STATE_BYTES):
+        elif self._encrypted > (encrypted_max := settings.queued_max_request_bytes // TLS_SHARE // TLS_GROWN_BYTES):
             connection.refuse(
                 "memory",
                 f"there are {encrypted_max} connections with TLS already, which is what queued.max.request.bytes"

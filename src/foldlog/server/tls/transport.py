@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from foldlog.errors import MalformedBytes
-from foldlog.limits import TLS_HANDSHAKE_MS, TLS_RECEIVE_BYTES, TLS_RECORD_BYTES, TLS_STATE_BYTES
+from foldlog.limits import (
+    TLS_GROWN_BYTES,
+    TLS_HANDSHAKE_MS,
+    TLS_RECEIVE_BYTES,
+    TLS_RECORD_BYTES,
+    TLS_STATE_BYTES,
+)
 from foldlog.server.tls.certificates import Certificate, parse_certificate
 from foldlog.server.tls.principals import NoPrincipal
 
@@ -41,6 +47,8 @@ _PLAIN_BYTES: Final = 64 << 10
 _LINGER_S: Final = 1.0
 
 _HTTP_STARTS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
+
+_WITH_TLS: Final = "security.protocol=SSL or SASL_SSL"
 
 _NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _REASONS: Final = {
@@ -334,6 +342,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                             break
                         self._incoming.write(view[position : position + size])
                         position += size
+                        if size > _SMALL_BYTES:
+                            self._state_bytes = TLS_GROWN_BYTES  # reported below
                     filled += self._read(buffer[filled:])
                 if filled:
                     self._updated(filled)
@@ -407,6 +417,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         sent: list[bytes] = []
         try:
             for record in _records(list_of_data):
+                if len(record) > _SMALL_BYTES and self._state_bytes != TLS_GROWN_BYTES:
+                    self._state_bytes = TLS_GROWN_BYTES
+                    self._keep(self._kept)
                 encrypt(record)
                 sent.append(take())
                 if len(sent) == _WRITE_RECORDS:
@@ -542,15 +555,16 @@ def _has_record(start: bytes) -> bool:
 def _what_it_is(start: bytes) -> str | None:
     r"""What a client that does not speak TLS seems to speak, from its first bytes; None if it is TLS.
 
-    >>> _what_it_is(b"\x00\x00\x00\x2a\x00\x12\x00\x03"), _what_it_is(b"\x16\x03\x01\x02\x00")
-    ('it looks like a Kafka client without TLS, on a listener with TLS: let it set security.protocol=SSL', None)
+    >>> _what_it_is(b"\x00\x00\x00\x2a\x00\x12\x00\x03")
+    'it looks like a Kafka client without TLS, on a listener with TLS: it needs security.protocol=SSL or SASL_SSL'
+    >>> _what_it_is(b"\x16\x03\x01\x02\x00")
     """
     if start[:1] == b"\x16" and start[1:2] in {b"", b"\x03"}:
         return None
     if start[:4] in _HTTP_STARTS:
         return "it looks like HTTP without TLS, on a listener with TLS: use https"
     if start[:1] == b"\0":
-        return "it looks like a Kafka client without TLS, on a listener with TLS: let it set security.protocol=SSL"
+        return f"it looks like a Kafka client without TLS, on a listener with TLS: it needs {_WITH_TLS}"
     if start[:1] and start[0] & 0x80 and start[2:3] == b"\x01":
         return "it looks like SSL 2, which is not served"
     return "it does not look like TLS"
