@@ -141,6 +141,12 @@ def test_the_memory_of_driver_and_jvm_is_read(bench: Any, spark: SparkSession, t
     assert peak.jvm_bytes > 10_000_000
 
 
+def test_what_a_runner_at_rest_takes_is_counted_with_its_jvm(bench: Any, place: Any) -> None:
+    found = bench("spark_idle").measure(place, 0.5, 2)
+    assert set(found) == {0, bench("spark_idle").RATE}
+    assert all(share >= 0 for share in found.values())
+
+
 def test_where_there_is_no_spark_the_table_says_so(bench: Any, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:
     monkeypatch.setattr(bench("spark_session"), "why_not", lambda: "pyspark is not installed")
     table = bench("spark_source").run(place, bench("measuring").QUICK)
