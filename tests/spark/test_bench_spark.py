@@ -168,6 +168,12 @@ def test_folds_are_measured_beside_the_same_job_of_sparks_own(
         assert sorted(written["tx_id"].to_pylist()) == sorted(folded["tx_id"].to_pylist())
 
 
+def test_what_a_runner_at_rest_takes_is_counted_with_its_jvm(bench: Any, place: Any) -> None:
+    found = bench("spark_idle").measure(place, 0.5, 2)
+    assert set(found) == {0, bench("spark_idle").RATE}
+    assert all(share >= 0 for share in found.values())
+
+
 def test_where_there_is_no_spark_the_table_says_so(bench: Any, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:
     monkeypatch.setattr(bench("spark_session"), "why_not", lambda: "pyspark is not installed")
     table = bench("spark_source").run(place, bench("measuring").QUICK)

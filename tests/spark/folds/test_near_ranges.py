@@ -45,9 +45,9 @@ def _folds(home: Path) -> dict[str, Fold]:
     measures = {"payments": fl.count(), "paise": fl.sum("amount_paise"), "least": fl.min("amount_paise")}
     counters = fl.counters(home / "live.db", by=["merchant"], measures=measures)
     folds["counting"] = fl.fold(payments, into=counters, name="counting")(lambda rows: rows.filter("amount_paise > 3"))
-    renamed = fl.table(home / "renamed.db", "renamed", key=["shown"])
+    renamed = fl.table(home / "renamed.db", "renamed")
     folds["renaming"] = fl.fold(payments, into=renamed, name="renaming")(
-        lambda rows: rows.selectExpr("upper(tx_id) AS shown", "amount_paise", *fl.META)
+        lambda rows: rows.selectExpr("upper(tx_id) AS tx_id", "amount_paise", *fl.META)
     )
     return folds
 
