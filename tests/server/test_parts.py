@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
-from foldlog.server.net.turns import Turns
-from foldlog.server.parts import WAYS, Divided, Part, Repeated, Whole, handle_in_parts, joined, parts_of
+from foldlog.server.net.turns import LoopTurns
+from foldlog.server.parts import WAYS, Divided, Repeated, RequestPart, Whole, handle_in_parts, joined, parts_of
 from foldlog.server.server import Server
 from foldlog.wire.codec import decode, encode
 from foldlog.wire.error_codes import ErrorCode
@@ -123,9 +123,9 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
     small = SmallNode(authorizer=Denies())  # without an authorizer, ACLs are refused at once
     small.broker.create_topic(TOPIC, partitions=PARTITIONS)
     pauses = 0
-    real = Turns.next
+    real = LoopTurns.next
 
-    async def counted(turns: Turns) -> None:
+    async def counted(turns: LoopTurns) -> None:
         nonlocal pauses
         pauses += 1
         await real(turns)
@@ -134,7 +134,7 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
     request = request_with(api_key, MANY, version)
     if api_key == 68:
         request.topic_partitions, request.subscribed_topic_names = None, [f"t{at}" for at in range(MANY)]  # type: ignore[attr-defined]
-    monkeypatch.setattr(Turns, "next", counted)
+    monkeypatch.setattr(LoopTurns, "next", counted)
     small.ask(request, version)
     small.close()
     assert pauses >= MANY // STEP_ITEMS
@@ -222,14 +222,14 @@ def test_the_joined_answers_to_the_parts_are_the_answer_to_the_whole(tree: Any, 
 
 def test_an_error_for_a_part_is_one_for_the_whole() -> None:
     (way,) = [one for one in WAYS[9] if isinstance(one, Divided) and one.items[0] == "groups"]
-    part = Part(None, way, 0)
+    part = RequestPart(None, way, 0)
     failed = OffsetFetchResponse(error_code=15)
     assert joined([(part, OffsetFetchResponse()), (part, failed), (part, OffsetFetchResponse())]) is failed
 
 
 def test_the_longest_throttle_time_counts() -> None:
     (way,) = [one for one in WAYS[9] if isinstance(one, Divided) and one.items[0] == "groups"]
-    part = Part(None, way, 0)
+    part = RequestPart(None, way, 0)
     answers = [(part, OffsetFetchResponse(throttle_time_ms=ms)) for ms in (1, 7, 3)]
     assert joined(answers).throttle_time_ms == 7
 
@@ -240,7 +240,7 @@ def test_the_longest_throttle_time_counts() -> None:
 def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
     async def many() -> tuple[list[tuple[int, int]], int]:
         loop = asyncio.get_running_loop()
-        turns, turn, slices = Turns(loop), 0, []
+        turns, turn, slices = LoopTurns(loop), 0, []
 
         def count() -> None:
             nonlocal turn
@@ -263,9 +263,11 @@ def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
 
 def test_who_is_cancelled_keeps_nobody_waiting() -> None:
     async def waiting() -> None:
-        turns = Turns(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        turns, both_ask = LoopTurns(loop), loop.create_future()
         gone, other = (asyncio.ensure_future(turns.next()) for _ in range(2))
-        await asyncio.sleep(0)
+        loop.call_soon(both_ask.set_result, None)
+        await both_ask
         gone.cancel()
         await asyncio.wait_for(other, 10)
 
@@ -274,7 +276,7 @@ def test_who_is_cancelled_keeps_nobody_waiting() -> None:
 
 def test_few_items_need_no_turn() -> None:
     async def few() -> list[int]:
-        work = Turns(asyncio.get_running_loop()).each(lambda one: one + 1, range(STEP_ITEMS))
+        work = LoopTurns(asyncio.get_running_loop()).each(lambda one: one + 1, range(STEP_ITEMS))
         with pytest.raises(StopIteration) as done:
             work.send(None)
         found: list[int] = done.value.value
@@ -292,7 +294,7 @@ def test_full_collections_wait_for_the_end_of_long_work_but_not_for_ever() -> No
 
     loop = Clock()
     usual = gc.get_threshold()
-    turns = Turns(loop)
+    turns = LoopTurns(loop)
     with turns.long_work():
         assert gc.get_threshold()[:2] == usual[:2], "new objects are looked at"
         assert gc.get_threshold()[2] > 1_000_000
@@ -311,7 +313,7 @@ def test_a_message_that_nobody_needs_is_emptied_in_slices() -> None:
         request = request_with(2, MANY)
         steps = 0
 
-        class Counted(Turns):
+        class Counted(LoopTurns):
             async def next(self) -> None:
                 nonlocal steps
                 steps += 1

@@ -44,7 +44,7 @@ from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
 from foldlog.server.net.quotas import Charge, ConnectionThrottle
 from foldlog.server.net.turns import at_once
-from foldlog.server.parts import handle_in_parts, is_many
+from foldlog.server.parts import COSTLY, handle_in_parts, is_many
 from foldlog.server.produce_fast_path import Found, ProducedRun, RunAcknowledgement
 from foldlog.wire.codec import Chunk, Steps
 from foldlog.wire.frames import RequestHeader, encode_response, encode_response_in_steps, parse_request_header
@@ -359,7 +359,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             interceptor = self._node.interceptor
             handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
             request = served.decoded_at_once(view, position, end)
-            if request is None or is_many(header.api_key, request):
+            if request is None or (header.api_key in COSTLY and is_many(header.api_key, request)):
                 reply = self._in_parts(call, served, handle, self._keep(view, position, end))
             else:
                 audited = self._change_in(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -21,7 +21,7 @@ Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 
 
-class Turns:
+class LoopTurns:
     """Gives the turns of the event loop to who has long work, in the order in which they ask. Event loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,6 +83,14 @@ class Turns:
                 result: Result = done.value
                 return result
             await self.next()
+
+    async def over(self, items: Sequence[Item]) -> AsyncIterator[Item]:
+        """The items, with a turn between slices of them."""
+        for start in range(0, len(items), STEP_ITEMS):
+            if start:
+                await self.next()
+            for item in items[start : start + STEP_ITEMS]:
+                yield item
 
     async def repeated(self, names: Sequence[Name]) -> set[Name]:
         """The names that occur more than once."""
