@@ -43,7 +43,7 @@ from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
 from foldlog.server.net.quotas import Charge, ConnectionThrottle
-from foldlog.server.net.turns import at_once
+from foldlog.server.net.turns import at_once, items_in
 from foldlog.server.parts import COSTLY, handle_in_parts, is_many
 from foldlog.server.produce_fast_path import Found, ProducedRun, RunAcknowledgement
 from foldlog.wire.codec import Chunk, Steps
@@ -407,8 +407,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 # As in `_begin`: a change is written down even if its client has gone.
                 self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
                 reply = await handle_in_parts(call, handle, request, self._noted)
-                if not isinstance(reply, asyncio.Future):  # else what acknowledges it may still need the request
-                    await turns.release(request)
+                held = await turns.run(items_in(request))
+                del request
+                await turns.let_go(held)
                 return reply
         finally:
             self._divided_bytes = 0
@@ -596,7 +597,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.later = None
             self._know(exchange, chunks)
             self._send_soon()
-            await turns.release(message)
+            held = await turns.run(items_in(message))
+            del message
+            await turns.let_go(held)
 
     def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""
