@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
+from foldlog.records.loops import pack
+from foldlog.server import produce_fast_path
 from foldlog.server.net.turns import LoopTurns, items_in
 from foldlog.server.parts import WAYS, Divided, Repeated, RequestPart, Whole, handle_in_parts, joined, parts_of
+from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.server import Server
 from foldlog.wire.codec import decode, encode
 from foldlog.wire.error_codes import ErrorCode
@@ -36,6 +39,7 @@ from foldlog.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from server.conftest import Connect
 from server.raw_client import RawClient
 from server.small_node import Denies, SmallNode
@@ -370,6 +374,29 @@ def test_others_are_answered_meanwhile(server: Server, connect: Connect) -> None
     other.receive(ApiVersionsResponse, 3)
     assert seen.count(FIND_COORDINATOR) == 20
     assert seen[-1] == FIND_COORDINATOR, "nobody else was answered until the large request was done"
+
+
+def test_a_produce_request_for_very_many_partitions_leaves_the_fast_path(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("foldlog.wire.produce_frames", reason="without a compiler there is no fast path")
+    runs: list[int] = []
+    run = ProduceFastPath._run
+
+    def counted(path: ProduceFastPath, frames: Any, partitions: list[Any], outcomes: list[Any]) -> Any:
+        runs.append(len(partitions))
+        return run(path, frames, partitions, outcomes)
+
+    monkeypatch.setattr(ProduceFastPath, "_run", counted)
+    monkeypatch.setattr(produce_fast_path, "RUN_PARTITIONS_MAX", 2)
+    client = connect()
+    for offset, numbers in enumerate([range(3), range(3), range(2)]):
+        data = [PartitionProduceData(index=number, records=pack([(5, None, b"value", ())])) for number in numbers]
+        topic = TopicProduceData(name="orders", partition_data=data)
+        answer = client.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), 9)
+        found = [(one.index, one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+        assert found == [(number, 0, offset) for number in numbers]
+    assert runs == [2]
 
 
 def test_a_large_request_that_ends_too_early_closes_its_connection_only(connect: Connect, server: Server) -> None:
