@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
+from foldlog.records.loops import decode as decode_records
 from foldlog.records.loops import pack
 from foldlog.server import produce_fast_path
 from foldlog.server.net.turns import LoopTurns, items_in
@@ -143,6 +144,26 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
     small.ask(request, version)
     small.close()
     assert pauses >= MANY // STEP_ITEMS
+
+
+def test_large_requests_without_an_answer_are_appended_in_order(small: SmallNode) -> None:
+    handle = import_module("foldlog.server.handlers.produce").handle
+    data = [
+        PartitionProduceData(index=at % PARTITIONS, records=pack([(5, None, b"%d" % at, ())]))
+        for at in range(STEP_ITEMS + 100)
+    ]
+    request = ProduceRequest(acks=0, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)])
+
+    async def ask() -> Any:
+        reply = await handle_in_parts(small.call(9), handle, request, lambda _: lambda _: None)
+        assert isinstance(reply, asyncio.Future), "partitions have to be opened"
+        return await reply
+
+    assert small.run(ask()) is None
+    small.node.partition(TOPIC, 7).sync()
+    found, _, _ = small.node.partition(TOPIC, 7).read(0, 1 << 20)
+    records, _ = decode_records(found, TOPIC, 7)
+    assert [record.value for record in records] == [b"%d" % at for at in range(7, STEP_ITEMS + 100, PARTITIONS)]
 
 
 # --- what is named more than once -------------------------------------------------------------------------------------
@@ -306,6 +327,9 @@ def test_full_collections_wait_for_the_end_of_long_work_but_not_for_ever() -> No
         with turns.long_work():
             pass
         assert gc.get_threshold()[2] > 1_000_000, "the first is still at work"
+        with LoopTurns(loop).long_work():
+            pass
+        assert gc.get_threshold()[2] > 1_000_000, "there is one collector for all loops"
         loop.now = COLLECTION_DELAY_MAX_S + 1
         with turns.long_work():
             assert gc.get_threshold() == usual

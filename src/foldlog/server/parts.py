@@ -349,4 +349,5 @@ async def _reply_of(reply: Any, note: Callable[[Any], None]) -> Any:
 
 
 async def _all(answers: list[tuple[RequestPart, Message | Later | None]]) -> Any:
-    return joined([(part, await one if isinstance(one, asyncio.Future) else one) for part, one in answers])
+    known = [(part, await one if isinstance(one, asyncio.Future) else one) for part, one in answers]
+    return joined(known) if known[0][1] is not None else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,9 +29,6 @@ class LoopTurns:
         self._loop = loop
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_due = False
-        self._long = 0  # pieces of long work
-        self._long_since = 0.0
-        self._thresholds = gc.get_threshold()
 
     async def next(self) -> None:
         """Wait for a turn: after the loop has looked at all connections, and behind others that ask."""
@@ -55,20 +53,11 @@ class LoopTurns:
     def long_work(self) -> Iterator[None]:
         """Inside, the collector does not traverse everything there is: with a quarter of a million items that takes
         150 ms, again and again while they are made, and messages have no cycles. New objects it still looks at."""
-        now = self._loop.time()
-        if not self._long:
-            self._long_since = now
-            self._thresholds = gc.get_threshold()
-            gc.set_threshold(*self._thresholds[:2], _NEVER)
-        elif now - self._long_since > COLLECTION_DELAY_MAX_S:
-            gc.set_threshold(*self._thresholds)  # large requests without end: what has cycles must go all the same
-        self._long += 1
+        _full_collections.postpone(self._loop.time())
         try:
             yield
         finally:
-            self._long -= 1
-            if not self._long:
-                gc.set_threshold(*self._thresholds)
+            _full_collections.allow()
 
     async def let_go(self, held: list[object]) -> None:
         """Free what `items_in` has found in a message that is gone: to free all in one go takes 50 ms."""
@@ -113,7 +102,35 @@ class LoopTurns:
         return results
 
 
-_NEVER: Final = 1 << 30
+class _FullCollections:
+    """Postponed as long as some long work asks for it. One for all loops of the process, as the collector is."""
+
+    _NEVER: Final = 1 << 30
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asking = 0
+        self._since = 0.0
+        self._usual = gc.get_threshold()
+
+    def postpone(self, now: float) -> None:
+        with self._lock:
+            if not self._asking:
+                self._since = now
+                self._usual = gc.get_threshold()
+                gc.set_threshold(*self._usual[:2], self._NEVER)
+            elif now - self._since > COLLECTION_DELAY_MAX_S:
+                gc.set_threshold(*self._usual)  # large requests without end: what has cycles must go all the same
+            self._asking += 1
+
+    def allow(self) -> None:
+        with self._lock:
+            self._asking -= 1
+            if not self._asking:
+                gc.set_threshold(*self._usual)
+
+
+_full_collections: Final = _FullCollections()
 
 
 def items_in(message: Message) -> Steps[list[object]]:
