@@ -18,6 +18,7 @@ from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
 from foldlog.records.loops import decode as decode_records
 from foldlog.records.loops import pack
 from foldlog.server import produce_fast_path
+from foldlog.server.call import Call
 from foldlog.server.net.turns import LoopTurns, items_in
 from foldlog.server.parts import WAYS, Divided, Repeated, RequestPart, Whole, handle_in_parts, joined, parts_of
 from foldlog.server.produce_fast_path import ProduceFastPath
@@ -82,7 +83,8 @@ def in_parts(small: SmallNode, request: Any, version: int) -> tuple[Any, list[in
     handle = import_module(f"foldlog.server.handlers.{APIS[request.API_KEY].module}").handle
     sizes: list[int] = []
 
-    def counted(call: Any, part: Any) -> Any:
+    def counted(call: Call, request: Any) -> Any:
+        part = request
         sizes.append(sum(_leaves(part, way.items) for way in WAYS[part.API_KEY] if isinstance(way, Divided)))
         return handle(call, part)
 

@@ -62,7 +62,8 @@ def _partition_name(topic: Any, partition: Any) -> Hashable:
 
 
 def _topic_name(topic: Any) -> Hashable:
-    return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+    name: Hashable = topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+    return name
 
 
 def _resource_name(resource: Any) -> Hashable:

@@ -157,6 +157,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._divided_bytes = 0  # of the request that is handled in parts
+        self._encoding = 0  # answers that take several turns of the loop to encode
         self._last_active = node.loop.time()
         self._login: Login | None = None
         self._is_changing = False  # what `_working` does is written down when it is done
@@ -297,6 +298,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether the request there has to wait before it may start."""
         return (
             self._working is not None
+            or self._encoding > 0  # not counted yet: more of them could hold any amount of memory
             or self._is_write_paused
             or self._answered_bytes >= _WRITE_HIGH_BYTES
             or self._caller.append_queue.is_full
@@ -358,6 +360,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
             interceptor = self._node.interceptor
             handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
+            reply: Reply
             request = served.decoded_at_once(view, position, end)
             if request is None or (header.api_key in COSTLY and is_many(header.api_key, request)):
                 reply = self._in_parts(call, served, handle, self._keep(view, position, end))
@@ -573,6 +576,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
             chunks = at_once(steps)
             if chunks is None:
+                self._encoding += 1
                 exchange.later = self._node.loop.create_task(self._encode(exchange, message, steps))
                 return
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
@@ -595,6 +599,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._fail(describe(*header[:2]), error)
                 return
             exchange.later = None
+            self._encoding -= 1
             self._know(exchange, chunks)
             self._send_soon()
             held = await turns.run(items_in(message))
