@@ -325,6 +325,10 @@ RESPONSE_ITEMS_MAX = 1 << 24
 STEP_ITEMS = 500
 """Items that the event loop decodes, or encodes, before it looks at other connections: about a millisecond."""
 
+RUN_PARTITIONS_MAX = 2000
+"""Partitions that one run of Produce requests writes to, each with a system call: 10 to 20 ms. A request for more is
+handled in parts."""
+
 COLLECTION_DELAY_MAX_S = 60
 """For so long large requests may keep the garbage collector from a full run."""
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import struct
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,8 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
-from foldlog.server.net.turns import Turns
-from foldlog.server.parts import WAYS, Divided, Part, Repeated, Whole, handle_in_parts, joined, parts_of
+from foldlog.records.loops import decode as decode_records
+from foldlog.records.loops import pack
+from foldlog.server import produce_fast_path
+from foldlog.server.call import Call
+from foldlog.server.net.turns import LoopTurns, items_in
+from foldlog.server.parts import WAYS, Divided, Repeated, RequestPart, Whole, handle_in_parts, joined, parts_of
+from foldlog.server.produce_fast_path import ProduceFastPath
 from foldlog.server.server import Server
 from foldlog.wire.codec import decode, encode
 from foldlog.wire.error_codes import ErrorCode
@@ -35,6 +41,7 @@ from foldlog.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from server.conftest import Connect
 from server.raw_client import RawClient
 from server.small_node import Denies, SmallNode
@@ -76,7 +83,8 @@ def in_parts(small: SmallNode, request: Any, version: int) -> tuple[Any, list[in
     handle = import_module(f"foldlog.server.handlers.{APIS[request.API_KEY].module}").handle
     sizes: list[int] = []
 
-    def counted(call: Any, part: Any) -> Any:
+    def counted(call: Call, request: Any) -> Any:
+        part = request
         sizes.append(sum(_leaves(part, way.items) for way in WAYS[part.API_KEY] if isinstance(way, Divided)))
         return handle(call, part)
 
@@ -123,9 +131,9 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
     small = SmallNode(authorizer=Denies())  # without an authorizer, ACLs are refused at once
     small.broker.create_topic(TOPIC, partitions=PARTITIONS)
     pauses = 0
-    real = Turns.next
+    real = LoopTurns.next
 
-    async def counted(turns: Turns) -> None:
+    async def counted(turns: LoopTurns) -> None:
         nonlocal pauses
         pauses += 1
         await real(turns)
@@ -134,10 +142,30 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
     request = request_with(api_key, MANY, version)
     if api_key == 68:
         request.topic_partitions, request.subscribed_topic_names = None, [f"t{at}" for at in range(MANY)]  # type: ignore[attr-defined]
-    monkeypatch.setattr(Turns, "next", counted)
+    monkeypatch.setattr(LoopTurns, "next", counted)
     small.ask(request, version)
     small.close()
     assert pauses >= MANY // STEP_ITEMS
+
+
+def test_large_requests_without_an_answer_are_appended_in_order(small: SmallNode) -> None:
+    handle = import_module("foldlog.server.handlers.produce").handle
+    data = [
+        PartitionProduceData(index=at % PARTITIONS, records=pack([(5, None, b"%d" % at, ())]))
+        for at in range(STEP_ITEMS + 100)
+    ]
+    request = ProduceRequest(acks=0, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)])
+
+    async def ask() -> Any:
+        reply = await handle_in_parts(small.call(9), handle, request, lambda _: lambda _: None)
+        assert isinstance(reply, asyncio.Future), "partitions have to be opened"
+        return await reply
+
+    assert small.run(ask()) is None
+    small.node.partition(TOPIC, 7).sync()
+    found, _, _ = small.node.partition(TOPIC, 7).read(0, 1 << 20)
+    records, _ = decode_records(found, TOPIC, 7)
+    assert [record.value for record in records] == [b"%d" % at for at in range(7, STEP_ITEMS + 100, PARTITIONS)]
 
 
 # --- what is named more than once -------------------------------------------------------------------------------------
@@ -222,14 +250,14 @@ def test_the_joined_answers_to_the_parts_are_the_answer_to_the_whole(tree: Any, 
 
 def test_an_error_for_a_part_is_one_for_the_whole() -> None:
     (way,) = [one for one in WAYS[9] if isinstance(one, Divided) and one.items[0] == "groups"]
-    part = Part(None, way, 0)
+    part = RequestPart(None, way, 0)
     failed = OffsetFetchResponse(error_code=15)
     assert joined([(part, OffsetFetchResponse()), (part, failed), (part, OffsetFetchResponse())]) is failed
 
 
 def test_the_longest_throttle_time_counts() -> None:
     (way,) = [one for one in WAYS[9] if isinstance(one, Divided) and one.items[0] == "groups"]
-    part = Part(None, way, 0)
+    part = RequestPart(None, way, 0)
     answers = [(part, OffsetFetchResponse(throttle_time_ms=ms)) for ms in (1, 7, 3)]
     assert joined(answers).throttle_time_ms == 7
 
@@ -240,7 +268,7 @@ def test_the_longest_throttle_time_counts() -> None:
 def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
     async def many() -> tuple[list[tuple[int, int]], int]:
         loop = asyncio.get_running_loop()
-        turns, turn, slices = Turns(loop), 0, []
+        turns, turn, slices = LoopTurns(loop), 0, []
 
         def count() -> None:
             nonlocal turn
@@ -263,9 +291,11 @@ def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
 
 def test_who_is_cancelled_keeps_nobody_waiting() -> None:
     async def waiting() -> None:
-        turns = Turns(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        turns, both_ask = LoopTurns(loop), loop.create_future()
         gone, other = (asyncio.ensure_future(turns.next()) for _ in range(2))
-        await asyncio.sleep(0)
+        loop.call_soon(both_ask.set_result, None)
+        await both_ask
         gone.cancel()
         await asyncio.wait_for(other, 10)
 
@@ -274,7 +304,7 @@ def test_who_is_cancelled_keeps_nobody_waiting() -> None:
 
 def test_few_items_need_no_turn() -> None:
     async def few() -> list[int]:
-        work = Turns(asyncio.get_running_loop()).each(lambda one: one + 1, range(STEP_ITEMS))
+        work = LoopTurns(asyncio.get_running_loop()).each(lambda one: one + 1, range(STEP_ITEMS))
         with pytest.raises(StopIteration) as done:
             work.send(None)
         found: list[int] = done.value.value
@@ -292,13 +322,16 @@ def test_full_collections_wait_for_the_end_of_long_work_but_not_for_ever() -> No
 
     loop = Clock()
     usual = gc.get_threshold()
-    turns = Turns(loop)
+    turns = LoopTurns(loop)
     with turns.long_work():
         assert gc.get_threshold()[:2] == usual[:2], "new objects are looked at"
         assert gc.get_threshold()[2] > 1_000_000
         with turns.long_work():
             pass
         assert gc.get_threshold()[2] > 1_000_000, "the first is still at work"
+        with LoopTurns(loop).long_work():
+            pass
+        assert gc.get_threshold()[2] > 1_000_000, "there is one collector for all loops"
         loop.now = COLLECTION_DELAY_MAX_S + 1
         with turns.long_work():
             assert gc.get_threshold() == usual
@@ -306,21 +339,28 @@ def test_full_collections_wait_for_the_end_of_long_work_but_not_for_ever() -> No
     loop.close()
 
 
-def test_a_message_that_nobody_needs_is_emptied_in_slices() -> None:
-    async def release() -> int:
-        request = request_with(2, MANY)
-        steps = 0
+def test_a_message_that_nobody_needs_is_freed_in_slices() -> None:
+    """Without a change to it: its lists may be those of an index."""
 
-        class Counted(Turns):
+    async def release() -> list[int]:
+        request: Any = request_with(2, MANY)
+        partitions = request.topics[0].partitions
+        turns, left = LoopTurns(asyncio.get_running_loop()), []
+        held = await turns.run(items_in(request))
+        assert len(partitions) == MANY
+        assert len(held) == MANY + 1
+        del request, partitions
+
+        class Counted(LoopTurns):
             async def next(self) -> None:
-                nonlocal steps
-                steps += 1
+                left.append(len(held))
 
-        await Counted(asyncio.get_running_loop()).release(request)
-        assert not request.topics  # type: ignore[attr-defined]
-        return steps
+        await Counted(asyncio.get_running_loop()).let_go(held)
+        return left
 
-    assert asyncio.run(release()) >= MANY // (STEP_ITEMS + 1)
+    left = asyncio.run(release())
+    assert left[-1] == 0
+    assert all(before - after <= STEP_ITEMS for before, after in pairwise([MANY + 1, *left]))
 
 
 # --- over the wire ----------------------------------------------------------------------------------------------------
@@ -360,6 +400,29 @@ def test_others_are_answered_meanwhile(server: Server, connect: Connect) -> None
     other.receive(ApiVersionsResponse, 3)
     assert seen.count(FIND_COORDINATOR) == 20
     assert seen[-1] == FIND_COORDINATOR, "nobody else was answered until the large request was done"
+
+
+def test_a_produce_request_for_very_many_partitions_leaves_the_fast_path(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("foldlog.wire.produce_frames", reason="without a compiler there is no fast path")
+    runs: list[int] = []
+    run = ProduceFastPath._run
+
+    def counted(path: ProduceFastPath, frames: Any, partitions: list[Any], outcomes: list[Any]) -> Any:
+        runs.append(len(partitions))
+        return run(path, frames, partitions, outcomes)
+
+    monkeypatch.setattr(ProduceFastPath, "_run", counted)
+    monkeypatch.setattr(produce_fast_path, "RUN_PARTITIONS_MAX", 2)
+    client = connect()
+    for offset, numbers in enumerate([range(3), range(3), range(2)]):
+        data = [PartitionProduceData(index=number, records=pack([(5, None, b"value", ())])) for number in numbers]
+        topic = TopicProduceData(name="orders", partition_data=data)
+        answer = client.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), 9)
+        found = [(one.index, one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+        assert found == [(number, 0, offset) for number in numbers]
+    assert runs == [2]
 
 
 def test_a_large_request_that_ends_too_early_closes_its_connection_only(connect: Connect, server: Server) -> None:

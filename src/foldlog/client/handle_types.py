@@ -1,4 +1,4 @@
-"""RecordMetadata, SendFuture, BatchAck, `put_open` and `wall_ms`: compiled if they could be built, else their Python twins.
+"""RecordMetadata, SendFuture, BatchAck, `put_open`, `wall_ms`: compiled if they could be built, else Python twins.
 
 No warning here: `foldlog.records.loops` gives the one that matters.
 """

@@ -156,8 +156,7 @@ class Log:
                 " foldlog.connect('kafka://host:9092') for a cluster"
             )
         self._backend = backend
-        is_system = type(backend.clock) is SystemClock
-        self._now_ms = wall_ms if is_system else backend.clock.now_ms
+        self._now_ms = backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
         self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
@@ -275,7 +274,8 @@ class Log:
         settings = ProducerSettings(linger_ms, batch_bytes, batch_records, buffer_bytes, compression, partitioner)
         sender = self._backend.sender(settings)
         self._senders.add(sender)
-        return Producer(sender, self._now_ms, key_serializer, value_serializer)
+        now_ms = wall_ms if type(self._backend.clock) is SystemClock else self._now_ms
+        return Producer(sender, now_ms, key_serializer, value_serializer)
 
     def transaction(
         self,

@@ -32,7 +32,7 @@ from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget, ReadPool, Str
 from foldlog.server.net.produce_throttle import ProduceThrottle
 from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 from foldlog.server.net.quotas import NodeQuotas
-from foldlog.server.net.turns import Turns
+from foldlog.server.net.turns import LoopTurns
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import INTERVAL_MS, REMEMBERED_MAX, RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
@@ -96,7 +96,7 @@ class BrokerNode:
         self.produce_fast_path = ProduceFastPath(self)
         self.fetch_fast_path = FetchFastPath(self)
         self.openings = Openings(broker, self)
-        self.turns = Turns(loop)
+        self.turns = LoopTurns(loop)
         self.fold_runs = ServedFoldRuns(broker, self.holding, self.fold_guard)
         self.lines = RepeatedLines(broker.clock)
         self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)

@@ -2,7 +2,8 @@
 
 A handler runs on the event loop, and takes 2 to 12 µs for an item; a request may have a quarter of a million. So a
 large one is divided, the handler answers each part in a turn of the loop, and the answers are joined. `WAYS` says for
-every API with arrays in its requests how: a handler whose request must be seen whole pauses by itself (`Turns.each`).
+every API with arrays in its requests how. A handler whose request must be seen whole pauses by itself
+(`LoopTurns.each`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _partition_name(topic: Any, partition: Any) -> Hashable:
 
 
 def _topic_name(topic: Any) -> Hashable:
-    return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+    name: Hashable = topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+    return name
 
 
 def _resource_name(resource: Any) -> Hashable:
@@ -145,15 +147,16 @@ WAYS: Final[dict[int, tuple[Way, ...]]] = {
 """By API key, for every API whose requests have arrays: one for each array that holds items."""
 
 
-_COSTLY: Final = frozenset(
+COSTLY: Final = frozenset(
     key for key, ways in WAYS.items() for way in ways if isinstance(way, Divided) and way.at_once < STEP_ITEMS
 )
+"""The APIs of which a request that is decoded in one step may have too many items all the same: see `is_many`."""
 
 
 # --- dividing ---------------------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """A part of a request. `continues`: how many of the structs around its first item the part before ended with."""
 
     request: Any
@@ -168,12 +171,10 @@ def divided(api_key: int, request: Any) -> list[Divided]:
 
 def is_many(api_key: int, request: Any) -> bool:
     """Whether a request that was decoded in one step still has more items than its handler takes at once."""
-    return api_key in _COSTLY and any(
-        way.at_once < len(getattr(request, way.items[0])) for way in divided(api_key, request)
-    )
+    return any(way.at_once < len(getattr(request, way.items[0])) for way in divided(api_key, request))
 
 
-def parts_of(request: Message, way: Divided) -> Iterator[Part | None]:
+def parts_of(request: Message, way: Divided) -> Iterator[RequestPart | None]:
     """The request in parts of `at_once` items, or None for as many that were dropped. Lazily, so that each is made in
     its turn of the loop."""
     chains: list[Chain] = []
@@ -226,7 +227,7 @@ def _chains(message: Any, arrays: tuple[str, ...]) -> Iterator[Chain]:
             yield (one, *(None for _ in inner))
 
 
-def _part(request: Message, way: Divided, chains: list[Chain], before: Chain) -> Part:
+def _part(request: Message, way: Divided, chains: list[Chain], before: Chain) -> RequestPart:
     made = _copy(request)
     for other in WAYS[request.API_KEY]:  # type: ignore[attr-defined]
         if isinstance(other, Divided):
@@ -237,7 +238,7 @@ def _part(request: Message, way: Divided, chains: list[Chain], before: Chain) ->
     continues = 0
     while continues < min(len(before), len(way.items) - 1) and chains[0][continues] is before[continues]:
         continues += 1
-    return Part(made, way, continues)
+    return RequestPart(made, way, continues)
 
 
 def _placed(made: Any, arrays: tuple[str, ...], chain: Chain, known: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
@@ -272,7 +273,7 @@ def _copy(message: Any) -> Any:
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
-def joined(answers: list[tuple[Part, Any]]) -> Any:
+def joined(answers: list[tuple[RequestPart, Any]]) -> Any:
     """One answer of those to the parts. An error for a whole part is one for all."""
     failed = next((answer for _, answer in answers if getattr(answer, "error_code", 0)), None)
     if failed is not None:
@@ -322,7 +323,7 @@ Noted = Callable[[Any], Callable[[Any], None]]
 async def handle_in_parts(call: Call, handle: Handler, request: Any, noted: Noted) -> Any:
     """What `handle` answers to the request, which is divided if its API allows it: the answer, a `Later`, or None."""
     turns = call.node.turns
-    answers: list[tuple[Part, Any]] = []
+    answers: list[tuple[RequestPart, Any]] = []
     ways = divided(request.API_KEY, request)
     if not ways:
         return await _reply_of(handle(call, request), noted(request))
@@ -348,5 +349,6 @@ async def _reply_of(reply: Any, note: Callable[[Any], None]) -> Any:
     return reply
 
 
-async def _all(answers: list[tuple[Part, Message | Later | None]]) -> Any:
-    return joined([(part, await one if isinstance(one, asyncio.Future) else one) for part, one in answers])
+async def _all(answers: list[tuple[RequestPart, Message | Later | None]]) -> Any:
+    known = [(part, await one if isinstance(one, asyncio.Future) else one) for part, one in answers]
+    return joined(known) if known[0][1] is not None else None

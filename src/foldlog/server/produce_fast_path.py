@@ -18,6 +18,7 @@ from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DecompressedTooLarge, FoldlogError, InvalidBatch, RecordTooLarge
+from foldlog.limits import RUN_PARTITIONS_MAX
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import Partition
 from foldlog.log.produced import (
@@ -241,7 +242,7 @@ class ProduceFastPath:
         batches = frames.batches
         topics = [self._partitions(caller, topic, is_id=frames.names_topics_by_id) for topic in frames.topics]
         partitions: list[Partition] = batches.place(topics)
-        if not batches.frames:
+        if not batches.frames or len(partitions) > RUN_PARTITIONS_MAX:
             return None
         appends = [partition.produced for partition in partitions]
         error, is_quick = check_run(

@@ -61,10 +61,10 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
     if not call.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     results = []
-    for one in request.transactions:
-        codes = await _answer(call, _of_broker(one))
+    for asked in request.transactions:
+        codes = await _answer(call, _of_broker(asked))
         topics = await _topics(call, codes)
-        results.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=topics))
+        results.append(AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=topics))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 

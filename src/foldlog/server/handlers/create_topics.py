@@ -86,8 +86,10 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
 
     def tell(at: int) -> None:
         plan, outcome = plans[at], made[at]
-        is_error = isinstance(outcome, FoldlogError)
-        results[plan.name] = _refused(plan.name, *told(outcome)) if is_error else _made(call, plan, outcome)
+        if isinstance(outcome, FoldlogError):
+            results[plan.name] = _refused(plan.name, *told(outcome))
+        else:
+            results[plan.name] = _made(call, plan, outcome)
 
     # An answer has all settings of its topic, which is why fewer are made at once.
     await turns.each(tell, range(len(plans)), at_once=_ANSWERED_AT_ONCE)

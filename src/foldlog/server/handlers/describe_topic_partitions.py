@@ -10,7 +10,6 @@ from typing import Final
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
 from foldlog.broker.topics.catalog import CatalogTopic
-from foldlog.limits import STEP_ITEMS
 from foldlog.server.authorizer import authorized_operations
 from foldlog.server.call import Call
 from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
@@ -38,9 +37,9 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
     unknown: dict[str, DescribeTopicPartitionsResponseTopic] = {}
     page: dict[str, tuple[CatalogTopic, range]] = {}
     next_cursor: Cursor | None = None
-    for at, name in enumerate(sorted(name for name in names if name >= start_name), 1):
-        if at % STEP_ITEMS == 0:
-            await call.node.turns.next()  # unknown names do not count towards the limit
+    # Unknown names do not count towards the limit, so they are looked up in slices.
+    ordered = sorted(name for name in names if name >= start_name)
+    async for name in call.node.turns.over(ordered):
         if limit == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break

@@ -46,9 +46,8 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         error = ErrorCode.UNSUPPORTED_VERSION
     if error is not ErrorCode.NONE:
         _fill(asked, error)
-    if len(asked) > STEP_ITEMS:
-        await call.node.turns.next()
-    accepted = _accepted(asked)
+    accepted: list[_Asked] = []
+    await call.node.turns.each(lambda one: accepted.append(one) if _is_accepted(one) else None, asked)
     if not accepted:
         return response
     later: Later = call.node.loop.create_future()
@@ -121,7 +120,7 @@ def _begin(
         except (UnknownTopic, UnknownPartition) as gone:
             # Deleted since it was looked up. All its partitions are removed from the list, so the loop ends.
             _fill([partition for partition in asked if partition.key[0] == gone.topic], _unknown(call))
-        asked = _accepted(asked)
+        asked = list(filter(_is_accepted, asked))
 
 
 def _acknowledged(
@@ -138,8 +137,8 @@ def _unknown(call: Call) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _accepted(asked: list[_Asked]) -> list[_Asked]:
-    return [partition for partition in asked if partition.response.error_code == ErrorCode.NONE]
+def _is_accepted(partition: _Asked) -> bool:
+    return partition.response.error_code == ErrorCode.NONE
 
 
 def _fill(asked: list[_Asked], error: ErrorCode) -> None:

@@ -44,8 +44,8 @@ from foldlog.server.net.listeners import SSL
 from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
 from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
 from foldlog.server.net.quotas import Charge, ConnectionThrottle
-from foldlog.server.net.turns import at_once
-from foldlog.server.parts import handle_in_parts, is_many
+from foldlog.server.net.turns import at_once, items_in
+from foldlog.server.parts import COSTLY, handle_in_parts, is_many
 from foldlog.server.produce_fast_path import Found, ProducedRun, RunAcknowledgement
 from foldlog.wire.codec import Chunk, Steps
 from foldlog.wire.frames import RequestHeader, encode_response, encode_response_in_steps, parse_request_header
@@ -160,6 +160,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._throttle = ConnectionThrottle(node.quotas, node.loop, self._stop_reading, self._go_on)
         self._answered_bytes = 0  # of known answers that wait for earlier ones
         self._divided_bytes = 0  # of the request that is handled in parts
+        self._encoding = 0  # answers that take several turns of the loop to encode
         self._last_active = node.loop.time()
         self._login: Login | None = None
         self._is_changing = False  # what `_working` does is written down when it is done
@@ -300,6 +301,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether the request there has to wait before it may start."""
         return (
             self._working is not None
+            or self._encoding > 0  # not counted yet: more of them could hold any amount of memory
             or self._is_write_paused
             or self._answered_bytes >= _WRITE_HIGH_BYTES
             or self._caller.append_queue.is_full
@@ -366,8 +368,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             call = Call(self._node, self._caller, header.api_version, header.client_id, found)
             interceptor = self._node.interceptor
             handle = served.handle if interceptor is None else interceptor(header.api_key, served.handle)
+            reply: Reply
             request = served.decoded_at_once(view, position, end)
-            if request is None or is_many(header.api_key, request):
+            if request is None or (header.api_key in COSTLY and is_many(header.api_key, request)):
                 reply = self._in_parts(call, served, handle, self._keep(view, position, end))
             else:
                 audited = self._change_in(request)
@@ -415,8 +418,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 # As in `_begin`: a change is written down even if its client has gone.
                 self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
                 reply = await handle_in_parts(call, handle, request, self._noted)
-                if not isinstance(reply, asyncio.Future):  # else what acknowledges it may still need the request
-                    await turns.release(request)
+                held = await turns.run(items_in(request))
+                del request
+                await turns.let_go(held)
                 return reply
         finally:
             self._divided_bytes = 0
@@ -604,6 +608,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             steps = encode_response_in_steps(message, header.api_version, header.correlation_id)
             chunks = at_once(steps)
             if chunks is None:
+                self._encoding += 1
                 exchange.later = self._node.loop.create_task(self._encode(exchange, message, steps))
                 return
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
@@ -626,9 +631,12 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._fail(describe(*header[:2]), error)
                 return
             exchange.later = None
+            self._encoding -= 1
             self._know(exchange, chunks)
             self._send_soon()
-            await turns.release(message)
+            held = await turns.run(items_in(message))
+            del message
+            await turns.let_go(held)
 
     def _note(self, exchange: Exchange, answer: Message | None) -> None:
         """Write a change down, once."""

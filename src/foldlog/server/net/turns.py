@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -21,16 +22,13 @@ Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 
 
-class Turns:
+class LoopTurns:
     """Gives the turns of the event loop to who has long work, in the order in which they ask. Event loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_due = False
-        self._long = 0  # pieces of long work
-        self._long_since = 0.0
-        self._thresholds = gc.get_threshold()
 
     async def next(self) -> None:
         """Wait for a turn: after the loop has looked at all connections, and behind others that ask."""
@@ -55,24 +53,17 @@ class Turns:
     def long_work(self) -> Iterator[None]:
         """Inside, the collector does not traverse everything there is: with a quarter of a million items that takes
         150 ms, again and again while they are made, and messages have no cycles. New objects it still looks at."""
-        now = self._loop.time()
-        if not self._long:
-            self._long_since = now
-            self._thresholds = gc.get_threshold()
-            gc.set_threshold(*self._thresholds[:2], _NEVER)
-        elif now - self._long_since > COLLECTION_DELAY_MAX_S:
-            gc.set_threshold(*self._thresholds)  # large requests without end: what has cycles must go all the same
-        self._long += 1
+        _full_collections.postpone(self._loop.time())
         try:
             yield
         finally:
-            self._long -= 1
-            if not self._long:
-                gc.set_threshold(*self._thresholds)
+            _full_collections.allow()
 
-    async def release(self, message: Message) -> None:
-        """Empty the arrays of a message that nobody needs any more: to free all items in one go takes 50 ms."""
-        await self.run(_emptied(message))
+    async def let_go(self, held: list[object]) -> None:
+        """Free what `items_in` has found in a message that is gone: to free all in one go takes 50 ms."""
+        while held:
+            del held[-STEP_ITEMS:]
+            await self.next()
 
     async def run(self, steps: Steps[Result]) -> Result:
         """The result of the steps, each of which is a slice."""
@@ -83,6 +74,14 @@ class Turns:
                 result: Result = done.value
                 return result
             await self.next()
+
+    async def over(self, items: Sequence[Item]) -> AsyncIterator[Item]:
+        """The items, with a turn between slices of them."""
+        for start in range(0, len(items), STEP_ITEMS):
+            if start:
+                await self.next()
+            for item in items[start : start + STEP_ITEMS]:
+                yield item
 
     async def repeated(self, names: Sequence[Name]) -> set[Name]:
         """The names that occur more than once."""
@@ -103,23 +102,54 @@ class Turns:
         return results
 
 
-_NEVER: Final = 1 << 30
+class _FullCollections:
+    """Postponed as long as some long work asks for it. One for all loops of the process, as the collector is."""
+
+    _NEVER: Final = 1 << 30
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asking = 0
+        self._since = 0.0
+        self._usual = gc.get_threshold()
+
+    def postpone(self, now: float) -> None:
+        with self._lock:
+            if not self._asking:
+                self._since = now
+                self._usual = gc.get_threshold()
+                gc.set_threshold(*self._usual[:2], self._NEVER)
+            elif now - self._since > COLLECTION_DELAY_MAX_S:
+                gc.set_threshold(*self._usual)  # large requests without end: what has cycles must go all the same
+            self._asking += 1
+
+    def allow(self) -> None:
+        with self._lock:
+            self._asking -= 1
+            if not self._asking:
+                gc.set_threshold(*self._usual)
 
 
-def _emptied(message: Message) -> Steps[None]:
-    left = STEP_ITEMS
-    for field in type(message).SCHEMA:
-        items = getattr(message, field.name) if field.is_array else None
-        if isinstance(items, list):
-            while items:
-                item = items.pop()
-                left -= 1
-                if field.item is not None:
-                    for _ in _emptied(item):
-                        yield
-                if left < 0:
-                    left = STEP_ITEMS
-                    yield
+_full_collections: Final = _FullCollections()
+
+
+def items_in(message: Message) -> Steps[list[object]]:
+    """The items of all arrays of a message. The message itself is not changed: some of its lists are others'."""
+    found: list[object] = []
+    waiting = [message]
+    looked_at = 0
+    while waiting:
+        struct = waiting.pop()
+        for field in type(struct).SCHEMA:
+            items = getattr(struct, field.name) if field.is_array else None
+            if items:
+                found += items
+                if field.item is not None and any(inner.is_array for inner in field.item.SCHEMA):
+                    waiting += items
+        looked_at += 1
+        if looked_at % STEP_ITEMS == 0:
+            yield
+    return found
 
 
 def at_once(steps: Steps[Result]) -> Result | None:
