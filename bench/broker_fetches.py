@@ -185,8 +185,8 @@ def run(place: Place, scale: Scale) -> Table:
         lines = [[name, _median(cells)] for name, cells in found.items()]
     place.give_back(path)
     notes = [
-        "Requests a second, and processor time of the broker for each, in all its threads; the median turn."
-        " Four requests are in flight on each connection that reads from the page cache, else one."
+        "Requests a second, and processor time of the broker for each, in all its threads; the median turn.",
+        "Four requests are in flight on each connection that reads from the page cache, else one.",
     ]
     return Table("What a fetch costs", ["fetch", "requests a second, processor time of each"], lines, notes)
 

@@ -29,7 +29,7 @@ from foldlog.records.loops import COMPILED, pack
 from foldlog.server import fetch_fast_path, fetch_sessions
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_fast_path import FastFetch, FetchFastPath
-from foldlog.server.fetching import Fetching, Reading
+from foldlog.server.fetching import Fetching, FetchReading
 from foldlog.server.server import Server
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, encode_request
@@ -129,7 +129,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         patch.setattr(FetchFastPath, "begin", counted)
         read = Fetching._read
 
-        def read_again(fetch: Fetching, *, nowait: bool) -> Reading | None:
+        def read_again(fetch: Fetching, *, nowait: bool) -> FetchReading | None:
             made.again += isinstance(fetch, FastFetch)
             return read(fetch, nowait=nowait)
 
@@ -230,9 +230,7 @@ def test_answers_are_those_of_the_handler(both: Both, one: Asked, version: int) 
     steps=st.lists(st.tuples(ANY, st.sampled_from([0, 0, 0, 0, 0, 1, -2]), st.integers(0, 3)), min_size=2, max_size=7),
     version=st.sampled_from([7, 9, 11, 12, 13, 17]),
 )
-def test_sessions_go_on_as_by_the_handler(
-    both: Both, steps: list[tuple[Asked, int, int]], version: int
-) -> None:
+def test_sessions_go_on_as_by_the_handler(both: Both, steps: list[tuple[Asked, int, int]], version: int) -> None:
     """`steps`: what is asked, by how much its epoch is wrong, and how many records come before it."""
     clients = [RawClient(server.addresses[0]) for server in (both.fast, both.slow)]
     session_id, epoch = 0, 0
