@@ -1,4 +1,3 @@
-# cython: freethreading_compatible=True
 """The inode that a path names, asked without giving up the interpreter's lock.
 
 `os.stat` gives it up for a call that takes a microsecond, and a thread that wants it back waits behind all the others:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """What a Fetch reads of a partition: offsets and batches, with one system call and without an object for each batch.
 
 It returns what `Partition.read` returns, in the usual case: the file is open, and nothing is damaged. Everything else is

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """One pass over the partitions that a Fetch wants, and the frame that answers it: what `fetching.FetchRead`, the fetch
 session and the codec do together, without a message and, where nothing is new, without an object for a partition.
 
