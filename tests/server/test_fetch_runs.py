@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
 from foldlog.server import fetch_fast_path, fetch_sessions
@@ -31,10 +33,12 @@ from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_fast_path import FastFetch, FetchFastPath
 from foldlog.server.fetching import Fetching, FetchReading
 from foldlog.server.server import Server
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, encode_request
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from server.raw_client import RawClient
+from foldlog.wire.messages.produce import ProduceResponse
+from server.raw_client import RawClient, fetch, produce
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without compiled modules there is no fast path")
 
@@ -348,3 +352,45 @@ def test_damage_is_never_served_and_what_is_sound_is(path: Path, harm: str) -> N
     for (code, records), (_, before) in zip(found, sound, strict=True):
         assert before.startswith(records)
         assert records or code
+
+
+def test_records_that_wait_for_earlier_answers_are_not_overwritten() -> None:
+    """A fetch is read while two produces before it wait for their syncs. The first is answered: what it was read into
+    is still needed, whatever other connections read meanwhile."""
+    files = FaultyFiles(MemoryFiles())
+    gates = {name: threading.Event() for name in ("first", "second")}
+    reached = {name: threading.Event() for name in gates}
+
+    def wait(doing: Operation) -> int:
+        for name, gate in gates.items():
+            if doing.kind is Kind.SYNC and f"{name}-0" in doing.path:
+                reached[name].set()
+                assert gate.wait(30)
+        return 0
+
+    with Broker.open("log", files=files) as broker:
+        written = {name: bytes(batch(letter * (1 << 19))) for name, letter in (("orders", b"o"), ("others", b"x"))}
+        for name in (*gates, *written):
+            broker.create_topic(name, 1)
+            partition = cast(Partition, broker.partition(name, 0))
+            partition.append(written.get(name) or bytes(batch(b"old")))
+            partition.sync()
+        with serve(broker) as server:
+            one, other = (RawClient(server.addresses[0]) for _ in range(2))
+            files.fault = Fault(wait)
+            for name in gates:  # one by one: what comes together is answered together
+                one.send(produce(bytes(batch(b"new")), topic=name), 9)
+                assert reached[name].wait(30)
+            one.send(fetch(0, topic="orders", partition_max_bytes=1 << 20), 12)
+            other.ask(fetch(0, topic="others", partition_max_bytes=1 << 20), 12)
+            gates["first"].set()
+            one.receive(ProduceResponse, 9)
+            for _ in range(3):
+                other.ask(fetch(0, topic="others", partition_max_bytes=1 << 20), 12)
+            gates["second"].set()
+            one.receive(ProduceResponse, 9)
+            found = bytes(one.receive(FetchResponse, 12)[1].responses[0].partitions[0].records or b"")
+            files.fault = NO_FAULT
+            one.close()
+            other.close()
+    assert found[61:] == written["orders"][61:]
