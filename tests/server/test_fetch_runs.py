@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.errors import StorageError
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
@@ -301,6 +302,20 @@ def test_usual_fetches_take_the_fast_path(both: Both, version: int, committed: b
         client.close()
         assert [len(part.records) > 100 for topic in answer.responses for part in topic.partitions] == [True] * 4
     assert (both.taken, both.again) == (before[0] + 1, before[1])
+
+
+def test_what_fails_in_one_partition_is_an_error_there(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> tuple[int, int]:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(Partition, "epoch_end_offset", fails)
+    request = Asked([("plain", 0, 0, 1000, -1)], 1000, False, 0).request(both)
+    found = []
+    for server in (both.fast, both.slow):
+        client = RawClient(server.addresses[0])
+        found.append([part.error_code for part in client.ask(request, 12).responses[0].partitions])
+        client.close()
+    assert found == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 2
 
 
 # --- files

@@ -122,7 +122,10 @@ cdef class FetchPass:
             raise MemoryError
         for index in range(len(wanted)):
             self.answers[index].tag = NO_TAG
-            why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])
+            try:
+                why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])
+            except FoldlogError:
+                return False
             if why == BLOCKED:
                 raise BlockingIOError
             if why == LEFT:
@@ -174,10 +177,7 @@ cdef class FetchPass:
                     return self.refused(answer, UNKNOWN_PARTITION)
                 if self.nowait:
                     return BLOCKED
-                try:
-                    partition = self.node.partition(name, one.partition)
-                except FoldlogError:
-                    return LEFT
+                partition = self.node.partition(name, one.partition)
             if partition.fetched is None:
                 partition.fetched = FetchedPartition(partition)
             one.found = found = <FetchedPartition?>partition.fetched
