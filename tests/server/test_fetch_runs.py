@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 import pytest
@@ -25,13 +24,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.clock import Clock
 from foldlog.errors import StorageError
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
-from foldlog.server import fetch_fast_path, fetch_sessions
+from foldlog.server import fetch_fast_path
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_fast_path import FastFetch, FetchFastPath
+from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fetching import Fetching, FetchReading
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
@@ -110,7 +111,12 @@ def serve(broker: Broker) -> Server:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(fetch_sessions.random, "Random", lambda seed: Random(7))
+    begin_sessions = FetchSessions.__init__
+
+    def seeded(sessions: FetchSessions, slots_max: int, clock: Clock) -> None:
+        begin_sessions(sessions, slots_max, clock, seed=7)  # their ids are equal then
+
+    patch.setattr(FetchSessions, "__init__", seeded)
     path = tmp_path_factory.mktemp("fetched")
     with Broker.open(str(path / "first")) as first:
         fill(first)

@@ -115,7 +115,8 @@ class FetchFastPath:
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         compiled = _compiled()
-        self._frame, self._pass = (None, None) if compiled is None else (compiled[0](), compiled[1])
+        self._frame: FetchFrame | None = None if compiled is None else compiled[0]()
+        self._pass: type[FetchPass] | None = None if compiled is None else compiled[1]
 
     def begin(self, caller: Caller, view: memoryview, start: int, end: int) -> FetchAnswer | FastFetch | None:
         """The answer to the fetch in the frame there, or the fetch if it waits; None, and nothing done, if the handler
