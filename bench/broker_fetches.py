@@ -11,6 +11,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 
 from bench import broker_process
 from bench.broker import KIB, MIB, batch_of_bytes
@@ -50,6 +52,7 @@ class Fetches:
         self._broker = broker
         self._seconds = seconds
         self._bytes_max = bytes_max
+        self._numbers = count()
 
     def fill(self, topic: str, partitions: int, batch_bytes: int) -> list[int]:
         """Write batches of that size; how many each partition has."""
@@ -69,8 +72,9 @@ class Fetches:
         speed = f", {found.bytes_per_second / 1e9:.2f} GB/s" if fetch_bytes > batch_bytes else ""
         return f"{found.requests / found.seconds:,.0f}/s, {cpu_s / found.requests * 1e6:.1f} us{speed}"
 
-    def woken(self, topic: str) -> str:
+    def woken(self) -> str:
         """A fetch that waits at the end of the log, and a record with acks=1 that wakes it."""
+        topic = f"woken-{next(self._numbers)}"
         self._broker.create_topic(topic, 1, flush_messages=_RELAXED)
         batch, records = batch_of_bytes(_RECORD_BYTES, "none")
         sent = produce.PartitionProduceData(index=0, records=batch)
@@ -156,7 +160,6 @@ def _taken(opened: socket.socket) -> fetch.FetchResponse:
 def run(place: Place, scale: Scale) -> Table:
     turns, seconds, bytes_max = (3, 0.7, 256 * MIB) if scale is FULL else (1, 0.02, MIB)
     path = place.fresh()
-    lines = []
     with broker_process.running(path / "log") as broker:
         fetches = Fetches(broker, seconds, bytes_max)
         large, small = fetches.fill("large", 4, _BATCH_BYTES), fetches.fill("small", 4, _SMALL_BYTES)
@@ -164,29 +167,25 @@ def run(place: Place, scale: Scale) -> Table:
         batch, records = batch_of_bytes(_RECORD_BYTES, "none")
         each_one = produce_load("many", _SESSION_PARTITIONS, batch, records, -1, 16)
         run_flat_out(broker.address, each_one, 1, 20.0, 0)
-        cases: dict[str, Callable[[int], str]] = {}
+        cases: dict[str, Callable[[], str]] = {}
         for connections in _CONNECTIONS:
             each = "1 connection" if connections == 1 else f"{connections} connections"
             for what, topic, batches, batch_bytes, fetch_bytes in (
                 ("1 MiB in batches of 64 KB", "large", large, _BATCH_BYTES, MIB),
                 ("one batch of 4 KB", "small", small, _SMALL_BYTES, 1),
             ):
-                cases[f"{what}, {each}"] = lambda _, one=(topic, batches, batch_bytes, fetch_bytes, connections): (
-                    fetches.read(*one)
-                )
-        cases["a long poll, woken by a record (both requests)"] = lambda turn: fetches.woken(f"woken-{turn}")
-        cases[f"a session of {_SESSION_PARTITIONS} partitions, nothing new"] = lambda _: fetches.session(
-            "many", records, has_news=False
-        )
-        cases[f"a session of {_SESSION_PARTITIONS} partitions, a batch of one"] = lambda _: fetches.session(
-            "many", records, has_news=True
-        )
-        found = {name: [case(turn) for turn in range(turns)] for name, case in cases.items()}
+                read = partial(fetches.read, topic, batches, batch_bytes, fetch_bytes, connections)
+                cases[f"{what}, {each}"] = read
+        many = f"a session of {_SESSION_PARTITIONS} partitions"
+        cases["a long poll, woken by a record (both requests)"] = fetches.woken
+        cases[f"{many}, nothing new"] = partial(fetches.session, "many", records, has_news=False)
+        cases[f"{many}, a batch of one"] = partial(fetches.session, "many", records, has_news=True)
+        found = {name: [case() for _ in range(turns)] for name, case in cases.items()}
         lines = [[name, _median(cells)] for name, cells in found.items()]
     place.give_back(path)
     notes = [
-        "Requests a second, and processor time of the broker for each, in all its threads; the median turn."
-        " Four requests are in flight on each connection that reads from the page cache, else one."
+        "Requests a second, and processor time of the broker for each, in all its threads; the median turn.",
+        "Four requests are in flight on each connection that reads from the page cache, else one.",
     ]
     return Table("What a fetch costs", ["fetch", "requests a second, processor time of each"], lines, notes)
 

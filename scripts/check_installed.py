@@ -20,10 +20,15 @@ TIMEOUT_S = 60
 CONSOLE_FILES = ("index.html", "*.css", "*.js", "*.svg")
 COMPILED = (
     "foldlog.client.handles",
+    "foldlog.files.reads",
     "foldlog.files.status",
     "foldlog.files.sync_threads",
+    "foldlog.log.fetched",
     "foldlog.records.kernels",
+    "foldlog.server.fetch_pass",
     "foldlog.spark.decoders.json_screen",
+    "foldlog.wire.fetch_frames",
+    "foldlog.wire.produce_frames",
 )
 USE = """
 import foldlog

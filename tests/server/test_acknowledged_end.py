@@ -25,7 +25,7 @@ from foldlog.log.partition import Partition
 from foldlog.server import fetching
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
-from foldlog.server.fetching import Fetching, Reading
+from foldlog.server.fetching import Fetching, FetchReading
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
@@ -164,7 +164,7 @@ def test_a_fetch_with_records_does_not_wait_for_what_is_acknowledged_after_it_ca
         partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
         look_again(self)
 
-    def noted(self: Fetching, reading: Reading) -> bool:
+    def noted(self: Fetching, reading: FetchReading) -> bool:
         looks.append(reading.size_bytes)
         return is_enough(self, reading)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 import pytest
@@ -24,17 +24,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.clock import Clock
+from foldlog.errors import StorageError
+from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
-from foldlog.server import fetch_fast_path, fetch_sessions
+from foldlog.server import fetch_fast_path
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_fast_path import FastFetch, FetchFastPath
-from foldlog.server.fetching import Fetching, Reading
+from foldlog.server.fetch_sessions import FetchSessions
+from foldlog.server.fetching import Fetching, FetchReading
 from foldlog.server.server import Server
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, encode_request
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from server.raw_client import RawClient
+from foldlog.wire.messages.produce import ProduceResponse
+from server.raw_client import RawClient, fetch, produce
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without compiled modules there is no fast path")
 
@@ -105,7 +111,12 @@ def serve(broker: Broker) -> Server:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(fetch_sessions.random, "Random", lambda seed: Random(7))
+    begin_sessions = FetchSessions.__init__
+
+    def seeded(sessions: FetchSessions, slots_max: int, clock: Clock) -> None:
+        begin_sessions(sessions, slots_max, clock, seed=7)  # their ids are equal then
+
+    patch.setattr(FetchSessions, "__init__", seeded)
     path = tmp_path_factory.mktemp("fetched")
     with Broker.open(str(path / "first")) as first:
         fill(first)
@@ -129,7 +140,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         patch.setattr(FetchFastPath, "begin", counted)
         read = Fetching._read
 
-        def read_again(fetch: Fetching, *, nowait: bool) -> Reading | None:
+        def read_again(fetch: Fetching, *, nowait: bool) -> FetchReading | None:
             made.again += isinstance(fetch, FastFetch)
             return read(fetch, nowait=nowait)
 
@@ -230,9 +241,7 @@ def test_answers_are_those_of_the_handler(both: Both, one: Asked, version: int) 
     steps=st.lists(st.tuples(ANY, st.sampled_from([0, 0, 0, 0, 0, 1, -2]), st.integers(0, 3)), min_size=2, max_size=7),
     version=st.sampled_from([7, 9, 11, 12, 13, 17]),
 )
-def test_sessions_go_on_as_by_the_handler(
-    both: Both, steps: list[tuple[Asked, int, int]], version: int
-) -> None:
+def test_sessions_go_on_as_by_the_handler(both: Both, steps: list[tuple[Asked, int, int]], version: int) -> None:
     """`steps`: what is asked, by how much its epoch is wrong, and how many records come before it."""
     clients = [RawClient(server.addresses[0]) for server in (both.fast, both.slow)]
     session_id, epoch = 0, 0
@@ -301,6 +310,20 @@ def test_usual_fetches_take_the_fast_path(both: Both, version: int, committed: b
     assert (both.taken, both.again) == (before[0] + 1, before[1])
 
 
+def test_what_fails_in_one_partition_is_an_error_there(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> tuple[int, int]:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(Partition, "epoch_end_offset", fails)
+    request = Asked([("plain", 0, 0, 1000, -1)], 1000, False, 0).request(both)
+    found = []
+    for server in (both.fast, both.slow):
+        client = RawClient(server.addresses[0])
+        found.append([part.error_code for part in client.ask(request, 12).responses[0].partitions])
+        client.close()
+    assert found == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 2
+
+
 # --- files
 
 
@@ -350,3 +373,45 @@ def test_damage_is_never_served_and_what_is_sound_is(path: Path, harm: str) -> N
     for (code, records), (_, before) in zip(found, sound, strict=True):
         assert before.startswith(records)
         assert records or code
+
+
+def test_records_that_wait_for_earlier_answers_are_not_overwritten() -> None:
+    """A fetch is read while two produces before it wait for their syncs. The first is answered: what it was read into
+    is still needed, whatever other connections read meanwhile."""
+    files = FaultyFiles(MemoryFiles())
+    gates = {name: threading.Event() for name in ("first", "second")}
+    reached = {name: threading.Event() for name in gates}
+
+    def wait(doing: Operation) -> int:
+        for name, gate in gates.items():
+            if doing.kind is Kind.SYNC and f"{name}-0" in doing.path:
+                reached[name].set()
+                assert gate.wait(30)
+        return 0
+
+    with Broker.open("log", files=files) as broker:
+        written = {name: bytes(batch(letter * (1 << 19))) for name, letter in (("orders", b"o"), ("others", b"x"))}
+        for name in (*gates, *written):
+            broker.create_topic(name, 1)
+            partition = cast(Partition, broker.partition(name, 0))
+            partition.append(written.get(name) or bytes(batch(b"old")))
+            partition.sync()
+        with serve(broker) as server:
+            one, other = (RawClient(server.addresses[0]) for _ in range(2))
+            files.fault = Fault(wait)
+            for name in gates:  # one by one: what comes together is answered together
+                one.send(produce(bytes(batch(b"new")), topic=name), 9)
+                assert reached[name].wait(30)
+            one.send(fetch(0, topic="orders", partition_max_bytes=1 << 20), 12)
+            other.ask(fetch(0, topic="others", partition_max_bytes=1 << 20), 12)
+            gates["first"].set()
+            one.receive(ProduceResponse, 9)
+            for _ in range(3):
+                other.ask(fetch(0, topic="others", partition_max_bytes=1 << 20), 12)
+            gates["second"].set()
+            one.receive(ProduceResponse, 9)
+            found = bytes(one.receive(FetchResponse, 12)[1].responses[0].partitions[0].records or b"")
+            files.fault = NO_FAULT
+            one.close()
+            other.close()
+    assert found[61:] == written["orders"][61:]

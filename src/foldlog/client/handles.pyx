@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=True, freethreading_compatible=True
+# cython: language_level=3, binding=True
 """What a producer hands back, compiled: one future per record must cost less than the record itself.
 
 `handles_py.py` is the same in Python, with the reasons in its comments. A standard Future costs 2 us to set and wakes

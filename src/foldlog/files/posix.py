@@ -1,4 +1,4 @@
-"""The real file system: pread, pwritev, fdatasync, flock. The only module that calls them."""
+"""The real file system: pread, pwritev, fdatasync, flock. Only this and the compiled modules beside it call them."""
 
 from __future__ import annotations
 

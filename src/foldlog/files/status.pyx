@@ -1,4 +1,3 @@
-# cython: freethreading_compatible=True
 """Looks at files that need the interpreter's lock once, or not at all.
 
 `os.stat` and `os.fstat` give it up for a call that takes a microsecond, and a thread that wants it back waits behind all

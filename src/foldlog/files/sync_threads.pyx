@@ -1,4 +1,4 @@
-# cython: boundscheck=False, wraparound=False, freethreading_compatible=True
+# cython: boundscheck=False, wraparound=False
 """Threads that run fdatasync and never want the interpreter's lock.
 
 A Python thread that syncs needs that lock before and after each sync, and takes it from the event loop that waits for

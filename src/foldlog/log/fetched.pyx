@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """What a Fetch reads of a partition: offsets and batches, with one system call and without an object for each batch.
 
 It returns what `Partition.read` returns, in the usual case: the file is open, and nothing is damaged. Everything else is
@@ -11,50 +11,19 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.errno cimport EAGAIN, EINTR, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EAGAIN
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from foldlog.files.reads cimport UNLOCKED_BYTES, fill
 from foldlog.records.kernels cimport EpochStart, FoundRun, Sought, checks_unlocked, find_run
 
 from foldlog.errors import FoldlogError
 from foldlog.log.checkpoint import SlotState
 
-cdef extern from * nogil:
-    """
-    #include <errno.h>
-    #include <fcntl.h>
-    #include <sys/stat.h>
-    #include <sys/uio.h>
-    #include <unistd.h>
-
-    static ssize_t fl_read(int fd, void *to, size_t size, off_t position, int nowait) {
-    #if defined(__linux__) && defined(RWF_NOWAIT)
-        struct iovec one = {to, size};
-        return preadv2(fd, &one, 1, position, nowait ? RWF_NOWAIT : 0);
-    #else
-        (void)nowait;  /* the system cannot tell, and reads wait */
-        return pread(fd, to, size, position);
-    #endif
-    }
-    static void fl_want(int fd, off_t position, off_t size) {
-    #if defined(__linux__)
-        posix_fadvise(fd, position, size, POSIX_FADV_WILLNEED);
-    #else
-        (void)fd; (void)position; (void)size;
-    #endif
-    }
-    static off_t fl_size(int fd) { struct stat found; return fstat(fd, &found) ? -1 : found.st_size; }
-    """
-    ssize_t fl_read(int fd, void *to, size_t size, int64_t position, bint nowait)
-    void fl_want(int fd, int64_t position, int64_t size)
-    int64_t fl_size(int fd)
-
 cdef enum:
-    UNLOCKED_BYTES = 32768
     READ_BYTES_MIN = 4096
-    READ_AHEAD = 2
     LENT_BYTES_MIN = 1 << 18
     PyBUF_WRITE = 0x200
 
@@ -84,31 +53,6 @@ cdef class EpochTable:
 
     def __dealloc__(self):
         free(self.starts)
-
-
-cdef int64_t fill(int fd, uint8_t *to, int64_t size, int64_t position, bint nowait) noexcept nogil:
-    """Read that many bytes, fewer only at the end of the file; the error as a negative number."""
-    cdef int64_t have = 0
-    cdef ssize_t count
-    if not nowait and size >= UNLOCKED_BYTES:
-        # The kernel reads 128 KB ahead by itself; asked for all of it and the next read's, the disk has more to do at
-        # once.
-        fl_want(fd, position, READ_AHEAD * size)
-    while have < size:
-        count = fl_read(fd, to + have, <size_t>(size - have), position + have, nowait)
-        if count > 0:
-            have += count
-        elif count == 0:
-            if nowait and position + have < fl_size(fd):
-                return -EAGAIN  # Linux 5.9 and 5.10 return 0 instead
-            break
-        elif errno == EINTR:
-            continue
-        elif nowait and (errno == EOPNOTSUPP or errno == ENOSYS):
-            nowait = False
-        else:
-            return -errno
-    return have
 
 
 cdef bint read_run(int fd, uint8_t *to, int64_t size, int64_t position, bint nowait, const Sought *sought,

@@ -255,6 +255,18 @@ def _next_offset(header: BatchHeader) -> int:
     return header.next_offset
 
 
+def _exact_hint(found: FoundBatches, offset: int, max_bytes: int, segment_bytes: int) -> _Hint | None:
+    """Where the batch that holds `offset` stands, if those before it took the room of what may follow it: an index
+    entry may be that far away."""
+    read_bytes = len(found.data)
+    if not found.headers or found.position + read_bytes >= segment_bytes:
+        return None
+    first = found.headers[bisect_right(found.headers, offset, key=_next_offset)]
+    if not first.position or read_bytes - first.position >= max_bytes:
+        return None
+    return found.position + first.position, first.last_offset
+
+
 def _check_hint(headers: list[BatchHeader], last_offset: int) -> None:
     """Raise _IndexWrong if there is no batch where an entry points, or not one ending with `last_offset` (-1: any)."""
     if not headers or (last_offset >= 0 and headers[0].last_offset != last_offset):
@@ -594,7 +606,11 @@ class Segment:
         if nowait and (self._log is None or self._offset_index is None):
             raise would_block(self.log_path)
         try:
-            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset), into, nowait)
+            found = self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset), into, nowait)
+            exact = _exact_hint(found, offset, max_bytes, self.size)
+            if exact is None:
+                return found
+            return self._locate(offset, max_bytes, gaps_below, end_offset, exact, into, nowait)
         except _IndexWrong:
             if nowait:
                 raise would_block(self.log_path) from None
@@ -626,11 +642,6 @@ class Segment:
             if is_first:
                 _check_hint(headers, hinted if is_named else -1)
             if headers and headers[-1].next_offset > offset:
-                first = headers[bisect_right(headers, offset, key=_next_offset)]
-                if first.position and len(data) == wanted < first.position + max_bytes and position + wanted < end:
-                    # Batches before the one that is asked for took the room: an index entry may be that far away.
-                    position, expected, wanted = position + first.position, first.base_offset, max_bytes
-                    continue
                 self._heal_index(entry_position, position - start, batches, nowait)
                 return FoundBatches(headers, data, position, headers[-1].next_offset)
             if headers:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """The loops over batches, compiled. `kernels_py` has the same names in Python and is compared with this in the tests.
 
 Nothing here trusts a length or a count: each is compared with the bytes left before it is used. Numbers are read

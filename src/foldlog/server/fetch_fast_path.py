@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from foldlog.environment import PURE_PYTHON
 from foldlog.server.call import has_error
 from foldlog.server.fetch_sessions import FetchContext
-from foldlog.server.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, Reading
+from foldlog.server.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, FetchReading
 from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import encode_response
@@ -54,12 +54,12 @@ class FastFetch(Fetching):
         self._pass = read
         self.on_answer: Callable[[FetchAnswer | BaseException], None] = _nobody
 
-    def start(self, reading: Reading | None) -> FetchAnswer | None:
+    def start(self, reading: FetchReading | None) -> FetchAnswer | None:
         """Go on after the first pass."""
         found = self.go_on(reading)
         return None if found is None else self._encoded(found)
 
-    def _read(self, *, nowait: bool) -> Reading | None:
+    def _read(self, *, nowait: bool) -> FetchReading | None:
         self._buffers.begin()
         reading = self._pass(
             self._node,
@@ -77,11 +77,11 @@ class FastFetch(Fetching):
             return None
         return super()._read(nowait=nowait)
 
-    def again(self) -> Reading | None:
+    def again(self) -> FetchReading | None:
         """The pass in Python, after one that met something unusual."""
         return super()._read(nowait=True)
 
-    def _answer(self, reading: Reading) -> None:
+    def _answer(self, reading: FetchReading) -> None:
         try:
             answer = self._encoded(reading)
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
@@ -92,7 +92,7 @@ class FastFetch(Fetching):
     def _fail(self, error: BaseException) -> None:
         self.on_answer(error)
 
-    def _encoded(self, reading: Reading) -> FetchAnswer:
+    def _encoded(self, reading: FetchReading) -> FetchAnswer:
         if isinstance(reading, FetchRead):
             message = self._context.response(reading.answers)
             return FetchAnswer(encode_response(message, self._version, self._correlation_id), int(has_error(message)))
@@ -115,7 +115,8 @@ class FetchFastPath:
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         compiled = _compiled()
-        self._frame, self._pass = (None, None) if compiled is None else (compiled[0](), compiled[1])
+        self._frame: FetchFrame | None = None if compiled is None else compiled[0]()
+        self._pass: type[FetchPass] | None = None if compiled is None else compiled[1]
 
     def begin(self, caller: Caller, view: memoryview, start: int, end: int) -> FetchAnswer | FastFetch | None:
         """The answer to the fetch in the frame there, or the fetch if it waits; None, and nothing done, if the handler
@@ -140,7 +141,7 @@ class FetchFastPath:
             nowait=True,
             is_last=is_last,
         )
-        found: Reading | None = reading
+        found: FetchReading | None = reading
         try:
             if not reading.read(context.partitions):
                 return self._go_on(caller, context, None, is_left=True)
@@ -158,7 +159,7 @@ class FetchFastPath:
         return encoded(reading, context, frame.version, frame.correlation_id)
 
     def _go_on(
-        self, caller: Caller, context: FetchContext, reading: Reading | None, *, is_left: bool
+        self, caller: Caller, context: FetchContext, reading: FetchReading | None, *, is_left: bool
     ) -> FetchAnswer | FastFetch:
         if self._frame is None or self._pass is None:
             raise TypeError("there is no fast path")

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """One pass over the partitions that a Fetch wants, and the frame that answers it: what `fetching.FetchRead`, the fetch
 session and the codec do together, without a message and, where nothing is new, without an object for a partition.
 
@@ -22,6 +22,7 @@ from foldlog.wire.fetch_frames cimport WantedPartition
 from foldlog.broker.access.acls import AclOperation as _AclOperation
 from foldlog.broker.access.acls import ResourceType as _ResourceType
 from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import AllowEverything as _AllowEverything
 from foldlog.wire.error_codes import ErrorCode as _ErrorCode
 
 include "../wire/compiled/fields.pxi"
@@ -97,7 +98,7 @@ cdef class FetchPass:
         """`memory` gives a bytearray of at least so many bytes."""
         self.node = node
         self.who = who
-        self.has_authorizer = node.has_authorizer
+        self.has_authorizer = type(node.authorizer) is not _AllowEverything  # any other is asked
         self.room_bytes = limit_bytes
         self.memory = memory
         self.committed = committed
@@ -121,7 +122,10 @@ cdef class FetchPass:
             raise MemoryError
         for index in range(len(wanted)):
             self.answers[index].tag = NO_TAG
-            why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])
+            try:
+                why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])
+            except FoldlogError:
+                return False
             if why == BLOCKED:
                 raise BlockingIOError
             if why == LEFT:
@@ -173,10 +177,7 @@ cdef class FetchPass:
                     return self.refused(answer, UNKNOWN_PARTITION)
                 if self.nowait:
                     return BLOCKED
-                try:
-                    partition = self.node.partition(name, one.partition)
-                except FoldlogError:
-                    return LEFT
+                partition = self.node.partition(name, one.partition)
             if partition.fetched is None:
                 partition.fetched = FetchedPartition(partition)
             one.found = found = <FetchedPartition?>partition.fetched

@@ -108,7 +108,7 @@ class WantedPartition:
 
 if not TYPE_CHECKING and not PURE_PYTHON:
     with suppress(ImportError):  # it is not built everywhere
-        from foldlog.wire.fetch_frames import WantedPartition  # noqa: F811  the same, compiled
+        from foldlog.wire.fetch_frames import WantedPartition
 
 
 class Answers(Protocol):
@@ -134,7 +134,7 @@ class _Messages:
         return bool(self._pairs[place][1].records)
 
 
-class Outcome(NamedTuple):
+class SessionOutcome(NamedTuple):
     """How a fetch is answered: `places` are those of the partitions in the answer, None for all."""
 
     error: ErrorCode
@@ -154,9 +154,9 @@ class FetchContext:
         self.partitions = partitions if isinstance(partitions, list) else list(partitions)
         self.error = error
 
-    def outcome(self, answers: Answers) -> Outcome:
+    def outcome(self, answers: Answers) -> SessionOutcome:
         """What goes into the answer."""
-        return Outcome(self.error, NO_SESSION, None)
+        return SessionOutcome(self.error, NO_SESSION, None)
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         """The answer, from one result for each of `partitions`, in that order. With an `error` there are none."""
@@ -175,11 +175,11 @@ class _FullContext(FetchContext):
         self._sessions = sessions
         self._version = version
 
-    def outcome(self, answers: Answers) -> Outcome:
+    def outcome(self, answers: Answers) -> SessionOutcome:
         # Before the session is created from them: the first incremental fetch gets only what moved since this answer.
         answers.told()
         session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
-        return Outcome(ErrorCode.NONE, NO_SESSION if session is None else session.session_id, None)
+        return SessionOutcome(ErrorCode.NONE, NO_SESSION if session is None else session.session_id, None)
 
 
 class _IncrementalContext(FetchContext):
@@ -192,11 +192,11 @@ class _IncrementalContext(FetchContext):
         self._session = session
         self._expected_epoch = session.epoch
 
-    def outcome(self, answers: Answers) -> Outcome:
+    def outcome(self, answers: Answers) -> SessionOutcome:
         session = self._session
         if session.epoch != self._expected_epoch:
             # The client fetched again before this answer: what it was sent is no longer known, so it starts over.
-            return Outcome(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
+            return SessionOutcome(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
         # `told` also remembers partitions that are left out: one that did not move costs no bytes, and one that did is
         # sent exactly once. Assumes that the answer reaches the client; if not, the epoch shows it.
         news = answers.told()
@@ -205,7 +205,7 @@ class _IncrementalContext(FetchContext):
                 # To the end of the order: if a fetch is full before it gets to the others, the next begins with them.
                 key = self.partitions[place].key
                 session.partitions[key] = session.partitions.pop(key)
-        return Outcome(ErrorCode.NONE, session.session_id, news)
+        return SessionOutcome(ErrorCode.NONE, session.session_id, news)
 
 
 class _FetchSession:

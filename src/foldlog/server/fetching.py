@@ -31,7 +31,7 @@ _INDEX_INTERVAL_BYTES: Final = 8 << 10
 """A read loads a little more than it returns: it begins at an index entry."""
 
 
-class Reading(Protocol):
+class FetchReading(Protocol):
     """What one pass over the wanted partitions found."""
 
     size_bytes: int
@@ -228,7 +228,7 @@ class Fetching:
 
     # How it is answered
 
-    def _answer(self, reading: Reading) -> None:
+    def _answer(self, reading: FetchReading) -> None:
         """Once, after `begin` has returned None."""
         raise NotImplementedError
 
@@ -236,11 +236,11 @@ class Fetching:
         """In place of `_answer`: a fault of ours."""
         raise NotImplementedError
 
-    def begin(self) -> Reading | None:
+    def begin(self) -> FetchReading | None:
         """Read. None if there is not enough: it waits from now on, and is answered later."""
         return self.go_on(self._read(nowait=True))
 
-    def go_on(self, reading: Reading | None) -> Reading | None:
+    def go_on(self, reading: FetchReading | None) -> FetchReading | None:
         """As `begin`, after the first pass; None if that would have had to wait for the disk."""
         if reading is not None and self._is_enough(reading):
             self._count(reading)
@@ -258,18 +258,18 @@ class Fetching:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _finish(self, reading: Reading) -> None:
+    def _finish(self, reading: FetchReading) -> None:
         self.cancel()
         self._count(reading)
         self._answer(reading)
 
-    def _count(self, reading: Reading) -> None:
+    def _count(self, reading: FetchReading) -> None:
         if reading.size_bytes:
             self._node.metrics.fetched(reading.size_bytes, reading.records)
 
-    # Reading
+    # FetchReading
 
-    def _read(self, *, nowait: bool) -> Reading | None:
+    def _read(self, *, nowait: bool) -> FetchReading | None:
         """One pass; None if it would have to wait for the disk."""
         reading = FetchRead(
             self._node,
@@ -289,7 +289,7 @@ class Fetching:
     def _limit_bytes(self) -> int:
         return min(self._max_bytes, self._node.memory.answer_bytes())
 
-    def _is_enough(self, reading: Reading) -> bool:
+    def _is_enough(self, reading: FetchReading) -> bool:
         if self._behind_at_first is None:
             self._behind_at_first = reading.behind
         if reading.is_final or not self._context.partitions or self._node.is_leaving:
@@ -298,7 +298,7 @@ class Fetching:
             return False
         return not self._is_behind(reading)
 
-    def _is_behind(self, reading: Reading) -> bool:
+    def _is_behind(self, reading: FetchReading) -> bool:
         """Whether the answer would deny acknowledged records, which are visible after the next sync.
 
         If the answer has records, or may not have those of open transactions, only what was acknowledged before the
@@ -317,13 +317,13 @@ class Fetching:
         self._is_reading = True
         self._node.run(self._read_blocking).add_done_callback(self._read_done)
 
-    def _read_blocking(self) -> Reading:
+    def _read_blocking(self) -> FetchReading:
         reading = self._read(nowait=False)
         if reading is None:
             raise BlockingIOError("a read that may wait did not")
         return reading
 
-    def _read_done(self, done: asyncio.Future[Reading]) -> None:
+    def _read_done(self, done: asyncio.Future[FetchReading]) -> None:
         self._is_reading = False
         if self._is_over or done.cancelled():
             return
@@ -338,7 +338,7 @@ class Fetching:
 
     # Waiting
 
-    def _wait(self, reading: Reading) -> None:
+    def _wait(self, reading: FetchReading) -> None:
         self._forget()
         self._waits = reading.waits
         if self._timer is None:

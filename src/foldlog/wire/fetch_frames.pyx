@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """Fetch requests, read without building messages.
 
 A frame that is not of the usual shape (tagged fields, null arrays, names that are not ASCII, numbers that are written

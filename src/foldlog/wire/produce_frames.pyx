@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: embedsignature=True, auto_pickle=False, freethreading_compatible=True
+# cython: embedsignature=True, auto_pickle=False
 """Produce requests, any number of them in one piece of memory, read and answered without building messages.
 
 Only numbers and positions are kept. A frame that is not of the usual shape (tagged fields, null or empty arrays, numbers

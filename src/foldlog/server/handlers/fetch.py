@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from foldlog.server.call import Call, Later, Reply
 from foldlog.server.fetch_sessions import FetchContext
-from foldlog.server.fetching import Fetching, FetchLimits, FetchRead, Reading
+from foldlog.server.fetching import Fetching, FetchLimits, FetchRead, FetchReading
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -35,7 +35,7 @@ class _HandledFetch(Fetching):
         self._later.add_done_callback(lambda _: self.cancel())
         return self._later
 
-    def _answer(self, reading: Reading) -> None:
+    def _answer(self, reading: FetchReading) -> None:
         if not self._later.done():
             self._later.set_result(self._response(reading))
 
@@ -43,7 +43,7 @@ class _HandledFetch(Fetching):
         if not self._later.done():
             self._later.set_exception(error)
 
-    def _response(self, reading: Reading) -> FetchResponse:
+    def _response(self, reading: FetchReading) -> FetchResponse:
         if not isinstance(reading, FetchRead):
             raise TypeError(f"{type(reading).__name__} has no messages")
         return self._context.response(reading.answers)

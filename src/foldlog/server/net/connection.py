@@ -682,7 +682,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._node.metrics.bytes_out += sent_bytes
             self._last_active = now
             self._transport.writelines(out)
-            self._caller.buffers.reclaim()
+            if not self._fetching:  # else records are in them that are not sent, or just being read by a thread
+                self._caller.buffers.reclaim()
             self._account()
         elif self._answered_bytes or self._node.memory.is_short:
             self._account()

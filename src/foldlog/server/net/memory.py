@@ -412,9 +412,6 @@ class ReadPool:
             self._kept.clear()
         self._is_used = False
 
-    def release(self) -> None:
-        self._kept.clear()
-
 
 class ReadBuffers:
     """What a connection's fetches have borrowed to read into.

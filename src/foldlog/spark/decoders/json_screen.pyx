@@ -1,5 +1,4 @@
 # cython: language_level=3, binding=True, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# cython: freethreading_compatible=True
 """Which values of a column Arrow's JSON reader would stumble over, in one pass and without making anything of them.
 
 Arrow's reader gives all rows or none. A few bad records then cost a search; this finds them beforehand, at several times
