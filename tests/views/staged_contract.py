@@ -292,6 +292,15 @@ class StagedContract:
         found, _ = staged_of(place, reports(place, twice, 0), {0: (0, 30)})
         assert isinstance(found, StageRefusal) == place.has_one_row_each
 
+    def test_rows_out_of_order_are_refused_where_the_order_counts(self, case: StagedCase, view: View) -> None:
+        place = view.stage({0: (0, 30)}, START)
+        assert place is not None
+        rows = case.delta(EVENTS, 0, 30).rows.drop_columns(["_topic"])
+        turned = pa.concat_tables([rows.slice(0, 7), rows.slice(6), rows.slice(3, 1)])
+        found, records = staged_of(place, reports(place, turned, 0), {0: (0, 30)})
+        assert isinstance(found, StageRefusal) == place.needs_order
+        assert records == (0 if place.needs_order else 31)
+
     def test_rows_that_no_view_can_hold_are_refused(self, case: StagedCase, view: View) -> None:
         place = view.stage({0: (0, 30)}, START)
         assert place is not None

@@ -241,7 +241,9 @@ class StagingWriter:
         if why is not None:
             self._refuse(StageRefusal(why))
             return
-        self._count(rows)
+        if not self._count(rows) and self._staging.stage.needs_order:
+            self._refuse(StageRefusal("the function has changed the order of the rows"))
+            return
         try:
             self._writer.add(rows)
         except (UnreachableStage, UnheldRows) as error:
@@ -267,20 +269,24 @@ class StagingWriter:
         self._refusal = refusal
         self.abandon()
 
-    def _count(self, rows: pa.Table) -> None:
-        """Count the records that have rows. Rows of one record are neighbours, unless the plan moves rows."""
+    def _count(self, rows: pa.Table) -> bool:
+        """Count the records that have rows. False if the rows do not come in offset order: then rows of one record are
+        perhaps not neighbours, and the count is too high.
+        """
         import pyarrow.compute as pc
 
         partition, offset = rows[PARTITION].combine_chunks(), rows[OFFSET].combine_chunks()
         count = rows.num_rows
         first = partition[0].as_py(), offset[0].as_py()
-        others = pc.or_(
-            pc.not_equal(partition.slice(1), partition.slice(0, count - 1)),
-            pc.not_equal(offset.slice(1), offset.slice(0, count - 1)),
-        )
+        step = pc.subtract(partition.slice(1), partition.slice(0, count - 1))
+        move = pc.subtract(offset.slice(1), offset.slice(0, count - 1))
+        is_same = pc.and_(pc.equal(step, 0), pc.equal(move, 0))
+        is_back = pc.or_(pc.less(step, 0), pc.and_(pc.equal(step, 0), pc.less(move, 0)))
+        in_order = (self._last is None or self._last <= first) and not pc.any(is_back, min_count=0).as_py()
         self._rows += count
-        self._records += (first != self._last) + (pc.sum(others).as_py() or 0)
+        self._records += count - (pc.sum(is_same).as_py() or 0) - (first == self._last)
         self._last = partition[count - 1].as_py(), offset[count - 1].as_py()
+        return bool(in_order)
 
 
 def _refusal(error: UnreachableStage | UnheldRows) -> StageRefusal:

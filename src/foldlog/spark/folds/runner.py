@@ -243,6 +243,8 @@ def _change(
     stage: ViewStage | None,
     refusals: dict[int, StageRefusal],
     number: int,
+    *,
+    is_cached: bool,
 ) -> Change:
     """The change of one view: written by the executors, if there is a place, and none of them refuses."""
     if stage is not None and planned.may_stage(stage):
@@ -250,6 +252,8 @@ def _change(
         if isinstance(staged, StagedDelta):
             return staged
         refusals[number] = staged
+        if not is_cached:
+            seen = planned.prepared.frames.count()  # the records are read, and counted, again
     return planned.delta(ranges, seen)
 
 
@@ -850,7 +854,7 @@ class Runner:
                     deltas.append(one)
                     continue
                 try:
-                    deltas.append(_change(one, ranges, seen, stage, refusals, number))
+                    deltas.append(_change(one, ranges, seen, stage, refusals, number, is_cached=len(good) > 1))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
                     if is_kept:
