@@ -79,7 +79,7 @@ function errors(health) {
 export function enter(element) {
   let health = null;
   let found = null;
-  const places = { verdict: h("div", {}), figures: h("div", {}), traffic: h("div", {}), lagging: h("div", {}), errors: h("div", {}) };
+  const places = { verdict: h("div", {}), figures: h("div", {}), traffic: h("div", { class: "stack" }), lagging: h("div", { class: "stack" }), errors: h("div", {}) };
   const title = h("p", { class: "quiet" });
   const top = (list) => list.slice(0, 6);
   const lagChart = new HistoryChart("Lag", (kept, at) => top(furthest()).map((group) => ({ name: group.group, colour: hue(group.group), points: [...lagPoints(kept, group.group), [at, groupLag(group)]] })));
