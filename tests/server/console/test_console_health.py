@@ -184,6 +184,10 @@ def test_lag_grows_though_nobody_reads_and_rates_are_those_of_the_log() -> None:
         assert [at - found["at"][0] for at in found["at"]] == [n * CONSOLE_HISTORY_STEP_MS for n in range(4)]
         fewer = history.read(60, 2)
         assert fewer["groups"] == {"fraud": {"orders": [31, 91]}}, "a point is the highest of its time"
+        clock.advance(CONSOLE_HISTORY_STEP_MS)
+        history.sample()
+        for points in range(2, 6):
+            assert len(history.read(60, points)["at"]) <= points
         clock.advance(10 * 60_000)
         assert history.read(5, 100)["at"] == []
 

@@ -198,6 +198,7 @@ def test_columns_keys_times_and_partitions(site: ConsoleSite) -> None:
     assert [row["columns"] for row in page["records"]] == [["2", "2", None], ["2", "2", None], ["5", "2", None]]
     assert [row["offset"] for row in search(site, key="u4")["records"]] == [4, 4]
     assert search(site, key="u")["records"] == []
+    assert len(search(site, until=(1 << 63) - 1, key="u4")["records"]) == 2
     rows = search(site, since=1050, until=1061, partitions="1")["records"]
     assert [(row["partition"], row["timestamp"]) for row in rows] == [(1, 1061), (1, 1051)]
 

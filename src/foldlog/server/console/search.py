@@ -243,7 +243,7 @@ def _turns(broker: Broker, topic: str, question: RecordSearch) -> list[_Turn]:
         if wanted.since_ms is not None:
             low = max(low, offset_at(partition, wanted.since_ms))
         if wanted.until_ms is not None:
-            high = min(high, offset_at(partition, wanted.until_ms + 1))
+            high = min(high, offset_at(partition, min(wanted.until_ms + 1, MAX_INT64)))
         if number in begun:
             at = begun[number]
             low, high = (low, min(high, at)) if question.is_newest_first else (max(low, at), high)
