@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from console.chromium import page_of
-from console.conftest import OpenPage, served_log
+from console.conftest import OpenPage, Served, served_log
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, encode
 from foldlog.client.fold_proof import FoldsKey
 
@@ -59,7 +60,8 @@ def test_a_lost_fold_is_a_problem_in_every_room_until_it_runs_again(browser: Bro
         expect(tab).to_have_attribute("aria-label", "Overview")
 
 
-def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage, served_groups: None) -> None:
+@pytest.mark.usefixtures("served_groups")
+def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage) -> None:
     page = open_page("#/home")
     rows = page.locator(".card", has_text="Groups and folds by lag").locator("tbody tr")
     expect(rows.filter(has_text="far-behind")).to_contain_text("30")
@@ -75,8 +77,8 @@ def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage,
 
 
 @pytest.fixture
-def served_groups(served: object) -> object:
-    log = served.log  # type: ignore[attr-defined]
+def served_groups(served: Served) -> Iterator[None]:
+    log = served.log
     log.create_topic("lagging")
     for number in range(30):
         log.append("lagging", str(number))

@@ -92,6 +92,7 @@ def test_a_command_names_the_file_of_a_runner_that_has_proven_itself_alone(is_pr
     """Anybody who may write to the topic could otherwise have an operator run a program."""
     with console() as site:
         site.broker.create_topic("orders")
+        assert site.server._node is not None
         key = site.server._node.fold_guard.key() if is_proven else None
         publish(site, replace(STATUS, file="/srv/shop.py", updated_ms=1), key)
         (found,) = problems(site).values()

@@ -7,7 +7,6 @@ kept between two requests. On a worker thread.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -114,8 +113,8 @@ class RecordSearch:
     def of(cls, request: HttpRequest) -> RecordSearch:
         """Raises ApiError or InvalidArgument for a parameter that is not one."""
         query = {name: text for name, text in request.query.items() if text}
-        for name, text in query.items():
-            if name not in ("cursor", "columns", "partitions") and len(text) > _TEXT_CHARS_MAX:
+        for name, value in query.items():
+            if name not in ("cursor", "columns", "partitions") and len(value) > _TEXT_CHARS_MAX:
                 raise bad_request(f"{name} is too long; {_TEXT_CHARS_MAX} characters are the most")
         order = query.get("order", NEWEST)
         if order not in ORDERS:
@@ -412,31 +411,14 @@ def _named_records(broker: Broker, topic: str, wanted: Sequence[tuple[int, int]]
 
 def _parquet(records: Sequence[Record]) -> bytes:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from foldlog.records.arrow import schema
+        from foldlog.records.arrow import parquet_of
     except ImportError:
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "the broker has no pyarrow, which writes Parquet; install it with pip install 'foldlog[arrow]', or take"
             " JSON lines",
         ) from None
-    columns = {
-        "topic": [one.topic for one in records],
-        "partition": [one.partition for one in records],
-        "offset": [one.offset for one in records],
-        "timestamp": [one.timestamp_ms for one in records],
-        "timestamp_type": [one.timestamp_type for one in records],
-        "key": [one.key for one in records],
-        "value": [one.value for one in records],
-        "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
-    }
-    kinds = schema(list(columns))
-    arrays = [pa.array(values, kinds.field(name).type) for name, values in columns.items()]
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=kinds), file)
-    return file.getvalue()
+    return parquet_of(records)
 
 
 _FILES: Final[dict[str, tuple[str, Callable[[Sequence[Record]], bytes]]]] = {
