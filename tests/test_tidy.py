@@ -60,6 +60,7 @@ SMALL_MODULES: dict[str, str] = {
     "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",
     "records/pickles.py": "pickles name this module, and older ones have to be read",
+    "server/console/admin/transaction_pages.py": "one kind of thing that is changed, beside the others",
     "server/console/sessions.py": "who uses the console, as the broker's users",
     "spark/decoders/plain.py": "the decoders of one format, beside those of the others",
     "spark/folds/command_claims.py": "which runner carries out a command, decided without any I/O",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from console.chromium import page_of
-from console.conftest import OpenPage, served_log
+from console.conftest import OpenPage, Served, served_log
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, encode
+from foldlog.client.fold_proof import FoldsKey
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -22,18 +24,27 @@ if TYPE_CHECKING:
 LOST = Status("mirror", "orders", "v", "table", "running", {"0": 2}, {"0": 5}, 3, 2, 2, 0, 0, 0, "", None, "h:1", 1)
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def test_a_lost_fold_is_a_problem_in_every_room_until_it_runs_again(browser: Browser, tmp_path: Path) -> None:
     stack, served = served_log(tmp_path / "data")
     with stack, page_of(browser, served.url) as (page, _):
         log = served.log
         log.create_topic("orders")
         log.create_topic(FOLDS_TOPIC, config=FOLDS_CONFIG)
+        folds_key = FoldsKey.of_directory(str(tmp_path / "data"))
+
+        def publish(status: Status) -> None:
+            key, value = encode(status)
+            log.append(FOLDS_TOPIC, value, key=key, headers=[folds_key.proof(key, value, now_ms())])
+
         page.goto("/")
         expect(page.locator("main")).to_have_attribute("data-room", "home")
         expect(page.locator(".notice.good")).to_contain_text("All is well")
         page.goto("/#/log")
-        key, value = encode(LOST)
-        log.append(FOLDS_TOPIC, value, key=key)
+        publish(LOST)
         tab = page.locator("#nav a[data-room=home]")
         expect(tab).to_have_attribute("aria-label", "Overview, 1 problem")
         tab.click()
@@ -45,12 +56,12 @@ def test_a_lost_fold_is_a_problem_in_every_room_until_it_runs_again(browser: Bro
         page.goto("/#/home")
         problem.get_by_role("link", name="mirror").click()
         expect(page.locator("[data-fold=mirror]")).to_be_visible()
-        key, value = encode(replace(LOST, updated_ms=time.time_ns() // 1_000_000 + 60_000))
-        log.append(FOLDS_TOPIC, value, key=key)
+        publish(replace(LOST, updated_ms=now_ms() + 60_000))
         expect(tab).to_have_attribute("aria-label", "Overview")
 
 
-def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage, served_groups: None) -> None:
+@pytest.mark.usefixtures("served_groups")
+def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage) -> None:
     page = open_page("#/home")
     rows = page.locator(".card", has_text="Groups and folds by lag").locator("tbody tr")
     expect(rows.filter(has_text="far-behind")).to_contain_text("30")
@@ -66,8 +77,8 @@ def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage,
 
 
 @pytest.fixture
-def served_groups(served: object) -> object:
-    log = served.log  # type: ignore[attr-defined]
+def served_groups(served: Served) -> Iterator[None]:
+    log = served.log
     log.create_topic("lagging")
     for number in range(30):
         log.append("lagging", str(number))

@@ -138,7 +138,7 @@ def test_a_drag_asks_first_and_then_rewinds_the_group(open_page: OpenPage, log: 
     dialog = strip.page.get_by_role("dialog")
     expect(dialog).to_contain_text("3 offsets will be read again")
     expect(dialog.locator(".when")).to_contain_text("from ")
-    dialog.get_by_role("button", name="Leave it").click()
+    dialog.get_by_role("button", name="Cancel").click()
     assert committed(log, "dragged") == before, "nothing moves before one has said yes"
     expect(strip.flag("dragged")).to_have_attribute("aria-valuenow", str(before))
     strip.drag("dragged", before - 3)

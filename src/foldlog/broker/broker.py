@@ -560,11 +560,10 @@ class Broker:
         self._refuse_unusable()
         return self._groups.describe_group(group)
 
-    def members_died_ms(self, group: str) -> int | None:
-        """When the last member of the group timed out; None if it has members, or the last one left by itself, or this
-        process was started since."""
+    def died_groups(self) -> dict[str, int]:
+        """The groups whose last member timed out instead of leaving, since this process was started; and when."""
         with self.coordinator() as coordinator:
-            return coordinator.members_died_ms(group)
+            return coordinator.died_groups()
 
     def evict_members(self, group: str) -> tuple[MemberSummary, ...]:
         """Remove all present members from the group, as Kafka's admin client does. They may join again."""

@@ -29,6 +29,9 @@ export class HistoryChart {
     this.choice = h("div", { class: "choice", role: "group", "aria-label": "How far back" }, RANGES.map(([minutes, name]) => h("button", { type: "button", "aria-pressed": String(minutes === this.minutes), onclick: (event) => this.choose(minutes, event.currentTarget) }, name)));
     this.element = h("section", { class: "card" }, h("header", {}, h("h2", {}, label), this.choice), this.place);
     this.timer = setInterval(() => { if (!document.hidden) this.ask(); }, AGAIN_MS);
+    // It is made before its place on the page has a width, and that changes with the window.
+    this.resizing = new ResizeObserver(() => { if (this.place.clientWidth !== this.width) this.show(); });
+    this.resizing.observe(this.place);
     this.ask();
   }
 
@@ -49,8 +52,10 @@ export class HistoryChart {
   show() {
     if (!this.found) return;
     const to = now();
-    put(this.place, lines(this.series(this.found, to), `${this.label}, the last ${this.minutes / 60} h`, this.place.clientWidth || 600, { from: to - this.minutes * 60000, to, step: Math.max(this.found.step_ms, (this.minutes * 60000) / 240), text: this.text }));
+    this.width = this.place.clientWidth;
+    if (!this.width) return;
+    put(this.place, lines(this.series(this.found, to), `${this.label}, the last ${this.minutes / 60} h`, this.width, { from: to - this.minutes * 60000, to, step: Math.max(this.found.step_ms, (this.minutes * 60000) / 240), text: this.text }));
   }
 
-  leave() { clearInterval(this.timer); }
+  leave() { clearInterval(this.timer); this.resizing.disconnect(); }
 }

@@ -27,7 +27,7 @@ class Question {
         this.again, this.when,
         (this.fields = h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput))),
         this.extra, this.error,
-        h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Leave it"), this.go)));
+        h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Cancel"), this.go)));
     this.dialog.addEventListener("close", () => { this.dialog.remove(); this.done(); });
     this.dialog.addEventListener("click", (event) => { if (event.target === this.dialog) this.dialog.close(); });
   }

@@ -47,7 +47,7 @@ export function enter(element) {
   const body = h("div", {});
   const open = h("div", {});
   put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body, card("Open transactions", open)));
-  const ask = () => api.transactions().then((found) => { if (!isBusy(open)) put(open, transactions(found, ask)); }, () => put(open, h("p", { class: "quiet" }, "They cannot be shown now.")));
+  const ask = (isDone = false) => api.transactions().then((found) => { if (isDone || !isBusy(open)) put(open, transactions(found, () => ask(true))); }, () => put(open, h("p", { class: "quiet" }, "They cannot be shown now.")));
   ask();
   const timer = setInterval(() => { if (!document.hidden) ask(); }, 5000);
   const show = () => { if (!isBusy(body)) put(body, view()); };

@@ -79,11 +79,11 @@ function errors(health) {
 export function enter(element) {
   let health = null;
   let found = null;
-  const places = { verdict: h("div", {}), figures: h("div", {}), traffic: h("div", {}), lagging: h("div", {}), errors: h("div", {}) };
+  const places = { verdict: h("div", {}), figures: h("div", {}), traffic: h("div", { class: "stack" }), lagging: h("div", { class: "stack" }), errors: h("div", {}) };
   const title = h("p", { class: "quiet" });
   const top = (list) => list.slice(0, 6);
   const lagChart = new HistoryChart("Lag", (kept, at) => top(furthest()).map((group) => ({ name: group.group, colour: hue(group.group), points: [...lagPoints(kept, group.group), [at, groupLag(group)]] })));
-  const rateChart = new HistoryChart("Records per second", (kept, at) => top(busiest()).map((topic) => ({ name: topic.name, points: [...pointsOf(kept, kept.topics[topic.name]?.records_per_s), [at, topic.records_per_s ?? 0]] })), { text: rate });
+  const rateChart = new HistoryChart("Records per second", (kept, at) => top(busiest()).map((topic) => ({ name: topic.name, colour: hue(topic.name), points: [...pointsOf(kept, kept.topics[topic.name]?.records_per_s), [at, topic.records_per_s ?? 0]] })), { text: rate });
   put(element, h("div", { class: "page" },
     h("div", { class: "room-head" }, h("h1", {}, "Overview"), title), places.verdict, places.figures,
     h("div", { class: "cards" }, card("Topics by traffic", places.traffic), card("Groups and folds by lag", places.lagging)),

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { card, empty, field, h, icon, isBusy, missing, put, toast } from "./dom.js";
 import { HistoryChart, pointsOf } from "./history.js";
 import { SortedList } from "./lists.js";
-import { on, state } from "./store.js";
+import { hue, on, state } from "./store.js";
 import { alterTopic, compactTopic, createTopic, deleteTopic, growTopic, trimTopic } from "./topic_changes.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -92,7 +92,7 @@ class TopicPage {
     Object.assign(this, { place, name });
     this.numbers = h("span", {});
     this.files = h("div", { class: "segment-rows" });
-    this.chart = new HistoryChart("Records per second", (found, at) => [{ name, points: [...pointsOf(found, found.topics[name]?.records_per_s), [at, state.topics.get(name)?.records_per_s ?? 0]] }], { text: rate });
+    this.chart = new HistoryChart("Records per second", (found, at) => [{ name, colour: hue(name), points: [...pointsOf(found, found.topics[name]?.records_per_s), [at, state.topics.get(name)?.records_per_s ?? 0]] }], { text: rate });
     this.off = on("rates", () => this.again());
     this.offTopics = on("topics", () => this.again());
     this.ask();

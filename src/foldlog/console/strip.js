@@ -57,7 +57,7 @@ export class Strip {
     this.note = h("span", { class: "edge-note" });
     this.broken = h("p", { class: "notice bad", hidden: !partition.error }, partition.error ?? "");
     this.element = h("section", { class: "partition", "data-partition": this.number, "aria-label": `Partition ${this.number}` },
-      h("div", { class: "partition-head" }, h("h3", {}, term("partition", "Partition"), ` ${this.number}`), this.range, this.note),
+      h("div", { class: "partition-head" }, h("h2", {}, term("partition", "Partition"), ` ${this.number}`), this.range, this.note),
       this.broken, h("div", { class: "stage" }, this.track, this.flags), this.bar);
     this.track.addEventListener("pointerdown", (event) => this.grab(event));
     this.track.addEventListener("pointermove", (event) => this.hover(event));

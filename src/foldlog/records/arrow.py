@@ -7,6 +7,7 @@ producer, 1: by the log), key, value, headers.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from foldlog.records import columns as col
 from foldlog.records.batch import MAX_INT64
 from foldlog.records.columns import PackedBatch
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
-from foldlog.records.loops import gather, pack_columns, route_rows
+from foldlog.records.loops import Record, gather, pack_columns, route_rows
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
@@ -324,3 +325,31 @@ def _partition_input(array: pa.Array) -> col.Int64Input:
     numbers = array.cast(pa.int64())
     validity, data = numbers.buffers()
     return col.Int64Input("partition", data or b"", validity if numbers.null_count else None, numbers.offset)
+
+
+# --- single records ---------------------------------------------------------------------------------------------------
+
+
+def parquet_of(records: Sequence[Record]) -> bytes:
+    """A Parquet file of a few records, with the columns of `schema`.
+
+    >>> parquet_of([Record("orders", 0, 7, 5, 0, b"u1", b"paid")])[:4]
+    b'PAR1'
+    """
+    import pyarrow.parquet as pq  # loads much that reading does not need
+
+    columns: dict[str, list[Any]] = {
+        "topic": [one.topic for one in records],
+        "partition": [one.partition for one in records],
+        "offset": [one.offset for one in records],
+        "timestamp": [one.timestamp_ms for one in records],
+        "timestamp_type": [one.timestamp_type for one in records],
+        "key": [one.key for one in records],
+        "value": [one.value for one in records],
+        "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
+    }
+    kinds = schema(list(columns))
+    arrays = [pa.array(values, kinds.field(name).type) for name, values in columns.items()]
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(arrays, schema=kinds), file)
+    return file.getvalue()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
-from foldlog.client.fold_runs import is_of_a_fold
 from foldlog.files.paths import DiskSpace, disk_space
 from foldlog.limits import CONSOLE_PROBLEMS_MAX
 
@@ -109,12 +108,9 @@ def _of_fold(status: Status, lag: int | None) -> Problem:
 
 
 def _of_groups(broker: Broker, lags: Mapping[str, int]) -> list[Problem]:
-    found: list[Problem] = []
-    for group, lag in lags.items():
-        if lag <= 0 or is_of_a_fold(group):
-            continue
-        died_ms = broker.members_died_ms(group)
-        if died_ms is not None:
-            sentence = "its last member fell silent without leaving the group, and nobody reads on"
-            found.append(Problem("group_died", "group", group, sentence, died_ms, lag))
-    return found
+    sentence = "its last member fell silent without leaving the group, and nobody reads on"
+    return [
+        Problem("group_died", "group", group, sentence, died_ms, lags[group])
+        for group, died_ms in broker.died_groups().items()
+        if lags.get(group, 0) > 0
+    ]

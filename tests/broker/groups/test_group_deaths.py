@@ -57,7 +57,14 @@ class Beats:
             shared = ShareHeartbeat("g", member, epoch, topics=topics, client_id="c", client_host="/h")
             return self.coordinator.share_heartbeat(shared).member_epoch
         request = MemberHeartbeat(
-            "g", member, epoch, rebalance_timeout_ms=60_000, topics=topics, owned=(), client_id="c", client_host="/h"
+            "g",
+            member,
+            epoch,
+            rebalance_timeout_ms=60_000,
+            topics=topics,
+            owned=frozenset(),
+            client_id="c",
+            client_host="/h",
         )
         return self.coordinator.consumer_heartbeat(request).member_epoch
 

@@ -77,7 +77,8 @@ def test_settings_are_shown_before_and_after(site: ConsoleSite) -> None:
     assert site.broker.topic("orders").config.effective()["retention.ms"] == "5000"
     back = site.posted("/api/topics/orders/configs", {"set": {"retention.ms": None}})
     assert back["changes"] == [{"name": "retention.ms", "from": "5000", "to": "-1"}]
-    for wrong in ({"set": {"retention.ms": "soon"}}, {"set": {}}, {"set": {"no.such": "1"}}, {}):
+    refused: list[dict[str, Any]] = [{"set": {"retention.ms": "soon"}}, {"set": {}}, {"set": {"no.such": "1"}}, {}]
+    for wrong in refused:
         assert site.post("/api/topics/orders/configs", wrong).status == 400
     assert site.post("/api/topics/nothing/configs", change).status == 404
 

@@ -92,6 +92,7 @@ def test_a_command_names_the_file_of_a_runner_that_has_proven_itself_alone(is_pr
     """Anybody who may write to the topic could otherwise have an operator run a program."""
     with console() as site:
         site.broker.create_topic("orders")
+        assert site.server._node is not None
         key = site.server._node.fold_guard.key() if is_proven else None
         publish(site, replace(STATUS, file="/srv/shop.py", updated_ms=1), key)
         (found,) = problems(site).values()
@@ -184,6 +185,10 @@ def test_lag_grows_though_nobody_reads_and_rates_are_those_of_the_log() -> None:
         assert [at - found["at"][0] for at in found["at"]] == [n * CONSOLE_HISTORY_STEP_MS for n in range(4)]
         fewer = history.read(60, 2)
         assert fewer["groups"] == {"fraud": {"orders": [31, 91]}}, "a point is the highest of its time"
+        clock.advance(CONSOLE_HISTORY_STEP_MS)
+        history.sample()
+        for points in range(2, 6):
+            assert len(history.read(60, points)["at"]) <= points
         clock.advance(10 * 60_000)
         assert history.read(5, 100)["at"] == []
 

@@ -469,6 +469,11 @@ class GroupCoordinator:
             return NO_TIMESTAMP
         return group.state_timestamp_ms if group.state is GroupState.EMPTY else None
 
+    def died_groups(self) -> dict[str, int]:
+        """Those of which `members_died_ms` knows a time, with it."""
+        known = {group_id: self.members_died_ms(group_id) for group_id in list(self._died)}
+        return {group_id: at_ms for group_id, at_ms in known.items() if at_ms is not None}
+
     def members_died_ms(self, group_id: str) -> int | None:
         """Wall time at which the group's last member timed out; None if it has members, or the last one left by itself,
         or the process was started since."""

@@ -160,9 +160,10 @@ class History:
         while oldest < self._count and self._at[oldest % CONSOLE_HISTORY_SAMPLES] < from_ms:
             oldest += 1
         width = -(-(self._count - oldest) // points) or 1
-        # From the end, so that a point that was read before has the samples that it had.
-        first = oldest - (oldest % width)
-        for begin in range(first, self._count, width):
+        # Cut at multiples of the width, so that a point holds the same samples whenever it is read: a peak stays put.
+        while (self._count - 1) // width - oldest // width >= points:
+            width += 1
+        for begin in range(oldest - oldest % width, self._count, width):
             yield range(max(oldest, begin), min(self._count, begin + width))
 
     def disk(self) -> DiskOutlook | None:

@@ -7,7 +7,6 @@ kept between two requests. On a worker thread.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +67,7 @@ class SearchPages:
         ]
 
     async def search(self, request: HttpRequest) -> HttpResponse:
-        question = Question.of(request)
+        question = RecordSearch.of(request)
 
         def look() -> HttpResponse:
             with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
@@ -99,7 +98,7 @@ class SearchPages:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RecordSearch:
     """What somebody wants to see. `cursor` is where to go on, by partition; empty to begin."""
 
     filter: RecordFilter
@@ -111,11 +110,11 @@ class Question:
     decoder: str = AUTO
 
     @classmethod
-    def of(cls, request: HttpRequest) -> Question:
+    def of(cls, request: HttpRequest) -> RecordSearch:
         """Raises ApiError or InvalidArgument for a parameter that is not one."""
         query = {name: text for name, text in request.query.items() if text}
-        for name, text in query.items():
-            if name not in ("cursor", "columns", "partitions") and len(text) > _TEXT_CHARS_MAX:
+        for name, value in query.items():
+            if name not in ("cursor", "columns", "partitions") and len(value) > _TEXT_CHARS_MAX:
                 raise bad_request(f"{name} is too long; {_TEXT_CHARS_MAX} characters are the most")
         order = query.get("order", NEWEST)
         if order not in ORDERS:
@@ -202,7 +201,7 @@ class _Turn:
         return max(0, self.high - self.low)
 
 
-def found(broker: Broker, topic: str, question: Question) -> dict[str, Any]:
+def found(broker: Broker, topic: str, question: RecordSearch) -> dict[str, Any]:
     """The next records, as far as one request may read."""
     turns = _turns(broker, topic, question)
     tail = places_text({turn.partition.label[1]: bounds(turn.partition)[1] for turn in turns})
@@ -227,7 +226,7 @@ def found(broker: Broker, topic: str, question: Question) -> dict[str, Any]:
     }
 
 
-def _turns(broker: Broker, topic: str, question: Question) -> list[_Turn]:
+def _turns(broker: Broker, topic: str, question: RecordSearch) -> list[_Turn]:
     count = broker.topic(topic).partition_count
     begun = dict(question.cursor)
     numbers = question.partitions or range(count)
@@ -243,7 +242,7 @@ def _turns(broker: Broker, topic: str, question: Question) -> list[_Turn]:
         if wanted.since_ms is not None:
             low = max(low, offset_at(partition, wanted.since_ms))
         if wanted.until_ms is not None:
-            high = min(high, offset_at(partition, wanted.until_ms + 1))
+            high = min(high, offset_at(partition, min(wanted.until_ms + 1, MAX_INT64)))
         if number in begun:
             at = begun[number]
             low, high = (low, min(high, at)) if question.is_newest_first else (max(low, at), high)
@@ -251,7 +250,7 @@ def _turns(broker: Broker, topic: str, question: Question) -> list[_Turn]:
     return turns
 
 
-def _gather(turns: list[_Turn], question: Question) -> list[Record]:
+def _gather(turns: list[_Turn], question: RecordSearch) -> list[Record]:
     """Give each partition its turn, round by round, until there is enough to show or no more may be read."""
     rows: list[Record] = []
     left_bytes, left_expanded = CONSOLE_READ_BYTES_MAX, CONSOLE_EXPANDED_BYTES_MAX
@@ -277,7 +276,7 @@ def _gather(turns: list[_Turn], question: Question) -> list[Record]:
     return rows
 
 
-def _merged(turns: list[_Turn], question: Question, count: int, *, is_last: bool = False) -> list[Record]:
+def _merged(turns: list[_Turn], question: RecordSearch, count: int, *, is_last: bool = False) -> list[Record]:
     """Take what is next in time from what was found, while every partition that has more to read has something to
     compare with; at the end of a request from what there is."""
     taken: list[Record] = []
@@ -290,11 +289,11 @@ def _merged(turns: list[_Turn], question: Question, count: int, *, is_last: bool
     return taken
 
 
-def _forward(turn: _Turn, question: Question, share: int, expanded: int) -> _Look:
+def _forward(turn: _Turn, question: RecordSearch, share: int, expanded: int) -> _Look:
     return _read(turn.partition, turn.low, turn.high, question, share, expanded)
 
 
-def _backward(turn: _Turn, question: Question, share: int, expanded: int) -> _Look:
+def _backward(turn: _Turn, question: RecordSearch, share: int, expanded: int) -> _Look:
     """The stretch before `high`. The log is read forwards, so how wide it may be is a guess by the mean size of
     records, and a narrower one follows one that was too wide."""
     partition = turn.partition
@@ -313,7 +312,7 @@ def _backward(turn: _Turn, question: Question, share: int, expanded: int) -> _Lo
         width = max(1, width // _NARROWER)
 
 
-def _read(partition: Partition, low: int, high: int, question: Question, share: int, expanded: int) -> _Look:
+def _read(partition: Partition, low: int, high: int, question: RecordSearch, share: int, expanded: int) -> _Look:
     """Read on from `low`, and keep what matches: to `high`, or as far as the share goes."""
     matching: list[Record] = []
     at, left_bytes, left_expanded = low, share, expanded
@@ -345,7 +344,7 @@ def _size_of(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + 64
 
 
-def _row(record: Record, question: Question) -> dict[str, Any]:
+def _row(record: Record, question: RecordSearch) -> dict[str, Any]:
     row = fields(record, CONSOLE_ROW_BYTES_MAX, question.decoder)
     if question.columns:
         document = document_of(record.value, question.decoder)
@@ -412,31 +411,14 @@ def _named_records(broker: Broker, topic: str, wanted: Sequence[tuple[int, int]]
 
 def _parquet(records: Sequence[Record]) -> bytes:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from foldlog.records.arrow import schema
+        from foldlog.records.arrow import parquet_of
     except ImportError:
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "the broker has no pyarrow, which writes Parquet; install it with pip install 'foldlog[arrow]', or take"
             " JSON lines",
         ) from None
-    columns = {
-        "topic": [one.topic for one in records],
-        "partition": [one.partition for one in records],
-        "offset": [one.offset for one in records],
-        "timestamp": [one.timestamp_ms for one in records],
-        "timestamp_type": [one.timestamp_type for one in records],
-        "key": [one.key for one in records],
-        "value": [one.value for one in records],
-        "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
-    }
-    kinds = schema(list(columns))
-    arrays = [pa.array(values, kinds.field(name).type) for name, values in columns.items()]
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=kinds), file)
-    return file.getvalue()
+    return parquet_of(records)
 
 
 _FILES: Final[dict[str, tuple[str, Callable[[Sequence[Record]], bytes]]]] = {

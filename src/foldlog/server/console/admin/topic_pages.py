@@ -14,7 +14,6 @@ from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_topic_name, check_user_topic_name
 from foldlog.client.places import parse_points, resolve
 from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig
-from foldlog.log.partition import Partition
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import JsonBody, bad_request
 from foldlog.server.console.records import OpenedTopic
@@ -132,6 +131,12 @@ class TopicPages:
         spec = parse_points(before, zone=zone or None, now_ms=self._node.clock.now_ms())
 
         def change() -> dict[str, Any]:
+            if "delete" not in self._node.broker.topic(name).config.effective()["cleanup.policy"]:
+                raise ApiError(
+                    HTTPStatus.CONFLICT,
+                    f"topic {name!r} is compacted, and only compaction removes records there; set"
+                    " cleanup.policy=compact,delete to trim it",
+                )
             opened = OpenedTopic(self._node.broker, name)
             bounds = opened.offsets(name)
             for number, (_, end) in bounds.items():
@@ -147,20 +152,10 @@ class TopicPages:
             if not dry_run:
                 for row in rows:
                     if row["removed"]:
-                        self._trim(open_partition(self._node.broker, name, row["partition"]), row["new_start"])
+                        open_partition(self._node.broker, name, row["partition"]).delete_records(row["new_start"])
             return {"partitions": rows, "note": spec.note, "is_done": not dry_run}
 
         return await self._run(change)
-
-    @staticmethod
-    def _trim(partition: Partition, new_start: int) -> None:
-        if not partition.config.delete:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                f"topic {partition.label[0]!r} is compacted, and only compaction removes records there; set"
-                " cleanup.policy=compact,delete to trim it",
-            )
-        partition.delete_records(new_start)
 
     async def compact(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)

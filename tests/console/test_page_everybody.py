@@ -1,0 +1,88 @@
+"""Every room is for everybody, in both themes and on every width: axe finds nothing, and nothing sticks out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from console.chromium import page_of
+from console.conftest import Served
+
+pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import expect
+
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="enable with: pip install axe-playwright-python"
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOMS = {
+    "home": ".chart",
+    "log/fair": ".track",
+    "log/fair?view=table": ".rows tbody tr",
+    "folds": ".page",
+    "topics": ".list tbody tr",
+    "topics/fair": ".segment",
+    "groups": ".list tbody tr",
+    "groups/fair-readers": ".chart",
+    "health": ".facts",
+    "access": ".card",
+    "scene": ".scene-cells",
+}
+SIZES = {"phone": (380, 760), "tablet": (820, 1000), "desk": (1280, 800)}
+DIALOGS = {
+    "topics": "New topic",
+    "topics/fair": "Trim…",
+    "groups/fair-readers": "Move…",
+    "access": "New user",
+}
+
+
+THEMES_AND_SIZES = [
+    ("light", "desk"),
+    ("dark", "phone"),
+    *(
+        pytest.param(theme, size, marks=pytest.mark.faults)  # ten seconds each
+        for theme, size in (("dark", "desk"), ("light", "phone"), ("light", "tablet"), ("dark", "tablet"))
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def _filled(served: Served) -> Iterator[None]:
+    log = served.log
+    log.create_topic("fair", partitions=2)
+    for number in range(20):
+        log.append("fair", {"n": number}, key=f"f{number}")
+    log.reset_group("fair-readers", {("fair", 0): 1, ("fair", 1): 0})
+    yield
+    log.delete_group("fair-readers")
+    log.delete_topic("fair")
+
+
+def is_fair(page: Page, where: str) -> None:
+    found = axe.Axe().run(page).response["violations"]
+    assert not found, f"{where}: {[(one['id'], one['nodes'][0]['html'][:120]) for one in found]}"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{where} sticks out"
+
+
+@pytest.mark.usefixtures("_filled")
+@pytest.mark.parametrize(("theme", "size"), THEMES_AND_SIZES)
+def test_every_room_is_for_everybody(browser: Browser, served: Served, theme: str, size: str) -> None:
+    width, height = SIZES[size]
+    viewport = {"width": width, "height": height}
+    with page_of(browser, served.url, viewport=viewport, color_scheme=theme) as (page, _):
+        for room, part in ROOMS.items():
+            page.goto(f"/#/{room}")
+            expect(page.locator("main")).to_have_attribute("data-room", room.partition("/")[0].partition("?")[0])
+            expect(page.locator(part).first).to_be_visible()
+            is_fair(page, f"{room}, {theme}, {size}")
+            if room in DIALOGS:
+                page.get_by_role("button", name=DIALOGS[room]).click()
+                expect(page.locator("dialog")).to_be_visible()
+                is_fair(page, f"{room}, {DIALOGS[room]}, {theme}, {size}")
+                page.get_by_role("button", name="Cancel").click()
