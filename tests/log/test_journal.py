@@ -29,7 +29,7 @@ from foldlog.log.journal.journal import Journal
 from foldlog.log.journal.recovery import JournalContents, journal_files, read_journal, replay
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
-from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
+from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
 from foldlog.testing.sim_clock import SimClock
 
 CONFIG = LogConfig(index_interval_bytes=128)
@@ -111,6 +111,37 @@ def test_where_no_file_is_free_appends_sync_their_partition() -> None:
     directory.journal.work()
     log.append([records.one()])
     assert directory.journal.counts.commits == 7
+
+
+@pytest.mark.parametrize(("together", "blocks"), [(1, 32), (3, 128)])
+def test_files_grow_where_a_release_takes_many_syncs_beside_the_commits(together: int, blocks: int) -> None:
+    """31 commits fill a file: one partition and two other syncs are less than an eighth of them, three are more."""
+    sizes = {"first_bytes": 32 * BLOCK_BYTES, "file_bytes": 1000 * BLOCK_BYTES}
+    directory, records = journaled(count=3, **sizes), Records(2)
+    for _ in range(70):
+        directory.append_together({number: [records.one()] for number in range(together)})
+    directory.work()
+    directory.append_together({0: [records.one()]})
+    assert {size for _, size in journal_files(directory.files, DIRECTORY)} <= {blocks * BLOCK_BYTES, 32 * BLOCK_BYTES}
+    assert max(size for _, size in journal_files(directory.files, DIRECTORY)) == blocks * BLOCK_BYTES
+
+
+def test_an_interrupted_journal_leaves_no_half_of_a_file() -> None:
+    memory = MemoryFiles()
+    make_partitions(memory, 1)
+
+    def interrupt(operation: Operation) -> int:
+        if operation.kind is Kind.WRITE and "journal" in operation.path:
+            directory.journal.interrupt()
+        return 0
+
+    directory, records = JournaledDirectory(FaultyFiles(memory, Fault(interrupt)), CONFIG, 1), Records(1)
+    directory.logs[0].append([records.one()])
+    directory.work()
+    assert not directory.journal.is_ready
+    assert memory.entries(f"{DIRECTORY}/journal") == []
+    directory.logs[0].append([records.one()])
+    directory.close()
 
 
 def test_a_full_disk_means_no_journal_and_one_line(caplog: pytest.LogCaptureFixture) -> None:

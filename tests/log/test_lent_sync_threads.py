@@ -50,9 +50,7 @@ class Lent:
 
 
 @pytest.fixture(params=[None, JournalSettings(begin_syncs=1, first_bytes=1 << 20)], ids=["synced", "journaled"])
-def small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[SmallPartition]:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[SmallPartition]:
     monkeypatch.chdir(tmp_path)
     small = SmallPartition(PosixFiles(), journal=request.param)
     yield small

@@ -268,8 +268,8 @@ class Syncer:
         self.on_synced: OnSynced | None = None
         self._limit = threads
         # Taken under a partition's append and sync locks: a roll and a failure request syncs while they hold them. So
-        # no lock of a partition is waited for under this one; `begin_sync` only tries. Taken again by the thread that has
-        # it: a journal that begins its commit, and cannot take a partition, requests the sync of that partition.
+        # no lock of a partition is waited for under this one; `begin_sync` only tries. Taken again by the thread that
+        # has it: a journal that begins its commit, and cannot take a partition, requests the sync of that partition.
         self._lock = threading.RLock()
         self._queue: deque[Syncable] = deque()
         self._queued: set[int] = set()

@@ -517,7 +517,7 @@ class Journal:
         self._closing.set()
 
     def close(self) -> None:
-        """After every partition was closed. Says that nothing is needed, unless it is, once the checkpoint is synced."""
+        """After every partition was closed. Syncs the checkpoint, and says that nothing is needed, unless it is."""
         self._closing.set()
         self.is_ready = False
         with self._ring_lock:
