@@ -218,7 +218,7 @@ def _singles(place: Place, scale: Scale) -> list[Row]:
         place.give_back(path)
         return len(records) / seconds
 
-    runs = {
+    runs: dict[str, Callable[[], float]] = {
         "ours": ours,
         "raw": raw,
         "without journal": partial(ours, journaled=False),

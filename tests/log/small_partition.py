@@ -30,7 +30,7 @@ class SmallPartition:
     journal: Journal | None = None
     _journal_settings: JournalSettings | None = None
 
-    def __init__(self, files: Files | None = None, *, journal: JournalSettings | None = None, **config: Any) -> None:
+    def __init__(self, files: Files | None = None, journal: JournalSettings | None = None, /, **config: Any) -> None:
         """`journal`: of a journal; it is ready after a first sync and `journal.work()`."""
         self._journal_settings = journal
         self.files: Files = files or MemoryFiles()

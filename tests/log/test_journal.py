@@ -116,8 +116,8 @@ def test_where_no_file_is_free_appends_sync_their_partition() -> None:
 @pytest.mark.parametrize(("together", "blocks"), [(1, 32), (3, 128)])
 def test_files_grow_where_a_release_takes_many_syncs_beside_the_commits(together: int, blocks: int) -> None:
     """31 commits fill a file: one partition and two other syncs are less than an eighth of them, three are more."""
-    sizes = {"first_bytes": 32 * BLOCK_BYTES, "file_bytes": 1000 * BLOCK_BYTES}
-    directory, records = journaled(count=3, **sizes), Records(2)
+    directory = journaled(count=3, first_bytes=32 * BLOCK_BYTES, file_bytes=1000 * BLOCK_BYTES)
+    records = Records(2)
     for _ in range(70):
         directory.append_together({number: [records.one()] for number in range(together)})
     directory.work()
