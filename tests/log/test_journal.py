@@ -17,10 +17,11 @@ from faults.journaled import (
     make_partitions,
     path_of,
 )
-from faults.one_partition import DIRECTORY, Records
+from faults.one_partition import DIRECTORY, START_MS, Records
 from foldlog.errors import CorruptLog, FoldlogError, PartitionPoisoned, StorageError
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
+from foldlog.limits import JOURNAL_SMALL_ENTRY_BYTES
 from foldlog.log.checkpoint import Checkpoint, Slot
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership, Syncer
@@ -30,6 +31,7 @@ from foldlog.log.journal.recovery import JournalContents, journal_files, read_jo
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
+from foldlog.testing.history import Sent
 from foldlog.testing.sim_clock import SimClock
 
 CONFIG = LogConfig(index_interval_bytes=128)
@@ -80,6 +82,17 @@ def test_a_large_append_syncs_its_partition_and_not_the_journal() -> None:
     assert directory.journal.counts.commits == 0
     state = directory.logs[0].partition._core.state
     assert state.synced_offset == state.durable_offset == 2
+
+
+def test_what_many_partitions_were_given_is_bulk_too() -> None:
+    sizes = {"entry_bytes_max": 3 << 15, "first_bytes": 1 << 20, "file_bytes": 1 << 20}
+    directory = journaled(None, 4, **sizes)
+    records, large = Records(2), Sent(None, b"." * (JOURNAL_SMALL_ENTRY_BYTES + 100), START_MS)
+    directory.append_together({0: [large], 1: [large], 2: [large], 3: [records.one()]})
+    # Two of the large ones are as much as a commit takes of such, and the small one goes with them. The third is left to
+    # the syncer, which does nothing here, and then to who waits.
+    commits = [commit for use in contents_of(directory).uses for commit in use.commits]
+    assert [[placed.entry.partition for placed in commit.entries] for commit in commits] == [[0, 1, 3], [2]]
 
 
 def test_a_roll_and_a_clean_close_leave_nothing_for_the_journal() -> None:
