@@ -66,8 +66,8 @@ JOURNAL_ENTRY_BYTES_MAX = 256 << 10
 (16 KB: 0.12 ms beside 0.18; 256 KB: 0.22 beside 0.51; 1 MB: 0.6 beside 0.8, and then the same bytes once more)."""
 
 JOURNAL_SMALL_ENTRY_BYTES = 32 << 10
-"""Larger entries, of several partitions, go into one commit only up to JOURNAL_ENTRY_BYTES_MAX together; the others sync
-their partitions (64 KB to each of 100 partitions in turn: 0.8 of the speed without a journal, all in it)."""
+"""Larger entries, of several partitions, go into one commit only up to JOURNAL_ENTRY_BYTES_MAX together; the others
+sync their partitions (64 KB to each of 100 partitions in turn: 0.8 of the speed without a journal, all in it)."""
 
 JOURNAL_COMMIT_BYTES_MAX = 2 << 20
 """What one commit of the journal takes from all partitions together, and at most one entry more; the rest goes into

@@ -89,8 +89,8 @@ def test_what_many_partitions_were_given_is_bulk_too() -> None:
     directory = journaled(None, 4, **sizes)
     records, large = Records(2), Sent(None, b"." * (JOURNAL_SMALL_ENTRY_BYTES + 100), START_MS)
     directory.append_together({0: [large], 1: [large], 2: [large], 3: [records.one()]})
-    # Two of the large ones are as much as a commit takes of such, and the small one goes with them. The third is left to
-    # the syncer, which does nothing here, and then to who waits.
+    # Two of the large ones are as much as a commit takes of such, and the small one goes with them. The third is left
+    # to the syncer, which does nothing here, and then to who waits.
     commits = [commit for use in contents_of(directory).uses for commit in use.commits]
     assert [[placed.entry.partition for placed in commit.entries] for commit in commits] == [[0, 1, 3], [2]]
 
