@@ -66,7 +66,7 @@ class _Written:
 
 @contextmanager
 def opened(path: Path, files: alternatives.CountingFiles, *, journaled: bool = True) -> Iterator[foldlog.Log]:
-    """A log with the topic t, its segment open and indexed; its journal in use, as after the first few hundred syncs."""
+    """A log with the topic t, its segment open and indexed, its journal in use as after the first few hundred syncs."""
     broker = Broker.open(str(path), files=files, journal=journaled and JournalSettings(begin_syncs=1))
     with foldlog.Log(LocalBackend(broker, files)) as log:
         log.create_topic("t")
@@ -218,7 +218,14 @@ def _singles(place: Place, scale: Scale) -> list[Row]:
         place.give_back(path)
         return len(records) / seconds
 
-    runs = {"ours": ours, "raw": raw, "without journal": partial(ours, journaled=False), "TinyLog": tiny, "SQLite, a commit each": sqlite, "persist-queue": queue}
+    runs: dict[str, Callable[[], float]] = {
+        "ours": ours,
+        "raw": raw,
+        "without journal": partial(ours, journaled=False),
+        "TinyLog": tiny,
+        "SQLite, a commit each": sqlite,
+        "persist-queue": queue,
+    }
     found = Turns(scale.repeats, runs)
     return [
         Row(

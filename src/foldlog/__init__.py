@@ -72,7 +72,7 @@ def open(  # noqa: A001 foldlog.open is the way in
     background: bool = True,
     isolation_level: str = "read_uncommitted",
     init: bool = False,
-    journal: bool = False,
+    journal: bool = True,
 ) -> Log:
     """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
     DirectoryNotEmpty if the directory holds something else, unless `init=True` asks for a log beside it.
@@ -91,8 +91,8 @@ def open(  # noqa: A001 foldlog.open is the way in
 
     A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written.
 
-    `journal=True` syncs small appends of all partitions together, in a journal of the directory. It promises what is
-    promised without (docs/guarantees.md#the-journal).
+    Small appends of all partitions are synced together, in a journal of the directory, once there are many of them.
+    `journal=False` syncs each partition itself, and promises the same (docs/guarantees.md#the-journal).
 
     `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
 

@@ -27,8 +27,8 @@ class ServedDirectory:
     """One directory and one port; the process that serves them may come and go. One thread's."""
 
     def __init__(self, path: Path, *arguments: str, planted: str = "", journaled: bool = True) -> None:
-        """`planted`: a program that breaks something in each process before it serves. `journaled`: with a journal, from
-        the first sync on."""
+        """`planted`: a program that breaks something in each process before it serves. `journaled`: with a journal, and
+        from the first sync on."""
         self.path = path / "data"
         self.port = free_port()
         self.starts = 0

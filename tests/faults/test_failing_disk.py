@@ -1,7 +1,8 @@
 """Every single operation of a workload fails once: the caller gets a FoldlogError, and nothing acknowledged is lost.
 
-The workload appends, rolls, deletes, compacts and reopens, with a journal and without. A first run counts its file operations. Then it runs again
-for each of them, with that one failing: with an I/O error, or for want of space with nothing or half of it written.
+The workload appends, rolls, deletes, compacts and reopens, with a journal and without. A first run counts its file
+operations. Then it runs again for each of them, with that one failing: with an I/O error, or for want of space with
+nothing or half of it written.
 What fails must fail with a precise error and leave the rest working: a full disk refuses the append and takes the next;
 a failed sync poisons the partition until it is reopened, and reading goes on. At the end the directory is reopened, and
 then the power is cut, too: everything acknowledged is there.

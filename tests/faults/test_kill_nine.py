@@ -53,9 +53,7 @@ def read_everything(log: foldlog.Log) -> dict[int, list[tuple[int, str]]]:
 
 
 @pytest.mark.parametrize(("rounds", "journaled"), with_and_without_journal(6, 18))
-def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(
-    rounds: int, journaled: bool, tmp_path: Path
-) -> None:
+def test_kill_nine_loses_nothing_acknowledged_and_invents_nothing(rounds: int, journaled: bool, tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     with foldlog.open(path) as log:
         log.create_topic("events", partitions=PARTITIONS, config={"segment.bytes": 16384})

@@ -27,9 +27,11 @@ TOPIC_ID = bytes([*bytes(15), 1])
 class SmallPartition:
     """Opens, crashes and reopens one partition on any Files."""
 
-    def __init__(self, files: Files | None = None, *, journal: JournalSettings | None = None, **config: Any) -> None:
+    journal: Journal | None = None
+    _journal_settings: JournalSettings | None = None
+
+    def __init__(self, files: Files | None = None, journal: JournalSettings | None = None, /, **config: Any) -> None:
         """`journal`: of a journal; it is ready after a first sync and `journal.work()`."""
-        self.journal: Journal | None = None
         self._journal_settings = journal
         self.files: Files = files or MemoryFiles()
         self.clock = SimClock()

@@ -17,10 +17,11 @@ from faults.journaled import (
     make_partitions,
     path_of,
 )
-from faults.one_partition import DIRECTORY, Records
+from faults.one_partition import DIRECTORY, START_MS, Records
 from foldlog.errors import CorruptLog, FoldlogError, PartitionPoisoned, StorageError
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
+from foldlog.limits import JOURNAL_SMALL_ENTRY_BYTES
 from foldlog.log.checkpoint import Checkpoint, Slot
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership, Syncer
@@ -29,7 +30,8 @@ from foldlog.log.journal.journal import Journal
 from foldlog.log.journal.recovery import JournalContents, journal_files, read_journal, replay
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
-from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
+from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
+from foldlog.testing.history import Sent
 from foldlog.testing.sim_clock import SimClock
 
 CONFIG = LogConfig(index_interval_bytes=128)
@@ -82,6 +84,17 @@ def test_a_large_append_syncs_its_partition_and_not_the_journal() -> None:
     assert state.synced_offset == state.durable_offset == 2
 
 
+def test_what_many_partitions_were_given_is_bulk_too() -> None:
+    sizes = {"entry_bytes_max": 3 << 15, "first_bytes": 1 << 20, "file_bytes": 1 << 20}
+    directory = journaled(None, 4, **sizes)
+    records, large = Records(2), Sent(None, b"." * (JOURNAL_SMALL_ENTRY_BYTES + 100), START_MS)
+    directory.append_together({0: [large], 1: [large], 2: [large], 3: [records.one()]})
+    # Two of the large ones are as much as a commit takes of such, and the small one goes with them. The third is left
+    # to the syncer, which does nothing here, and then to who waits.
+    commits = [commit for use in contents_of(directory).uses for commit in use.commits]
+    assert [[placed.entry.partition for placed in commit.entries] for commit in commits] == [[0, 1, 3], [2]]
+
+
 def test_a_roll_and_a_clean_close_leave_nothing_for_the_journal() -> None:
     directory, records = journaled(), Records(2)
     directory.logs[0].append([records.one()])
@@ -111,6 +124,37 @@ def test_where_no_file_is_free_appends_sync_their_partition() -> None:
     directory.journal.work()
     log.append([records.one()])
     assert directory.journal.counts.commits == 7
+
+
+@pytest.mark.parametrize(("together", "blocks"), [(1, 32), (3, 128)])
+def test_files_grow_where_a_release_takes_many_syncs_beside_the_commits(together: int, blocks: int) -> None:
+    """31 commits fill a file: one partition and two other syncs are less than an eighth of them, three are more."""
+    directory = journaled(count=3, first_bytes=32 * BLOCK_BYTES, file_bytes=1000 * BLOCK_BYTES)
+    records = Records(2)
+    for _ in range(70):
+        directory.append_together({number: [records.one()] for number in range(together)})
+    directory.work()
+    directory.append_together({0: [records.one()]})
+    assert {size for _, size in journal_files(directory.files, DIRECTORY)} <= {blocks * BLOCK_BYTES, 32 * BLOCK_BYTES}
+    assert max(size for _, size in journal_files(directory.files, DIRECTORY)) == blocks * BLOCK_BYTES
+
+
+def test_an_interrupted_journal_leaves_no_half_of_a_file() -> None:
+    memory = MemoryFiles()
+    make_partitions(memory, 1)
+
+    def interrupt(operation: Operation) -> int:
+        if operation.kind is Kind.WRITE and "journal" in operation.path:
+            directory.journal.interrupt()
+        return 0
+
+    directory, records = JournaledDirectory(FaultyFiles(memory, Fault(interrupt)), CONFIG, 1), Records(1)
+    directory.logs[0].append([records.one()])
+    directory.work()
+    assert not directory.journal.is_ready
+    assert memory.entries(f"{DIRECTORY}/journal") == []
+    directory.logs[0].append([records.one()])
+    directory.close()
 
 
 def test_a_full_disk_means_no_journal_and_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -268,8 +268,8 @@ class Syncer:
         self.on_synced: OnSynced | None = None
         self._limit = threads
         # Taken under a partition's append and sync locks: a roll and a failure request syncs while they hold them. So
-        # no lock of a partition is waited for under this one; `begin_sync` only tries. Taken again by the thread that has
-        # it: a journal that begins its commit, and cannot take a partition, requests the sync of that partition.
+        # no lock of a partition is waited for under this one; `begin_sync` only tries. Taken again by the thread that
+        # has it: a journal that begins its commit, and cannot take a partition, requests the sync of that partition.
         self._lock = threading.RLock()
         self._queue: deque[Syncable] = deque()
         self._queued: set[int] = set()
@@ -733,16 +733,21 @@ class Durability:
     def synced_offset(self) -> int:
         return self._core.state.synced_offset
 
+    @property
+    def pending_bytes(self) -> int:
+        """What was written and is not durable. Of one moment, or nearly: a roll may come in between."""
+        return self.tail.position - self._core.state.durable_position
+
     def _is_for_journal(self) -> bool:
         """Whether what is not durable yet may become so by a commit. Not behind a truncation that a power cut could
         undo: the bytes that it removed would follow on those of the commit."""
-        state, journal = self._core.state, self._journal
+        journal = self._journal
         return (
             journal is not None
             and not self.has_leftovers
             and not self._is_trimming
             and not self._core.config.acks_when_written
-            and journal.takes(self.tail.position - state.durable_position)
+            and journal.takes(self, self.pending_bytes)
         )
 
     def to_journal(self) -> Part | None:

@@ -37,7 +37,6 @@ _ENTRY = struct.Struct(
 )  # topic id, partition, epoch, segment, position, offsets, length, CRC of the bytes
 _CRC = struct.Struct(">I")
 _ZEROES: Final = memoryview(bytes(BLOCK_BYTES))
-_SEARCH_BYTES: Final = 1 << 20
 
 
 class Header(NamedTuple):
@@ -220,15 +219,13 @@ def _entries(data: bytes, count: int, position: int) -> Iterator[Placed]:
 
 def _search(file: File, start: int, use: int, after: int | None, size: int) -> JournalCommit | None:
     """The next commit of this use behind a place that holds none: it shows that the place did."""
-    for position in range(start, size, _SEARCH_BYTES):
-        data = file.read(position, _SEARCH_BYTES)
-        at = data.find(_COMMIT_MAGIC)
-        while at >= 0:
-            if at % BLOCK_BYTES == 0 and _HEAD.unpack_from(data, at)[1] == use:
-                read = _read_commit(file, position + at, use, size)
-                if read is not None and (after is None or read[1].number > after):
-                    return read[1]
-            at = data.find(_COMMIT_MAGIC, at + 1)
+    # Only heads are read: most of a file may be what earlier uses left.
+    for position in range(start, size, BLOCK_BYTES):
+        head = file.read(position, _HEAD.size)
+        if head.startswith(_COMMIT_MAGIC) and len(head) == _HEAD.size and _HEAD.unpack(head)[1] == use:
+            read = _read_commit(file, position, use, size)
+            if read is not None and (after is None or read[1].number > after):
+                return read[1]
     return None
 
 

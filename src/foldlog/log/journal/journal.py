@@ -24,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -46,6 +47,7 @@ from foldlog.log.journal.recovery import JOURNAL_NAME, JournalContents
 logger = logging.getLogger("foldlog.log")
 
 FILES_MIN: Final = 2
+_SEVERAL: Final = 4
 _GROWTH: Final = 4
 _OTHER_SYNCS: Final = 2  # of a release, beside those of the partitions: of the checkpoint, and of the header
 _COMMITS_A_SYNC: Final = 8
@@ -130,6 +132,7 @@ class Journal:
         self.on_work: Callable[[], None] = lambda: None
         """Called when `work` has something to do, on any thread."""
         self._asked: deque[Durability] = deque()  # may name a partition twice; appended to by any thread
+        self._larger: dict[Durability, int] = {}  # of those, the larger ones, and how large they are
         self._to_answer: deque[Durability] = deque()  # after a commit on a lent thread: slow callbacks, or an index
         self._under_way: PendingCommit | None = None  # on a lent thread
         # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
@@ -168,13 +171,21 @@ class Journal:
 
     # Who waits
 
-    def takes(self, pending_bytes: int) -> bool:
+    def takes(self, member: Durability, pending_bytes: int) -> bool:
         """Whether so many bytes of a partition may go into the next commit."""
-        return self.is_ready and pending_bytes < self._settings.entry_bytes_max
+        most = self._settings.entry_bytes_max
+        if not self.is_ready or pending_bytes >= most:
+            return False
+        if pending_bytes < limits.JOURNAL_SMALL_ENTRY_BYTES:
+            return True
+        # What many partitions were given is bulk, too: written twice, it would take the disk's bandwidth. Without a
+        # lock, as the other reasons: who is counted wrongly becomes durable the other way.
+        others = sum([size for one, size in self._larger.copy().items() if one is not member])
+        return not others or others + pending_bytes <= most
 
     def wait(self, member: Durability, next_offset: int, reached: Callable[[], int]) -> None:
         """Take one turn: returns when everything below `next_offset` is reached, or after a commit of this thread."""
-        self._asked.append(member)
+        self._note(member)
         if not self.turns.take(next_offset, reached):
             return
         told: list[Durability] = []
@@ -193,8 +204,14 @@ class Journal:
 
     def ask(self, member: Durability) -> None:
         """Commit what the partition was given, soon and on another thread."""
-        self._asked.append(member)
+        self._note(member)
         self._syncer.request(self)
+
+    def _note(self, member: Durability) -> None:
+        self._asked.append(member)
+        pending_bytes = member.pending_bytes
+        if pending_bytes >= limits.JOURNAL_SMALL_ENTRY_BYTES:
+            self._larger[member] = pending_bytes
 
     # Syncable: as a partition is synced, by the pool or on a lent thread
 
@@ -289,6 +306,7 @@ class Journal:
         return commit
 
     def _take_parts(self) -> list[Part]:
+        self._larger = {}
         members: dict[Durability, None] = {}
         while self._asked:
             try:
@@ -398,9 +416,14 @@ class Journal:
 
     def _release(self, file: JournalFile) -> None:
         """Sync the partitions with commits in the file, and the slots that say so; then it may be used again."""
-        for member, end_offset in list(file.members.items()):
-            if member.synced_offset < end_offset:
+        behind = [member for member, end_offset in file.members.items() if member.synced_offset < end_offset]
+        if len(behind) < _SEVERAL:
+            for member in behind:
                 member.sync()
+        else:
+            # Together: the file system then commits the metadata of several files at once.
+            with ThreadPoolExecutor(limits.SYNC_THREADS, "foldlog-release") as pool:
+                list(pool.map(Durability.sync, behind))
         if any(member.synced_offset < end_offset for member, end_offset in file.members.items()):
             # A sync failed: these bytes are nowhere else. The next open writes them into their segments.
             with self._ring_lock:
@@ -517,7 +540,7 @@ class Journal:
         self._closing.set()
 
     def close(self) -> None:
-        """After every partition was closed. Says that nothing is needed, unless it is, once the checkpoint is synced."""
+        """After every partition was closed. Syncs the checkpoint, and says that nothing is needed, unless it is."""
         self._closing.set()
         self.is_ready = False
         with self._ring_lock:
