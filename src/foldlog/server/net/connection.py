@@ -14,6 +14,7 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -94,7 +95,7 @@ class Exchange:
     Answers are sent in the order of the requests: one that is known may wait for those before it.
     """
 
-    __slots__ = ("audited", "began", "charge", "chunks", "errors", "header", "later", "requests")
+    __slots__ = ("audited", "began", "charge", "chunks", "errors", "header", "later", "long_work", "requests")
 
     def __init__(self, header: RequestHeader, began: float, charge: Charge | None = None, requests: int = 1) -> None:
         self.header = header
@@ -105,6 +106,11 @@ class Exchange:
         self.errors = 0  # how many of its requests are answered with an error code
         self.later: Later | FastFetch | None = None
         self.audited: AuditedChange | None = None  # what it would change, if that is written down
+        self.long_work: ExitStack | None = None  # of a request or an answer with many items, until it is sent
+
+    def ended(self) -> None:
+        if self.long_work is not None:
+            self.long_work.close()
 
 
 class CoalescedCall:
@@ -229,6 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True
         for exchange in self._exchanges:
+            exchange.ended()
             if exchange.later is not None and exchange.audited is None:
                 exchange.later.cancel()
         # A change goes on in its thread whether somebody waits for it or not, and is to be written down.
@@ -386,6 +393,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return end
         exchange = Exchange(header, began, charge)
         exchange.audited = audited
+        if self._divided_bytes:
+            exchange.long_work = self._begin_long_work()
         self._begin(exchange, reply)
         return end
 
@@ -406,22 +415,27 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._divided_bytes = len(kept)
         return kept
 
+    def _begin_long_work(self) -> ExitStack:
+        """From here to the last byte, without a gap: a full collection waits for the first one."""
+        begun = ExitStack()
+        begun.enter_context(self._node.turns.long_work())
+        return begun
+
     async def _in_parts(self, call: Call, served: ServedApi, handle: Handler, body: memoryview) -> Any:
         """The answer to a request that one turn of the loop is too short for."""
         turns = self._node.turns
         try:
-            with turns.long_work():
-                try:
-                    request = await turns.run(served.decode_in_steps(body, 0, len(body)))
-                except MalformedBytes as error:
-                    raise Disconnect(f"a request that cannot be read: {error}") from error
-                # As in `_begin`: a change is written down even if its client has gone.
-                self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
-                reply = await handle_in_parts(call, handle, request, self._noted)
-                held = await turns.run(items_in(request))
-                del request
-                await turns.let_go(held)
-                return reply
+            try:
+                request = await turns.run(served.decode_in_steps(body, 0, len(body)))
+            except MalformedBytes as error:
+                raise Disconnect(f"a request that cannot be read: {error}") from error
+            # As in `_begin`: a change is written down even if its client has gone.
+            self._is_changing = self._node.is_audited and request.API_KEY in AUDITED
+            reply = await handle_in_parts(call, handle, request, self._noted)
+            held = await turns.run(items_in(request))
+            del request
+            await turns.let_go(held)
+            return reply
         finally:
             self._divided_bytes = 0
             self._account()
@@ -609,6 +623,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             chunks = at_once(steps)
             if chunks is None:
                 self._encoding += 1
+                exchange.long_work = exchange.long_work or self._begin_long_work()
                 exchange.later = self._node.loop.create_task(self._encode(exchange, message, steps))
                 return
             if exchange.charge is not None and exchange.charge.ended(message, sum(map(len, chunks))):
@@ -670,6 +685,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         now = self._node.loop.time()
         while exchanges and exchanges[0].chunks is not None:
             exchange = exchanges.popleft()
+            exchange.ended()
             self._requests -= exchange.requests
             out += exchange.chunks or ()
             api_key = exchange.header.api_key
