@@ -123,7 +123,7 @@ def test_lists_are_sorted_and_filtered_and_the_address_says_so(open_page: OpenPa
     rows = page.locator(".list tbody tr")
     expect(rows.filter(has_text="zebras")).to_be_visible()
     page.locator("thead").get_by_role("button", name="Lag").click()
-    page.wait_for_function("location.hash === '#/groups?sort=lag-down'")
+    page.wait_for_function("() => location.hash === '#/groups?sort=lag-down'")
     names = page.locator(".list tbody a[title]").all_text_contents()
     assert names.index("pickers") < names.index("zebras")
     page.get_by_label("Filter groups").fill("ZEB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,11 +68,11 @@ def test_the_overview_orders_topics_and_groups_and_has_axes(open_page: OpenPage)
     expect(rows.filter(has_text="far-behind")).to_contain_text("30")
     names = rows.locator("a").all_text_contents()
     assert names.index("far-behind") < names.index("near")
-    chart = page.locator(".card", has_text="Lag").locator("svg[role=img]").first
-    expect(chart).to_have_attribute("aria-label", "Lag, the last 1 h, from 0 to 30")
+    chart = page.locator(".chart svg").first
+    expect(chart).to_have_attribute("aria-label", re.compile(r"^Lag, the last 1 h, from 0 to \d+$"))
     expect(page.locator(".chart figcaption").first).to_contain_text("far-behind 30")
     page.get_by_role("button", name="6 hours").first.click()
-    expect(chart).to_have_attribute("aria-label", "Lag, the last 6 h, from 0 to 30")
+    expect(chart).to_have_attribute("aria-label", re.compile(r"^Lag, the last 6 h, from 0 to \d+$"))
     page.reload()
     expect(page.locator(".chart figcaption").first).to_contain_text("far-behind 30")
 

@@ -1,18 +1,25 @@
 // Problems as the broker finds them: a sentence each, what to type about it, and where to look.
 
 import { commandLine, h } from "./dom.js";
-import { now, state } from "./store.js";
+import { groupLag, lagOf, now, state } from "./store.js";
 import { ago, counted, sentence } from "./words.js";
 
 const WHAT = { fold: "Fold", group: "Group", topic: "Topic", cluster: "The broker" };
 const ROOM = { fold: "folds", group: "groups", topic: "topics" };
 const SEVERE = new Set(["partition_poisoned", "partition_refused", "fold_failing", "fold_lost", "group_died", "disk_low"]);
 
+/** How far behind it is now: problems are told again only if there are others, and lags grow meanwhile. */
+function lagNow(problem) {
+  const fold = problem.resource === "fold" && state.folds.get(problem.name);
+  const group = problem.resource === "group" && state.groups.get(problem.name);
+  return fold ? lagOf(fold) : group ? groupLag(group) : problem.lag;
+}
+
 /** One of them. `tag` is what it is in: a list, or alone. */
 export function problemLine(problem, tag = "div") {
   const room = ROOM[problem.resource];
   const name = room ? h("a", { href: `#/${room}/${encodeURIComponent(problem.name)}`, class: "wrap" }, problem.name) : problem.name;
-  const facts = [problem.since_ms && ago(problem.since_ms, now()), problem.lag > 0 && `${counted(problem.lag, "record")} behind`].filter(Boolean).join(", ");
+  const facts = [problem.since_ms && ago(problem.since_ms, now()), lagNow(problem) > 0 && `${counted(lagNow(problem), "record")} behind`].filter(Boolean).join(", ");
   return h(tag, { class: `notice ${SEVERE.has(problem.kind) ? "bad" : "warn"}`, "data-kind": problem.kind },
     h("p", {}, h("b", {}, `${WHAT[problem.resource]} `, name, ": "), sentence(problem.sentence), facts && h("small", {}, ` ${sentence(facts)}`)),
     problem.command && commandLine(problem.command));
