@@ -56,7 +56,7 @@ def test_what_is_no_number_is_one_sentence(site: ConsoleSite, path: str, number:
     [
         ("GET", f"{STRIP}?cells=0", 400), ("GET", f"{STRIP}?cells=401", 400), ("GET", f"{STRIP}?from=0&at=0", 400),
         ("GET", f"{STRIP}?at=-1", 400), ("GET", "/api/topics/orders/0/at", 400), ("GET", "/api", 404),
-        ("GET", "/api/", 404), ("GET", "/api/topics", 404), ("GET", "/api/topics/", 404),
+        ("GET", "/api/", 404), ("GET", "/api/topics", 405), ("GET", "/api/topics/", 404),
         ("GET", "/api/topics/none", 404), ("GET", "/api/topics/none/0/strip", 404),
         ("GET", "/api/topics/orders/1/strip", 404), ("GET", "/api/groups/none", 404), ("GET", "/api/groups/", 404),
         ("GET", "/api/groups/%ED%A0%80", 404), ("GET", "/api/topics/%00", 404), ("GET", "/api/topics/..%2F..", 404),
