@@ -611,11 +611,12 @@ class Runner:
         is_short = offsets <= FOLD_NEAR_OFFSETS and offsets * range_bytes <= budget * FOLD_NEAR_BYTES
         if first.feed.goes_long:
             outcome = self._pool.submit(self._compute_long, standings, ranges)
-        elif is_short and not any(one.needs_trial for one in standings):
-            outcome = self._pool.submit(self._compute_near, standings, ranges)
         else:
             stages = [self._stage(one, ranges) for one in standings]
-            outcome = self._pool.submit(self._compute, standings, ranges, bounds, stages)
+            if is_short and not any(stages) and not any(one.needs_trial for one in standings):
+                outcome = self._pool.submit(self._compute_near, standings, ranges)
+            else:
+                outcome = self._pool.submit(self._compute, standings, ranges, bounds, stages)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
 
     def _size_of_range(self, standings: Sequence[_Standing]) -> int:
