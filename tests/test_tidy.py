@@ -79,7 +79,6 @@ SMALL_MODULES: dict[str, str] = {
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
     "views/search/search.py": "what users call, and which engine that means",
-    "views/table/postgres_load.py": "bulk loading, a way of its own into a table",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""
 

@@ -148,7 +148,7 @@ def new_stage(
     return PostgresStage(url, location, stage, shape)
 
 
-class Gathered(NamedTuple):
+class StagedQuery(NamedTuple):
     """A query for the newest row of each key of a range, in key order, with a column for whether it deletes."""
 
     query: str
@@ -157,7 +157,7 @@ class Gathered(NamedTuple):
     key: str
 
 
-def gather(run: Run, staged: StagedDelta, location: str) -> Gathered:
+def gather(run: Run, staged: StagedDelta, location: str) -> StagedQuery:
     """What the executors have reported, after a look that all of it is there."""
     stage = staged.stage
     if not isinstance(stage, PostgresStage):
@@ -176,10 +176,10 @@ def gather(run: Run, staged: StagedDelta, location: str) -> Gathered:
         f"SELECT DISTINCT ON ({key}) {columns}, {DELETED} FROM {stage.table.sql} WHERE {_TRY} = ANY(%s)"
         f" ORDER BY {key}, {PARTITION} DESC, {OFFSET} DESC, {_IS_ROW} DESC"
     )
-    return Gathered(query, list(told), columns, key)
+    return StagedQuery(query, list(told), columns, key)
 
 
-def load(run: Run, table: TableName, found: Gathered) -> None:
+def load(run: Run, table: TableName, found: StagedQuery) -> None:
     """Add a range to a shadow that is being loaded: see `postgres_load.py`."""
     run(_MEMORY)
     run(
@@ -191,7 +191,7 @@ def load(run: Run, table: TableName, found: Gathered) -> None:
     )
 
 
-def merge(run: Run, table: TableName, found: Gathered, on_conflict: str) -> None:
+def merge(run: Run, table: TableName, found: StagedQuery, on_conflict: str) -> None:
     """Bring a range into a table: delete what its newest records delete, and replace or insert the others."""
     run(_MEMORY)
     run(f"CREATE TEMPORARY TABLE {_NEWEST.sql} ON COMMIT DROP AS {found.query}", found.tries)
