@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 def log(served: Served) -> Iterator[Log]:
     log = served.log
     log.create_topic("baskets", partitions=2)
+    began_ms = time.time_ns() // 1_000_000 - 1_000
     for number in range(150):
         value = {"n": number, "customer": {"id": number % 5, "name": f"Customer {number % 5}"}}
-        log.append("baskets", value, key=f"b{number}", partition=number % 2)
+        # The table is in the order of times: those of two records are never the same.
+        log.append("baskets", value, key=f"b{number}", partition=number % 2, timestamp_ms=began_ms + number)
     log.create_topic("lines")
     log.append("lines", "something happened")
     log.append("lines", bytes([0x81, 0xA1, 0x6E, 0x01]))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from foldlog.cli.output import remark
-from foldlog.server.config.properties_file import has_secret_name
 
 _ASSIGNMENT: Final = re.compile(r"(?:-X|--[a-z-]+=)?(?P<name>[A-Za-z][\w.]*\.[\w.]+)=(?P<secret>.+)", re.DOTALL)
 _IN_QUERY: Final = re.compile(r"[?&](?P<name>[\w.]+)=(?P<secret>[^&]+)")
@@ -51,14 +50,18 @@ def find_shown(words: Sequence[str]) -> list[ShownSecret]:
         if before == _TOKEN_FLAG or word.startswith(f"{_TOKEN_FLAG}="):
             found.append(ShownSecret(_TOKEN_FLAG, word.removeprefix(f"{_TOKEN_FLAG}="), option))
         elif "://" in word:
-            in_query = [
-                (one["name"], one["secret"]) for one in _IN_QUERY.finditer(word) if has_secret_name(one["name"])
-            ]
+            in_query = [(one["name"], one["secret"]) for one in _IN_QUERY.finditer(word) if _is_secret(one["name"])]
             in_address = [("a password", one["secret"]) for one in _IN_ADDRESS.finditer(word)]
             found += [ShownSecret(*one, option) for one in (*in_query, *in_address)]
-        elif (one := _ASSIGNMENT.fullmatch(word)) is not None and has_secret_name(one["name"]):
+        elif (one := _ASSIGNMENT.fullmatch(word)) is not None and _is_secret(one["name"]):
             found.append(ShownSecret(one["name"], one["secret"], option))
     return found
+
+
+def _is_secret(name: str) -> bool:
+    from foldlog.server.config.properties_file import has_secret_name  # asked for few words; help loads no server
+
+    return has_secret_name(name)
 
 
 def warn_of_secrets(words: Sequence[str]) -> None:
