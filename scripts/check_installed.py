@@ -25,7 +25,7 @@ COMPILED = (
     "foldlog.files.sync_threads",
     "foldlog.log.fetched",
     "foldlog.records.kernels",
-    "foldlog.server.fetch_pass",
+    "foldlog.server.fetches.fetch_pass",
     "foldlog.spark.decoders.json_screen",
     "foldlog.wire.fetch_frames",
     "foldlog.wire.produce_frames",

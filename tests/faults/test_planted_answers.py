@@ -17,7 +17,7 @@ from foldlog.client.consumer.cursors import Cursor
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
 from foldlog.server import fetching
-from foldlog.server.fetch_sessions import WantedPartition
+from foldlog.server.fetches.sessions import WantedPartition
 from foldlog.server.handlers import produce
 from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.produce_fast_path import RunAcknowledgement

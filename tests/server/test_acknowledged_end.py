@@ -25,7 +25,7 @@ from foldlog.log.partition import Partition
 from foldlog.server import fetching
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
-from foldlog.server.fetching import Fetching, FetchReading
+from foldlog.server.fetches.fetching import Fetching, FetchReading
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation

@@ -29,11 +29,11 @@ from foldlog.errors import StorageError
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
-from foldlog.server import fetch_fast_path
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.fetch_fast_path import FastFetch, FetchFastPath
-from foldlog.server.fetch_sessions import FetchSessions
-from foldlog.server.fetching import Fetching, FetchReading
+from foldlog.server.fetches import fast_path
+from foldlog.server.fetches.fast_path import FastFetch, FetchFastPath
+from foldlog.server.fetches.fetching import Fetching, FetchReading
+from foldlog.server.fetches.sessions import FetchSessions
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.error_codes import ErrorCode
@@ -127,7 +127,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
             partition.append(bytes(batch(b"later", key=b"later")))
             partition.sync()
         with patch.context() as slowly:
-            slowly.setattr(fetch_fast_path, "_compiled", lambda: None)
+            slowly.setattr(fast_path, "_compiled", lambda: None)
             slow = serve(broker)
         made = Both(broker, serve(broker), slow)
         begin = FetchFastPath.begin

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foldlog.limits import FETCH_SESSION_EVICTION_MS
-from foldlog.server.fetch_sessions import EPOCH_MAX, FetchContext, FetchSessions, WantedPartition, next_epoch
+from foldlog.server.fetches.sessions import EPOCH_MAX, FetchContext, FetchSessions, WantedPartition, next_epoch
 from foldlog.testing.sim_clock import SimClock
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import (

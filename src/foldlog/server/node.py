@@ -21,8 +21,8 @@ from foldlog.server.access.tokens import TokenChecker
 from foldlog.server.authorizer import AclAuthorizer, AllowEverything, Authorizer
 from foldlog.server.config.live_settings import LiveSettings
 from foldlog.server.features import Features
-from foldlog.server.fetch_fast_path import FetchFastPath
-from foldlog.server.fetch_sessions import FetchSessions
+from foldlog.server.fetches.fast_path import FetchFastPath
+from foldlog.server.fetches.sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.groups import GroupDriver, address_in_acls

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from foldlog.server.call import Caller
-from foldlog.server.fetch_sessions import next_epoch
+from foldlog.server.fetches.sessions import next_epoch
 from foldlog.wire.error_codes import ErrorCode
 
 FIRST_EPOCH: Final = 0

@@ -44,7 +44,7 @@ cdef inline int64_t read64(Reader *reader) noexcept nogil:
 @cython.final
 @cython.freelist(64)
 cdef class WantedPartition:
-    """`fetch_sessions.WantedPartition`, compiled. `found` is where the last fetch read it."""
+    """The `WantedPartition` of `server/fetches/sessions.py`, compiled. `found` is where the last fetch read it."""
 
     def __init__(self, topic, bytes topic_id not None, wanted):
         self.topic = topic

@@ -13,8 +13,8 @@ from foldlog.files.posix import PosixFile
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode
 from foldlog.server.config.settings import ServerSettings
-from foldlog.server.fetch_sessions import WantedPartition
-from foldlog.server.fetching import FetchRead
+from foldlog.server.fetches.fetching import FetchRead
+from foldlog.server.fetches.sessions import WantedPartition
 from foldlog.server.server import Server
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from foldlog.records.batch import producer_of
-from foldlog.server.fetching import FetchRead
+from foldlog.server.fetches.fetching import FetchRead
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from foldlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics

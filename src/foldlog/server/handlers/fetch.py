@@ -1,11 +1,11 @@
-"""Fetch: slices of segments, as `fetching` reads them. What `fetch_fast_path` does not take comes here, and is answered
+"""Fetch: slices of segments, as `fetching` reads them. What the fast path does not take comes here, and is answered
 by the same bytes."""
 
 from __future__ import annotations
 
 from foldlog.server.call import Call, Later, Reply
-from foldlog.server.fetch_sessions import FetchContext
-from foldlog.server.fetching import Fetching, FetchLimits, FetchRead, FetchReading
+from foldlog.server.fetches.fetching import Fetching, FetchLimits, FetchRead, FetchReading
+from foldlog.server.fetches.sessions import FetchContext
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchRequest, FetchResponse
 

@@ -38,7 +38,7 @@ from foldlog.server.call import (
     has_error,
     served_api,
 )
-from foldlog.server.fetch_fast_path import FastFetch, FetchAnswer
+from foldlog.server.fetches.fast_path import FastFetch, FetchAnswer
 from foldlog.server.groups import address_in_acls
 from foldlog.server.handlers.api_versions import unserved_answer
 from foldlog.server.net.listeners import SSL
@@ -353,20 +353,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             # Before the header is parsed: the fast path reads the fields it needs directly from the frame.
             if self._quotas.is_on:
                 charge = self._throttle.begin(self._caller.who, view, start, end)
+            is_usual = charge is None and self._node.interceptor is None
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
-                fast = None
-                if charge is None and self._node.interceptor is None:
-                    fast = self._append_fast(view, start, end)
+                fast = self._append_fast(view, start, end) if is_usual else None
                 self._throttled.is_granted = False  # this uses up its turn, if it had to wait for one
                 if isinstance(fast, ProducedRun):
                     self._begin_run(fast, began)
                     return fast.end
                 found = fast
-            elif _INT16.unpack_from(view, start)[0] == _FETCH_KEY and charge is None and self._node.interceptor is None:
-                fetch = self._node.fetch_fast_path.begin(self._caller, view, start, end)
-                if fetch is not None:
-                    self._begin_fetch(fetch, began)
-                    return end
+            elif is_usual and self._fetches_fast(view, start, end, began):
+                return end
             header, position = parse_request_header(view, start, end)
             served = served_api(header.api_key, header.api_version)
             if served is None:
@@ -397,6 +393,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.long_work = self._begin_long_work()
         self._begin(exchange, reply)
         return end
+
+    def _fetches_fast(self, view: memoryview, start: int, end: int, began: float) -> bool:
+        """Begin the request if it is a Fetch, and one for the fast path."""
+        if _INT16.unpack_from(view, start)[0] != _FETCH_KEY:
+            return False
+        fetch = self._node.fetch_fast_path.begin(self._caller, view, start, end)
+        if fetch is None:
+            return False
+        self._begin_fetch(fetch, began)
+        return True
 
     def _change_in(self, request: Request) -> AuditedChange | None:
         if not self._node.is_audited or request.API_KEY not in AUDITED:

@@ -286,6 +286,35 @@ def _plain_changes(
     return [Delta(table, read) if change is None else change for change in changes]
 
 
+def _outcome(
+    prepared: Sequence[PreparedFold],
+    ranges: Sequence[OffsetRange],
+    changes: Sequence[Change | Exception],
+    seen: Count,
+    refusals: Mapping[int, StageRefusal],
+    first: Delta | None,
+) -> _Outcome:
+    """What came of a range, once the records at fault are left out, with the dead letters."""
+    frames, needs_key = prepared[0].frames, prepared[0].needs_key
+    met = seen.value
+    found = [
+        change if isinstance(change, StagedDelta) else without_faults(one, ranges, change)  # executors have checked it
+        for one, change in zip(prepared, changes, strict=True)
+    ]
+    met = met.with_more(seen.value)  # failed tasks may be missing in the first count
+    faults = [one.faults if isinstance(one, Folded) else () for one in found]
+    # Records that a fold fails at have been parsed, so they are not among the dead.
+    sound = list(beyond(ranges, fault_ranges(ranges, [fault for some in faults for fault in some])))
+    dead = frames.met_dead(sound, met, needs_key=needs_key)
+    return _Outcome(
+        [one.delta if isinstance(one, Folded) else one for one in found],
+        [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
+        met,
+        refusals,
+        first,
+    )
+
+
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
     """The sample whose groups the range's job keeps apart, if there is one."""
     return next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
@@ -763,12 +792,13 @@ class Runner:
         prepared: Sequence[PreparedFold],
         ranges: Sequence[OffsetRange],
         trials: Sequence[_Trial | None] = (),
-        stages: Sequence[ViewStage | None] = (),
+        stages: Sequence[ViewStage | None] | None = None,
     ) -> _Outcome:
         """The result of the short way: Spark reads the range once, and runs each fold over it. The folds' trials are
         begun with it, and have ended when this returns.
         """
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
+        stages = [None] * len(prepared) if stages is None else stages
         seen = frames.count()
         first_ranges = _kept_apart(trials)
         given = frames.rows(ranges, seen, needs_key=needs_key, first=first_ranges)
@@ -776,7 +806,6 @@ class Runner:
         for trial in tried:
             self._begin_trial(trial)
         first: Delta | None = None
-        stages = stages or [None] * len(prepared)
         refusals: dict[int, StageRefusal] = {}
         try:
             planned = [_planned(one, given, apart=bool(first_ranges)) for one in prepared]
@@ -793,23 +822,7 @@ class Runner:
             self._let_fold(trials, [None] * len(trials))
             wait([one.folded for one in tried])
             frames.forget(given)
-        met = seen.value
-        found = [
-            delta if isinstance(delta, StagedDelta) else without_faults(one, ranges, delta)  # executors have checked it
-            for one, delta in zip(prepared, deltas, strict=True)
-        ]
-        met = met.with_more(seen.value)  # failed tasks may be missing in the first count
-        faults = [one.faults if isinstance(one, Folded) else () for one in found]
-        # Records that a fold fails at have been parsed, so they are not among the dead.
-        sound = list(beyond(ranges, fault_ranges(ranges, [fault for some in faults for fault in some])))
-        dead = frames.met_dead(sound, met, needs_key=needs_key)
-        return _Outcome(
-            [one.delta if isinstance(one, Folded) else one for one in found],
-            [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
-            met,
-            refusals,
-            first,
-        )
+        return _outcome(prepared, ranges, deltas, seen, refusals, first)
 
     def _let_fold(self, trials: Sequence[_Trial | None], planned: Sequence[PlannedFold | Exception | None]) -> None:
         """The trials of folds that were planned may go on: the range calls their function no more."""

@@ -1,6 +1,6 @@
 """A Fetch under way: it reads, at once if there is enough, else when enough has come or the time is up.
 
-The fetch session determines the wanted partitions (`fetch_sessions`). `Fetching.begin` reads what is there. If that is
+The fetch session determines the wanted partitions (`sessions`). `Fetching.begin` reads what is there. If that is
 not enough it waits: for a partition to move (`moved`), or for the time to be up. With isolation level read_committed
 a partition ends at its last stable offset, and only what is below counts. It also waits for the sync of records
 that were acknowledged before it came: clients take the high watermark of an answer for the end of the log. If a
@@ -17,7 +17,7 @@ from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import SYNC_WAIT_MS
 from foldlog.log.partition import Partition
-from foldlog.server.fetch_sessions import FetchContext, WantedPartition
+from foldlog.server.fetches.sessions import FetchContext, WantedPartition
 from foldlog.server.net.memory import LENT_BYTES_MIN, ReadBuffers
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData

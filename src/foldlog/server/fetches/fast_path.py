@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.server.call import has_error
-from foldlog.server.fetch_sessions import FetchContext
-from foldlog.server.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, FetchReading
+from foldlog.server.fetches.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, FetchReading
+from foldlog.server.fetches.sessions import FetchContext
 from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import encode_response
@@ -21,7 +21,7 @@ from foldlog.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from foldlog.server.call import Caller
-    from foldlog.server.fetch_pass import FetchPass
+    from foldlog.server.fetches.fetch_pass import FetchPass
     from foldlog.server.node import BrokerNode
     from foldlog.wire.fetch_frames import FetchFrame
 
@@ -172,7 +172,7 @@ def _compiled() -> Compiled | None:
         return None
     try:
         from foldlog.log.fetched import CHECKS_UNLOCKED
-        from foldlog.server.fetch_pass import FetchPass
+        from foldlog.server.fetches.fetch_pass import FetchPass
         from foldlog.wire.fetch_frames import FetchFrame
     except ImportError:
         return None  # they were not built

@@ -25,7 +25,7 @@ from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AllowEverything as _AllowEverything
 from foldlog.wire.error_codes import ErrorCode as _ErrorCode
 
-include "../wire/compiled/fields.pxi"
+include "../../wire/compiled/fields.pxi"
 
 cdef enum:
     LOG_START_FROM = 5
