@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from foldlog.log.journal.recovery import journal_files
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
 
-AT_ONCE = JournalSettings(begin_syncs=1, first_bytes=64 * BLOCK_BYTES, file_bytes=64 * BLOCK_BYTES)
+AT_ONCE = JournalSettings(begin_syncs=1, alone_asks=1 << 30, first_bytes=64 * BLOCK_BYTES, file_bytes=64 * BLOCK_BYTES)
 
 
 def opened(path: Path, journal: JournalSettings | bool = AT_ONCE) -> Broker:
@@ -64,6 +65,23 @@ def begin(broker: Broker, topic: str = "orders", partitions: int = 2) -> list[Pa
     broker.run_due()
     assert journal_of(broker).is_ready
     return found
+
+
+def test_a_partition_that_nobody_shares_a_sync_with_syncs_its_file(tmp_path: Path) -> None:
+    with opened(tmp_path / "log", replace(AT_ONCE, alone_asks=8)) as broker:
+        alone, other = begin(broker)
+        counts = journal_of(broker).counts
+        for number in range(30):
+            append(alone, b"%d" % number)
+        assert 1 <= counts.commits <= 8
+        before = counts.commits
+        for number in range(10):
+            append(other, b"%d" % number)
+            append(alone, b"again %d" % number)
+        assert counts.commits == before + 20
+        stored = [values(alone), values(other)]
+    with opened(tmp_path / "log", journal=False) as broker:
+        assert [values(partition_of(broker, "orders", number)) for number in range(2)] == stored
 
 
 def kill_a_writer(path: Path) -> None:

@@ -26,8 +26,14 @@ from foldlog.testing.sim_clock import SimClock
 
 TOPIC_ID = bytes(range(16))
 DIRECTORY_ID = bytes(range(16, 32))
+NEVER_ALONE = 1 << 30
 SMALL_JOURNAL = JournalSettings(
-    begin_syncs=1, first_bytes=4 * BLOCK_BYTES, file_bytes=6 * BLOCK_BYTES, files_max=3, entry_bytes_max=2000
+    begin_syncs=1,
+    alone_asks=NEVER_ALONE,
+    first_bytes=4 * BLOCK_BYTES,
+    file_bytes=6 * BLOCK_BYTES,
+    files_max=3,
+    entry_bytes_max=2000,
 )
 """Three commits fill the first files, five the later ones; larger appends than about two records go their own way."""
 

@@ -12,7 +12,7 @@ from foldlog.demo.crew import free_port
 
 READY = "foldlog is serving "
 
-JOURNAL_AT_ONCE = "from foldlog import limits; limits.JOURNAL_BEGIN_SYNCS = 1"
+JOURNAL_AT_ONCE = "from foldlog import limits; limits.JOURNAL_BEGIN_SYNCS = 1; limits.JOURNAL_ALONE_ASKS = 1 << 30"
 """For the beginning of a program: most directories of tests would never get a journal."""
 
 

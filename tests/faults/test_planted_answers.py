@@ -16,7 +16,7 @@ from client.consumer import test_consumer
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
-from foldlog.server import fetching
+from foldlog.server.fetches import fetching
 from foldlog.server.fetches.sessions import WantedPartition
 from foldlog.server.handlers import produce
 from foldlog.server.net.append_queues import AppendQueue

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from budgets import BUDGETS, SHORT, budgets_of
-from faults.journaled import SMALL_JOURNAL, JournaledDirectory, judge_directory, make_partitions, recover_directory
+from faults.journaled import (
+    NEVER_ALONE,
+    SMALL_JOURNAL,
+    JournaledDirectory,
+    judge_directory,
+    make_partitions,
+    recover_directory,
+)
 from faults.one_partition import START_MS, Records
 from faults.test_power_loss import LONG, PLANS, ROLLING, SMALL, Plan
 from foldlog.errors import PartitionPoisoned
@@ -56,6 +63,21 @@ def small_and_large(directory: JournaledDirectory, seed: int) -> None:
         large = [replace(one, value=bytes([step + 1]) * 900) for one in records.some(1) * 3]
         directory.logs[step % 2].append(large)
         directory.logs[1].append([records.one()])
+    directory.close()
+
+
+def now_and_then_alone(directory: JournaledDirectory, seed: int) -> None:
+    """A partition that is alone for a while syncs its own file, with what the journal has of it from before; then the
+    other one is back, and both go into the journal again."""
+    records = Records(seed)
+    for step in range(5):
+        directory.append_together({0: [records.one()], 1: [records.one()]})
+        for _ in range(5):
+            directory.logs[step % 2].append([records.one()])
+        directory.logs[1 - step % 2].append([records.one()])
+        directory.work()
+        if step == 3:
+            directory.reopen(cleanly=False)
     directory.close()
 
 
@@ -130,12 +152,14 @@ class JournalPlan:
     seeds: tuple[int, ...]
     images: int
     is_kept: bool = False
+    alone_asks: int = NEVER_ALONE
 
 
 JOURNAL_PLANS: dict[str, JournalPlan] = {
     "shared_commits": JournalPlan(shared_commits, SMALL, 3, 4, (1,), 9_400),
     "some_rest": JournalPlan(some_rest, SMALL, 3, 4, (1,), 3_700),
     "small_and_large": JournalPlan(small_and_large, SMALL, 2, 4, (1,), 3_100),
+    "now_and_then_alone": JournalPlan(now_and_then_alone, SMALL, 2, 4, (1,), 1_000, alone_asks=3),
     "killed": JournalPlan(killed, ROLLING, 2, 4, (1,), 7_300),
     "closed_and_opened": JournalPlan(closed_and_opened, SMALL, 2, 4, (1,), 1_800),
     "failed_commits": JournalPlan(failed_commits, SMALL, 2, 4, (1,), 9_800),
@@ -160,7 +184,11 @@ def run_with_cuts(
         plan.config,
         plan.partitions,
         clock=SimClock(START_MS),
-        settings=replace(SMALL_JOURNAL, files_max=20) if plan.is_kept else SMALL_JOURNAL,
+        settings=replace(
+            SMALL_JOURNAL,
+            files_max=20 if plan.is_kept else SMALL_JOURNAL.files_max,
+            alone_asks=plan.alone_asks,
+        ),
         idempotent=idempotent,
         is_kept=plan.is_kept,
     )

@@ -49,7 +49,9 @@ class Lent:
         return self.done()
 
 
-@pytest.fixture(params=[None, JournalSettings(begin_syncs=1, first_bytes=1 << 20)], ids=["synced", "journaled"])
+@pytest.fixture(
+    params=[None, JournalSettings(begin_syncs=1, alone_asks=1 << 30, first_bytes=1 << 20)], ids=["synced", "journaled"]
+)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[SmallPartition]:
     monkeypatch.chdir(tmp_path)
     small = SmallPartition(PosixFiles(), request.param)
@@ -205,7 +207,9 @@ def in_time(act: Callable[[], object]) -> None:
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmallPartition, Lent]]:
     """A partition with a journal of two files, each of which takes one commit."""
     monkeypatch.chdir(tmp_path)
-    small = SmallPartition(PosixFiles(), JournalSettings(begin_syncs=1, first_bytes=2 * BLOCK_BYTES))
+    small = SmallPartition(
+        PosixFiles(), JournalSettings(begin_syncs=1, alone_asks=1 << 30, first_bytes=2 * BLOCK_BYTES)
+    )
     small.write(b"first")
     assert small.journal is not None
     small.journal.work()

@@ -60,6 +60,7 @@ class JournalSettings:
     """When a directory gets a journal, and how large its files are. Tests use small ones."""
 
     begin_syncs: int = limits.JOURNAL_BEGIN_SYNCS
+    alone_asks: int = limits.JOURNAL_ALONE_ASKS
     first_bytes: int = limits.JOURNAL_FIRST_BYTES
     file_bytes: int = limits.JOURNAL_FILE_BYTES
     files_max: int = limits.JOURNAL_FILES_MAX
@@ -148,6 +149,8 @@ class Journal:
             contents.last_number,
         )
         self._small_syncs = 0
+        self._last_to_ask: Durability | None = None
+        self._asks_in_a_row = 0
         self._is_wanted = False
         self._size = settings.first_bytes  # of the next file that is made
         self._is_short = False
@@ -172,14 +175,17 @@ class Journal:
     # Who waits
 
     def takes(self, member: Durability, pending_bytes: int) -> bool:
-        """Whether so many bytes of a partition may go into the next commit."""
+        """Whether so many bytes of a partition, which asks now, may go into the next commit."""
         most = self._settings.entry_bytes_max
-        if not self.is_ready or pending_bytes >= most:
+        # Without a lock: who is counted wrongly becomes durable the other way.
+        if self._last_to_ask is not member:
+            self._last_to_ask, self._asks_in_a_row = member, 0
+        self._asks_in_a_row += 1
+        if not self.is_ready or pending_bytes >= most or self._asks_in_a_row > self._settings.alone_asks:
             return False
         if pending_bytes < limits.JOURNAL_SMALL_ENTRY_BYTES:
             return True
-        # What many partitions were given is bulk, too: written twice, it would take the disk's bandwidth. Without a
-        # lock, as the other reasons: who is counted wrongly becomes durable the other way.
+        # What many partitions were given is bulk, too: written twice, it would take the disk's bandwidth.
         others = sum([size for one, size in self._larger.copy().items() if one is not member])
         return not others or others + pending_bytes <= most
 
