@@ -14,7 +14,10 @@ from pyspark.sql import SparkSession
 
 from client.wire.localhost_certificate import PEM
 from foldlog.testing import KafkaBroker
+from postgres_server import postgres, postgres_url
 from spark_session import running_session
+
+__all__ = ["postgres", "postgres_url"]
 
 HERE = Path(__file__).parent
 
