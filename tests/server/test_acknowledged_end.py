@@ -22,9 +22,9 @@ from foldlog.broker.broker import Broker
 from foldlog.client.backends.directory import broker_of
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Partition
-from foldlog.server import fetching
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console import api
+from foldlog.server.fetches import fetching
 from foldlog.server.fetches.fetching import Fetching, FetchReading
 from foldlog.server.net import purgatory as syncs
 from foldlog.server.server import Server
