@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
+from foldlog.spark.decoders.key_columns import KEY
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
+KEY_FORMATS: Final = ("json", "avro", "protobuf")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """Prefix of the module names of pipelines that were loaded from files."""
@@ -46,16 +48,31 @@ _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTopic:
-    """A topic as folds read it: the column that its keys fill, and the schema of its values. `topic()` makes one.
+    """A topic as folds read it: the columns that its keys fill, and the schema of its values. `topic()` makes one.
 
     Users know it as `fl.Topic`; `foldlog.Topic` is a topic in the log's catalog.
     """
 
     name: str
-    key: str | None
+    keys: tuple[str, ...]
     schema: str | StructType | None
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    key_format: str | None = None
+    """How keys are parsed into columns; None for one column that is the key."""
+    key_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str | None:
+        """The column that is the record's key; None if there is none, or the key is parsed into columns."""
+        return self.keys[0] if self.keys and self.key_format is None else None
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """The column that tells records of different keys apart; empty if the topic names no key."""
+        if self.key_format is not None:
+            return (KEY,)
+        return self.keys
 
 
 class Fold:
@@ -68,6 +85,11 @@ class Fold:
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
         self.__doc__ = function.__doc__
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its view's rows are replaced by a key of their own: see `View.keeps_rows`."""
+        return self.view.keeps_rows(self.topic.keys)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         return self.function(rows)
@@ -89,9 +111,11 @@ class Fold:
 def topic(
     name: str,
     *,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
+    key_format: str | None = None,
+    key_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DeclaredTopic:
     """A topic to fold.
@@ -99,6 +123,9 @@ def topic(
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
     have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
     docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+
+    With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
+    `key` lists.
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -130,9 +157,32 @@ def topic(
         raise InvalidArgument(
             f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
         )
-    if key is not None and (not _is_name(key) or key in META):
-        raise InvalidArgument(f"key={brief_repr(key)} of topic {name!r} is not a name for a column")
-    return DeclaredTopic(name, key, schema, format, options)
+    keys = _checked_keys(name, key, key_format, key_options)
+    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}))
+
+
+def _checked_keys(topic: str, key: object, key_format: str | None, key_options: object) -> tuple[str, ...]:
+    """The columns of the key; InvalidArgument if they, or how they are parsed, make no sense."""
+    names = (key,) if isinstance(key, str) or key is None else key
+    if not isinstance(names, list | tuple) or not names or len(set(map(str, names))) < len(names):
+        raise InvalidArgument(f"key={brief_repr(key)} of topic {topic!r} is not a column, or a list of columns")
+    for one in names:
+        if one is not None and (not _is_name(one) or one in (*META, KEY)):
+            raise InvalidArgument(f"key={brief_repr(one)} of topic {topic!r} is not a name for a column")
+    if key_format is not None and key_format not in KEY_FORMATS:
+        raise InvalidArgument(
+            f"key_format={brief_repr(key_format)} of topic {topic!r} is not one of {', '.join(KEY_FORMATS)}; without"
+            " one, the key is one column: a text, bytes or a number"
+        )
+    if key_format is not None and key is None:
+        raise InvalidArgument(f"topic {topic!r} has a key_format, and names no columns to fill: key=['region', 'id']")
+    if key_format is None and len(names) > 1:
+        raise InvalidArgument(
+            f"the key of topic {topic!r} is to fill {len(names)} columns, so say how to parse it: key_format='json'"
+        )
+    if key_options is not None and (key_format is None or not isinstance(key_options, Mapping)):
+        raise InvalidArgument(f"key_options of topic {topic!r} are a dict of options of its key_format")
+    return tuple(one for one in names if one is not None)
 
 
 def _is_name(given: object) -> bool:
@@ -154,10 +204,11 @@ def fold(
         raise InvalidArgument(
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
-    if into.is_keyed and source.key is None:
+    if into.is_keyed and not source.keys and not into.keeps_rows(()):
+        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
-            f" say which column the record's key fills: fl.topic({source.name!r}, key='...')"
+            f" say which column the record's key fills: fl.topic({source.name!r}, key='...'){own}"
         )
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:
