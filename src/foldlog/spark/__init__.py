@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldlog.spark.folds.declaration import DeclaredTopic as Topic
 from foldlog.spark.folds.declaration import Fold, fold, load_folds, topic
+from foldlog.spark.folds.record_types import by_field, by_header, by_schema
 from foldlog.spark.interpreter import prefer_this_python
 from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
@@ -74,6 +75,9 @@ __all__ = [
     "View",
     "ask",
     "avg",
+    "by_field",
+    "by_header",
+    "by_schema",
     "count",
     "counters",
     "drop",

@@ -201,7 +201,7 @@ def test_lines_of_a_record_stay_if_rows_are_replaced_and_go_if_records_are(
     both = [
         fl.fold(
             topic,
-            into=fl.table(tmp_path / "shop.db", replaces, key=["customer", "order_id"], replaces=replaces),  # type: ignore[arg-type]
+            into=fl.table(tmp_path / "shop.db", replaces, key=["customer", "order_id"], replaces=replaces),
             name=replaces,
         )(lambda rows: rows)
         for replaces in ("record", "row")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.folds.record_types import ByField, RecordType, is_record_type
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
 
@@ -61,6 +62,10 @@ class DeclaredTopic:
     key_format: str | None = None
     """How keys are parsed into columns; None for one column that is the key."""
     key_options: Mapping[str, Any] = field(default_factory=dict)
+    headers: str | StructType | None = None
+    """The columns that record headers fill."""
+    only: RecordType | None = None
+    """Which of its records are read; None for all."""
 
     @property
     def key(self) -> str | None:
@@ -116,6 +121,8 @@ def topic(
     format: str = "json",  # noqa: A002 as Spark's own readers call it
     key_format: str | None = None,
     key_options: Mapping[str, Any] | None = None,
+    headers: str | StructType | None = None,
+    only: RecordType | None = None,
     **options: Any,
 ) -> DeclaredTopic:
     """A topic to fold.
@@ -126,6 +133,9 @@ def topic(
 
     With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
     `key` lists.
+
+    `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
+    other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -158,7 +168,25 @@ def topic(
             f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
         )
     keys = _checked_keys(name, key, key_format, key_options)
-    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}))
+    _check_headers_and_type(name, format, headers, only)
+    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+
+
+def _check_headers_and_type(topic: str, value_format: str, headers: object, only: object) -> None:
+    if headers is not None and not (isinstance(headers, str) and headers) and type(headers).__name__ != "StructType":
+        raise InvalidArgument(
+            f"headers of topic {topic!r} are columns, as in headers='trace_id STRING', not {brief_repr(headers)}"
+        )
+    if only is not None and not is_record_type(only):
+        raise InvalidArgument(
+            f"only={brief_repr(only)} of topic {topic!r} is not a type of records: give fl.by_field('type', 'order'),"
+            " fl.by_header(...) or fl.by_schema(...)"
+        )
+    if isinstance(only, ByField) and value_format != "json":
+        raise InvalidArgument(
+            f"topic {topic!r} has format={value_format!r}, and by_field() reads JSON; use by_schema() or by_header(),"
+            " or filter in the fold"
+        )
 
 
 def _checked_keys(topic: str, key: object, key_format: str | None, key_options: object) -> tuple[str, ...]:
