@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foldlog.spark.decoders.record_types import by_field, by_header, by_schema
 from foldlog.spark.folds.declaration import DeclaredTopic as Topic
 from foldlog.spark.folds.declaration import Fold, fold, load_folds, topic
-from foldlog.spark.folds.record_types import by_field, by_header, by_schema
 from foldlog.spark.interpreter import prefer_this_python
 from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on

@@ -23,7 +23,7 @@ import foldlog.spark as fl
 from foldlog.errors import FoldError, InvalidArgument
 from foldlog.records import arrow
 from foldlog.spark.decoders.headers import last_header
-from foldlog.spark.folds.record_types import RecordType
+from foldlog.spark.decoders.record_types import RecordType
 from folds_model import records_of
 
 Headers = list[tuple[str, bytes | None]]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
-from foldlog.spark.folds.record_types import ByField, RecordType, is_record_type
+from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
 
@@ -197,20 +197,24 @@ def _checked_keys(topic: str, key: object, key_format: str | None, key_options: 
     for one in names:
         if one is not None and (not _is_name(one) or one in (*META, KEY)):
             raise InvalidArgument(f"key={brief_repr(one)} of topic {topic!r} is not a name for a column")
+    _check_key_format(topic, len(names), key is not None, key_format, key_options)
+    return tuple(one for one in names if one is not None)
+
+
+def _check_key_format(topic: str, columns: int, has_key: bool, key_format: str | None, key_options: object) -> None:
     if key_format is not None and key_format not in KEY_FORMATS:
         raise InvalidArgument(
             f"key_format={brief_repr(key_format)} of topic {topic!r} is not one of {', '.join(KEY_FORMATS)}; without"
             " one, the key is one column: a text, bytes or a number"
         )
-    if key_format is not None and key is None:
+    if key_format is not None and not has_key:
         raise InvalidArgument(f"topic {topic!r} has a key_format, and names no columns to fill: key=['region', 'id']")
-    if key_format is None and len(names) > 1:
+    if key_format is None and columns > 1:
         raise InvalidArgument(
-            f"the key of topic {topic!r} is to fill {len(names)} columns, so say how to parse it: key_format='json'"
+            f"the key of topic {topic!r} is to fill {columns} columns, so say how to parse it: key_format='json'"
         )
     if key_options is not None and (key_format is None or not isinstance(key_options, Mapping)):
         raise InvalidArgument(f"key_options of topic {topic!r} are a dict of options of its key_format")
-    return tuple(one for one in names if one is not None)
 
 
 def _is_name(given: object) -> bool:

@@ -455,22 +455,30 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
             f"fold {fold.name!r} drops {', '.join(dropped)}, by which its view knows what it has;"
             " keep them: rows.select(..., *fl.META)"
         )
-    key, keys = fold.topic.key, fold.topic.keys
-    keeps_rows = fold.view.is_keyed and fold.keeps_rows
-    lost = [name for name in keys if name not in names]
-    if fold.view.is_keyed and lost and not keeps_rows:
-        raise FoldError(f"fold {fold.name!r} drops {lost[0]!r}, the key of its rows; keep it")
     import pyarrow as pa
 
     # A column that Spark knows to be never null is null in the rows that delete.
     columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in (*META, KEY)])
-    if not fold.view.is_keyed or (key and {key, PARTITION, OFFSET} <= kept_columns(result)):
-        return Shape(columns, key, (key,) if key else (), keeps_rows)
-    if RECORD in names:
+    if fold.view.is_keyed:
+        return _keyed_shape(fold, columns, result)
+    key = fold.topic.key
+    return Shape(columns, key, (key,) if key else ())
+
+
+def _keyed_shape(fold: Fold, columns: pa.Schema, result: DataFrame) -> Shape:
+    import pyarrow as pa
+
+    key, keys = fold.topic.key, fold.topic.keys
+    lost = next((name for name in keys if name not in columns.names), None)
+    if lost is not None and not fold.keeps_rows:
+        raise FoldError(f"fold {fold.name!r} drops {lost!r}, the key of its rows; keep it")
+    if key and {key, PARTITION, OFFSET} <= kept_columns(result):
+        return Shape(columns, key, keys, fold.keeps_rows)
+    if RECORD in columns.names:
         raise FoldError(
             f"fold {fold.name!r} returns a column {RECORD!r}, in which its view keeps whose rows they are; rename it"
         )
-    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, keys, keeps_rows)
+    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, keys, fold.keeps_rows)
 
 
 def _check_type(fold: Fold, column: str, given: DataType) -> None:

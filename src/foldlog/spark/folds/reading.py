@@ -34,10 +34,10 @@ from foldlog.limits import FOLD_LETTERS_BYTES
 from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder
 from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
+from foldlog.spark.decoders.record_types import RecordType
 from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
-from foldlog.spark.folds.record_types import RecordType
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origins.origin import OffsetRange, Origin, OriginSpec, open_origin
 from foldlog.spark.workers import packed_for_workers
