@@ -131,12 +131,15 @@ class Pipeline:
             if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
             self.stop.wait(self._pause_s(interval_s, until_ms))
+        self._refuse_failed(once=once)
+        if once and not self.stop.is_set():
+            self._refuse_unfinished()
+
+    def _refuse_failed(self, *, once: bool) -> None:
         failed = [feed for feed in self.feeds if feed.state is State.FAILED or (once and _is_given_up(feed))]
         if failed and (once or len(failed) == len(self.feeds)):
             others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             raise FoldError(f"{failed[0].error}{others}")
-        if once and not self.stop.is_set():
-            self._refuse_unfinished()
 
     def _is_over(self, until_ms: float | None) -> bool:
         return until_ms is not None and self._clock.monotonic_ms() >= until_ms

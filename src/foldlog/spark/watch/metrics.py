@@ -346,6 +346,8 @@ class MetricsPage(RunnerMetrics):
 
 
 class _Server(ThreadingHTTPServer):
+    """Answers with the metrics it has; one thread for each scrape."""
+
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], metrics: RunnerMetrics) -> None:
@@ -358,6 +360,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
     timeout = _REQUEST_S  # for who connects and says nothing
 
     def do_GET(self) -> None:
