@@ -7,16 +7,16 @@ openlineage.yml). One more thread waits for the receiver: folds never do, except
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from foldlog import __version__
 from foldlog.clock import Clock, SystemClock
+from foldlog.environment import variable
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.spark.folds.feed import Feed, State
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
 
-PRODUCER: Final = f"https://github.com/foldlog/foldlog/tree/v{__version__}"
+PRODUCER: Final = f"https://github.com/foldlog/foldlog/tree/v{version('foldlog')}"
 NAMESPACE: Final = "foldlog"
 RUNNING_EVERY_MS: Final = 60_000
 """How often a fold that runs on says how far it is."""
@@ -78,8 +78,8 @@ class Lineage(Watch):
         self._client = client
         self._streams = streams
         self._clock = clock or SystemClock()
-        self._namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE
-        self._parent = parent_of(os.environ.get("OPENLINEAGE_PARENT_ID"))
+        self._namespace = variable("OPENLINEAGE_NAMESPACE") or NAMESPACE
+        self._parent = parent_of(variable("OPENLINEAGE_PARENT_ID"))
         self._spec: OriginSpec | None = None
         self._runs: dict[str, _FoldRun] = {}
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="foldlog-lineage")
@@ -198,13 +198,11 @@ class Lineage(Watch):
         )
 
     def _run_facets(self, error: str | None) -> dict[str, Any]:
-        from importlib.metadata import version
-
         from openlineage.client.facet_v2 import error_message_run, parent_run, processing_engine_run
 
         facets: dict[str, Any] = {
             "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
-                version("pyspark"), "spark", __version__, producer=PRODUCER
+                version("pyspark"), "spark", version("foldlog"), producer=PRODUCER
             )
         }
         if self._parent is not None:
@@ -220,7 +218,7 @@ class Lineage(Watch):
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def parent_of(text: str | None) -> tuple[str, str, str] | None:
+def parent_of(text: str) -> tuple[str, str, str] | None:
     """The job and the run that started this one, as Airflow's `lineage_parent_id` writes them.
 
     >>> parent_of("etl/nightly.fold/01941f29-7c00-7087-8940-40e502bdb6e9")

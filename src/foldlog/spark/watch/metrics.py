@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from typing import Final
 
-from foldlog import __version__
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, brief_repr
 from foldlog.exposition import CONTENT_TYPE, Family, Histogram, Kind, Labels, Sample, render
@@ -172,7 +172,7 @@ class RunnerMetrics(Watch):
                 "foldlog_runner_info",
                 "gauge",
                 "Always 1.",
-                [Sample(1, (("version", __version__), ("python", platform.python_version())))],
+                [Sample(1, (("version", version("foldlog")), ("python", platform.python_version())))],
             ),
             Family(
                 "foldlog_runner_looked_timestamp_seconds",
