@@ -318,15 +318,19 @@ def rebuild(
     *,
     accept_loss: bool = False,
     drop_old: bool = False,
+    start: str | int | None = None,
     range_bytes: int | None = None,
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`."""
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. It begins where
+    the view began, or at the place `start`: an earlier one adds what came before.
+    """
+    place = None if start is None else parse_points(str(start)).portable
     with opened(source) as (origin, ledger):
-        feed = replay.rebuild_feed(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+        feed = replay.rebuild_feed(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None, start_at=place)
         _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.places import parse_points
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
@@ -89,6 +90,7 @@ class Fold:
         self.view = view
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
+        self.start: str | None = None  # the place where a new view begins; None for the start of the log
         self.__doc__ = function.__doc__
 
     @property
@@ -222,14 +224,18 @@ def _is_name(given: object) -> bool:
 
 
 def fold(
-    source: DeclaredTopic, *, into: View, name: str | None = None
+    source: DeclaredTopic, *, into: View, name: str | None = None, start: str | int | None = None
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
     The fold has the function's name, unless `name` is given.
+
+    `start` is where a new view begins: "latest", "earliest" (the default), or a place (docs/places.md), such as an
+    offset, "0=1200,1=900" or "@2026-01-15T10:30Z".
     """
+    begins = _checked_start(start)
     if not isinstance(source, DeclaredTopic):
         raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
     if not isinstance(into, View):
@@ -252,12 +258,28 @@ def fold(
                 f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
             )
         made = Fold(chosen, source, into, function)
+        made.start = begins
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
         return made
 
     return declare
+
+
+def _checked_start(start: object) -> str | None:
+    """The place as docs/places.md spells it; InvalidArgument if it is none."""
+    if start is None or start == "earliest":
+        return None
+    if isinstance(start, bool) or not isinstance(start, str | int):
+        raise InvalidArgument(
+            f"start={brief_repr(start)} is not a place in a topic; give 'latest', an offset or '@-6h'"
+        )
+    place = "end" if start == "latest" else str(start)
+    try:
+        return parse_points(place).portable  # as it is meant on this machine, wherever it runs later
+    except InvalidArgument as error:
+        raise InvalidArgument(f"start={brief_repr(start)}: {error}") from error
 
 
 def load_folds(path: str | Path) -> list[Fold]:

@@ -168,28 +168,83 @@ def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
         )
 
 
+# --- where a view begins --------------------------------------------------------------------------------------------
+
+
+def beginning(
+    fold: Fold, origin: Origin, facts: TopicFacts, bounds: dict[int, Bounds], now_ms: int, start: str | None = None
+) -> Bookmark:
+    """The first bookmark of a view that begins at `start`, or else where the fold says. It is decided once: the
+    bookmark keeps where the view begins, and `verify` and `rebuild` begin there, whatever that place means later.
+    """
+    from foldlog.spark.folds.feed import starting_bookmark
+
+    first = starting_bookmark(facts, bounds)
+    place = start or fold.start
+    if place is None:
+        return first
+    known = {number: (at.start, at.end) for number, at in bounds.items()}
+    spans = resolve(parse_points(place, now_ms=now_ms), _Asked(origin, known), facts.name, bounds=known, now_ms=now_ms)
+    # One that is not named begins at its start.
+    at = {number: spans[number].start if number in spans else bound.start for number, bound in bounds.items()}
+    positions = {number: Position(one, origin.epoch_before(facts.name, number, one)) for number, one in at.items()}
+    return replace(first, positions=positions, origins=at)
+
+
+def _rebuilt_from(
+    fold: Fold, stored: Bookmark, origin: Origin, facts: TopicFacts, bounds: dict[int, Bounds], start: str | None
+) -> Bookmark:
+    """Where a rebuild begins: `start`; else where the view began, if its fold has a start; else at the first record."""
+    from foldlog.spark.folds.feed import starting_bookmark
+
+    if start is not None:
+        return beginning(fold, origin, facts, bounds, SystemClock().now_ms(), start)
+    first = starting_bookmark(facts, bounds)
+    if fold.start is None or stored.topic_id != facts.topic_id:
+        return first
+    at = {number: max(bound.start, stored.origins.get(number, 0)) for number, bound in bounds.items()}
+    positions = {number: Position(one, origin.epoch_before(facts.name, number, one)) for number, one in at.items()}
+    return replace(first, positions=positions, origins=at)
+
+
+def _begins_later(fold: Fold, stored: Bookmark, start: Bookmark) -> str:
+    """Why a view that begins there would lack records that the stored one has; empty if it would not."""
+    later = {number: at for number, at in start.origins.items() if at > stored.origins.get(number, at)}
+    return f"it would begin at {places_text(later)}, behind records that the view has" if later else ""
+
+
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]) -> Feed:
-    """A feed that replays the log into a shadow from its start, and then swaps the shadow in as the view.
+def rebuild_feed(
+    fold: Fold,
+    origin: Origin,
+    *,
+    accept_loss: bool = False,
+    on_swapped: Callable[[], None],
+    start_at: str | None = None,
+) -> Feed:
+    """A feed that replays the log into a shadow from its start, and then swaps the shadow in as the view. `start_at` is
+    a place to begin at, instead of where the view began.
 
     The view keeps serving, and its own feed may continue. A shadow that a crash left behind is dropped first.
     """
-    from foldlog.spark.folds.feed import Feed, starting_bookmark
+    from foldlog.spark.folds.feed import Feed
 
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
-    refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
+    begin = _rebuilt_from(fold, stored, origin, facts, bounds, start_at)
+    missing = what_is_missing(fold, stored, origin) or _begins_later(fold, stored, begin)
+    refuse_loss(fold, missing, accept_loss=accept_loss)
     fold.view.check_swap()
     shadow = fold.view.shadow("rebuild")
     shadow.drop()
     # One epoch further: after the swap, a runner that holds the old view's bookmark is refused, even if the offsets
     # happen to be the same.
-    start = starting_bookmark(facts, bounds, stored.epoch + 1)
+    start = replace(begin, epoch=stored.epoch + 1)
     # Dead letters are stored: with another schema, other records may not parse.
     feed = Feed(
         fold,

@@ -42,7 +42,7 @@ from foldlog.views.table.postgres_load import (
 )
 from foldlog.views.table.postgres_stage import gather, load, merge, new_stage, sweep
 from foldlog.views.table.rows import Change, decide_change, written_by_two
-from foldlog.views.table.shape import TableSettings, TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.shape import TableSettings, TableShape, added_columns, appended_shape, decide_shape, reconcile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class PostgresTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._asked.key, self._location, loading=loading)
+        wanted = self._wanted(shape, loading)
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -122,6 +122,9 @@ class PostgresTable(View):
                 bookmarks.set_settings(run, table.name, merged.to_json())
         self._sweep(table, entry.bookmark)
         return entry.bookmark
+
+    def _wanted(self, shape: Shape, loading: bool) -> TableShape:
+        return decide_shape(shape, self._asked.key, self._location, loading=loading)
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
         return self._asked.key or shape.key
@@ -146,7 +149,9 @@ class PostgresTable(View):
             shape = TableShape.from_json(entry.settings, self._location)
             change = decide_change(delta, shape, self._location)
             change = replace(change, rows=storable(delta, change.rows, self._location))
-            if shape.is_loading:
+            if shape.appends:
+                _copy(connection, table, change.rows)
+            elif shape.is_loading:
                 self._load(connection, table, shape, change)
             elif not change.is_empty:
                 self._merge(connection, table, shape, change)
@@ -217,7 +222,7 @@ class PostgresTable(View):
             bookmarks.set_settings(run, table.name, shape.loaded().to_json())
 
     def shadow(self, label: str) -> PostgresTable:
-        return PostgresTable(self._url, self._named.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
+        return type(self)(self._url, self._named.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
 
     def check_swap(self) -> None:
         with self._database.transaction() as connection:
@@ -251,7 +256,7 @@ class PostgresTable(View):
             bookmarks.rename(run, beside.name, table.name)
 
     def drop_old(self) -> bool:
-        old = PostgresTable(self._url, self._named.beside(OLD), wait_ms=self._wait_ms)
+        old = type(self)(self._url, self._named.beside(OLD), wait_ms=self._wait_ms)
         try:
             return old._drop()
         finally:
@@ -303,7 +308,7 @@ class PostgresTable(View):
         ]
         if shape.is_loading:
             create_tombstones(run, table, shape)
-        else:
+        elif shape.key:
             parts.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
         run(f"CREATE TABLE {table.sql} ({', '.join(parts)})")
         if not shape.is_loading:
@@ -442,6 +447,19 @@ class PostgresTable(View):
                     lines, size_bytes = [], 0
         if lines:
             yield batch_of(b"".join(lines), columns, self._location)
+
+
+class PostgresHistory(PostgresTable):
+    """A table with every row of its fold, mode="append"."""
+
+    is_keyed: ClassVar[bool] = False
+    adds = True
+
+    def _wanted(self, shape: Shape, loading: bool) -> TableShape:
+        return appended_shape(shape, self._location)
+
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        return ()
 
 
 def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:

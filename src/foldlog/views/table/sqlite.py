@@ -20,7 +20,7 @@ from foldlog.views.sql.names import OLD, TableName, quoted, quoted_list
 from foldlog.views.sql.sqlite import SqliteDatabase, runner
 from foldlog.views.sql.types import sqlite_type
 from foldlog.views.table.rows import Change, decide_change, written_by_two, written_twice
-from foldlog.views.table.shape import TableSettings, TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.shape import TableSettings, TableShape, added_columns, appended_shape, decide_shape, reconcile
 from foldlog.views.table.sqlite_values import from_values, to_values
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SqliteTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._asked.key, self._location, loading=False)
+        wanted = self._wanted(shape)
         with self._database.write(create=True) as connection:
             run = runner(connection)
             self._bookmarks.create(run)
@@ -87,6 +87,9 @@ class SqliteTable(View):
                     run(f"ALTER TABLE {self._table.sql} ADD COLUMN {quoted(field.name)} {sqlite_type(field.type)}")
                 self._bookmarks.set_settings(run, self._table.name, merged.to_json())
             return entry.bookmark
+
+    def _wanted(self, shape: Shape) -> TableShape:
+        return decide_shape(shape, self._asked.key, self._location, loading=False)
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
         return self._asked.key or shape.key
@@ -115,7 +118,7 @@ class SqliteTable(View):
             self._bookmarks.set_bookmark(run, self._table.name, new)
 
     def shadow(self, label: str) -> SqliteTable:
-        return SqliteTable(self._path, self._table.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
+        return type(self)(self._path, self._table.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
 
     def check_swap(self) -> None:
         with self._database.read() as connection:
@@ -141,7 +144,7 @@ class SqliteTable(View):
         self._settings = None
 
     def drop_old(self) -> bool:
-        return SqliteTable(self._path, self._table.beside(OLD), wait_ms=self._wait_ms)._drop_and_close()
+        return type(self)(self._path, self._table.beside(OLD), wait_ms=self._wait_ms)._drop_and_close()
 
     def drop(self) -> None:
         self._settings = None
@@ -183,7 +186,8 @@ class SqliteTable(View):
             f"{quoted(field.name)} {sqlite_type(field.type)}{' NOT NULL' if field.name in shape.key else ''}"
             for field in shape.columns
         ]
-        columns.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
+        if shape.key:
+            columns.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
         if shape.finds_records:
             # As a constraint, its index follows the table, without a name that could collide.
             others = [name for name in shape.key if name != shape.record_key]
@@ -207,7 +211,7 @@ class SqliteTable(View):
         shape = TableShape.from_json(settings, self._location)
         change = decide_change(delta, shape, self._location)
         # In key order, neighbours go to the same pages: twice as fast as in order of arrival.
-        rows = change.rows.sort_by([(name, "ascending") for name in shape.key])
+        rows = change.rows.sort_by([(name, "ascending") for name in shape.key]) if shape.key else change.rows
         return shape, change, list(zip(*(to_values(column) for column in rows.columns), strict=True))
 
     def _store(
@@ -292,9 +296,22 @@ class SqliteTable(View):
             database.close()
 
 
+class SqliteHistory(SqliteTable):
+    """A table with every row of its fold, mode="append"."""
+
+    is_keyed: ClassVar[bool] = False
+    adds = True
+
+    def _wanted(self, shape: Shape) -> TableShape:
+        return appended_shape(shape, self._location)
+
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        return ()
+
+
 def _on_conflict(shape: TableShape) -> str:
-    if shape.replaces_records:
-        return ""  # conflicting rows were just deleted
+    if shape.replaces_records or shape.appends:
+        return ""  # conflicting rows were just deleted, or there are none
     if not shape.others and not shape.keeps_rows:
         return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
     changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in shape.others or shape.key)

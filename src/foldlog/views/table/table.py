@@ -7,7 +7,7 @@ are lost at the next rebuild. Making a view connects to nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text, suffix_of
@@ -18,6 +18,8 @@ from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
 from foldlog.views.table.shape import Replaces, TableSettings
 
+Mode = Literal["merge", "append"]
+
 
 def table(
     url_or_path: str | PathLike[str],
@@ -25,6 +27,7 @@ def table(
     key: str | Sequence[str] | None = None,
     *,
     replaces: Replaces | None = None,
+    mode: Mode = "merge",
 ) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
@@ -34,7 +37,14 @@ def table(
     A key without the column of the record's key is the row's own: a row stays until a newer one has its key, and a
     tombstone of the record's key withdraws all rows that its records wrote. `replaces="row"` asks for that with any
     key, `replaces="record"` for a newer record that replaces all rows of its record key.
+
+    `mode="append"` keeps every row, with `_partition`, `_offset`, `_timestamp` and `_deleted`, as a lake does: for
+    topics without keys. It can be in a DuckDB file, too: `table("views/shop.duckdb", "events", mode="append")`.
     """
+    if mode not in get_args(Mode):
+        raise InvalidArgument(f"a table's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
+    if mode == "append" and (key is not None or replaces is not None):
+        raise InvalidArgument("a table that appends has no key= and no replaces=: every row is kept; use mode='merge'")
     _refuse_other_formats(url_or_path)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
@@ -44,13 +54,15 @@ def table(
         raise InvalidArgument("replaces='row' needs the key of a row: fl.table(..., key=['order_id'], replaces='row')")
     asked = TableSettings(key_columns(key), replaces)
     if is_postgres_url(url_or_path):
-        from foldlog.views.table.postgres import PostgresTable
+        from foldlog.views.table.postgres import PostgresHistory, PostgresTable
 
-        return PostgresTable(str(url_or_path), table_name(name, with_schema=True), asked)
-    from foldlog.views.table.sqlite import SqliteTable
+        in_postgres = PostgresHistory if mode == "append" else PostgresTable
+        return in_postgres(str(url_or_path), table_name(name, with_schema=True), asked)
+    from foldlog.views.table.sqlite import SqliteHistory, SqliteTable
 
+    in_sqlite = SqliteHistory if mode == "append" else SqliteTable
     # Absolute: a view stays where it is if its process changes directory.
-    return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
+    return in_sqlite(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
 
 
 def _refuse_other_formats(path: object) -> None:
