@@ -31,8 +31,9 @@ from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation, counters
 from foldlog.views.counters.duckdb import DuckdbCounters
-from foldlog.views.counters.measures import WINDOW_START, Aggregation, Measure, parse_window
+from foldlog.views.counters.measures import Aggregation, Measure
 from foldlog.views.counters.view import CountersView
+from foldlog.views.counters.windows import WINDOW_START, parse_window
 from postgres_server import PostgresServer
 from views.counters.counters_model import MEASURES, CountersCase, Rows, aggregated, shown
 from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, held, in_order

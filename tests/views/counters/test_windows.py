@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foldlog.errors import InvalidArgument
-from foldlog.views.counters.measures import Window, parse_width_ms, parse_window
+from foldlog.views.counters.windows import Window, parse_width_ms, parse_window
 
 
 @pytest.mark.parametrize(
