@@ -188,7 +188,7 @@ def test_the_hash_of_the_long_way_is_sparks(spark: SparkSession) -> None:
     for text, of_text, data, of_data in frame.collect():
         assert (_hash(text), _hash(bytes(data))) == (of_text % 2**64, of_data % 2**64)
     expression = "xxhash64(-5L), xxhash64(CAST(-1.50 AS DECIMAL(38, 2))), xxhash64(TIMESTAMP '2026-01-01 00:00:00Z')"
-    long, decimal, moment = spark.sql(f"SELECT {expression}").first() or ()
+    ((long, decimal, moment),) = spark.sql(f"SELECT {expression}").collect()
     assert long % 2**64 == _hash(-5)
     assert decimal % 2**64 == _hash(Decimal("-1.50"))
     assert moment % 2**64 == _hash(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))

@@ -59,17 +59,22 @@ def shown(measure: Measure, rows: Sequence[Row]) -> Any:
     values = [row[measure.column] for row in rows if row[measure.column] is not None]
     if measure.order_by is not None:
         return _by_order(measure, rows)
-    if measure.kind in ("count", "count_distinct"):
-        return len(values) if measure.kind == "count" else len(set(values))
+    counted = {"count": len(values), "count_distinct": len(set(values))}
+    if measure.kind in counted:
+        return counted[measure.kind]
     if measure.kind == "approx_count_distinct":
         return hyperloglog([xxhash64(one) for one in values], measure.size)
     if measure.kind == "quantile":
         return sketched(values, measure.rank, measure.size)
-    if not values:
-        return None
-    if measure.kind == "avg":
+    return _reduced(measure.kind, values) if values else None
+
+
+def _reduced(kind: str, values: Sequence[Any]) -> Any:
+    if kind == "avg":
         return sum(values) / len(values)
-    return {"sum": sum, "min": min, "max": max}[measure.kind](values)
+    if kind == "sum":
+        return sum(values)
+    return min(values) if kind == "min" else max(values)
 
 
 def _by_order(measure: Measure, rows: Sequence[Row]) -> Any:
@@ -115,13 +120,13 @@ def hyperloglog(hashes: Sequence[int], bits: int) -> int:
 
 
 def _sigma(share: float) -> float:
-    return math.inf if share == 1 else share + sum(share ** (2**k) * 2 ** (k - 1) for k in range(1, 60))
+    return math.inf if share == 1 else share + math.fsum(math.pow(share, 2**k) * 2 ** (k - 1) for k in range(1, 60))
 
 
 def _tau(share: float) -> float:
     if share in (0, 1):
         return 0
-    return (1 - share - sum((1 - share ** (2.0**-k)) ** 2 * 2.0**-k for k in range(1, 60))) / 3
+    return (1 - share - math.fsum((1 - math.pow(share, 2.0**-k)) ** 2 * 2.0**-k for k in range(1, 60))) / 3
 
 
 def xxhash64(value: Any, seed: int = 42) -> int:

@@ -174,11 +174,11 @@ def _event(second: float, user: str | None = "a", **more: Any) -> Row:
 
 
 def _spans(view: Counters) -> list[tuple[float, float, int]]:
-    rows = [
+    rows: list[dict[str, Any]] = held(view)
+    return sorted(
         ((row[WINDOW_START] - EPOCH).total_seconds(), (row[WINDOW_END] - EPOCH).total_seconds(), row["rows"])
-        for row in held(view)
-    ]
-    return sorted(rows)
+        for row in rows
+    )
 
 
 SESSIONS: dict[str, Any] = {"window": sessions("at", "10 seconds"), "by": ["user"], "measures": ALL}

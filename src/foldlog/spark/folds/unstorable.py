@@ -121,7 +121,7 @@ def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, momen
 def row_signs_of_unheld(
     view: View, aggregation: Aggregation, rows: DataFrame, moments: Sequence[str]
 ) -> dict[str, str]:
-    """The same of each row, by the name of a column; of a view that holds Unicode."""
+    """Whether a row has such a value, in SQL, by the name of a column. Only for a view that holds Unicode."""
     signs = _signs(view, aggregation, rows, moments)
     found = [f"WHEN {' OR '.join(flags)} THEN '{kind}'" for kind, flags in signs.items() if flags]
     return {_SIGNS: f"CASE {' '.join(found)} END"} if found else {}

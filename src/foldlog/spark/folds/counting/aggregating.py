@@ -101,21 +101,9 @@ def _in_arrow(
     import pyarrow as pa
 
     window = aggregation.window
-    start = "CAST(NULL AS TIMESTAMP)"
-    if isinstance(window, Sessions):
-        start = quoted(window.column)
-    elif window is not None:
-        start = f"explode_outer({_starts(window)})" if window.every_ms else _start(window)
-    kinds = dict(result.dtypes)
-    prepared = {
-        input_name(one, one.column): _input(one, one.column, kinds[one.column])
-        for one in aggregation.measures.values()
-        if one.column is not None
-    }
-    inputs = {name: quoted(name) for name in aggregation.inputs()} | prepared
+    inputs = _inputs(aggregation, dict(result.dtypes))
     if apart is not None:
         inputs[apart] = "spark_partition_id() = 0"
-    inputs[_WINDOW] = start
     moments = [] if window is None else [_WINDOW]
     if isinstance(window, Sessions):
         moments.append(_session_end(window))
@@ -136,6 +124,21 @@ def _in_arrow(
         groups.append(WINDOW_START)
     shuffled = found.repartition(*map(F.expr, map(quoted, groups))) if groups else found.coalesce(1)
     return shuffled.mapInArrow(_merger(aggregation, names), ddl)
+
+
+def _inputs(aggregation: Aggregation, kinds: dict[str, str]) -> dict[str, str]:
+    """The columns that are counted in Arrow, and the window, in SQL by their names."""
+    window = aggregation.window
+    start = "CAST(NULL AS TIMESTAMP)"
+    if isinstance(window, Sessions):
+        start = quoted(window.column)
+    elif window is not None:
+        start = f"explode_outer({_starts(window)})" if window.every_ms else _start(window)
+    found = {name: quoted(name) for name in aggregation.inputs()}
+    for one in aggregation.measures.values():
+        if one.column is not None:
+            found[input_name(one, one.column)] = _input(one, one.column, kinds[one.column])
+    return found | {_WINDOW: start}
 
 
 def _counter(aggregation: Aggregation, columns: pa.Schema, kept: list[str]) -> Task:

@@ -280,8 +280,8 @@ def _bucket(number: float, bits: int) -> int:
     if size == 0:
         return 0
     exponent = 1024 if math.isinf(size) else math.frexp(size)[1] - 1
-    part = 0 if math.isinf(size) else int((math.ldexp(size, -exponent) - 1) * 2**bits)
-    found = (exponent + 1075) * 2**bits + part + 1
+    part = 0 if math.isinf(size) else int((math.ldexp(size, -exponent) - 1) * (1 << bits))
+    found = ((exponent + 1075) << bits) + part + 1
     return found if number > 0 else -found
 
 
