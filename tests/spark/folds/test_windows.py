@@ -223,5 +223,5 @@ def test_a_planted_bug_is_caught_by_the_trial(
 def test_sessions_and_states_can_be_tested_like_every_fold(tmp_path: Path, spark: SparkSession) -> None:
     fold = _folds(tmp_path)["visits"]
     rows = _clicks(random.Random(3), 6)
-    given = [{"id": str(number), **row} for number, row in enumerate(rows)]
+    given = [{"id": str(number), **row, "at": str(row["at"])} for number, row in enumerate(rows)]
     assert _in_order(FoldTester(lambda: spark)(fold, given)) == _in_order(_expected(fold, rows))
