@@ -63,7 +63,7 @@ def test_a_window_of_another_form_is_refused(window: object) -> None:
         parse_window(window)
 
 
-WINDOWS = {
+WINDOWS: dict[str, Window | Sessions] = {
     "1m of at": window("at", "1 minute"),
     "1h every 15m of at": window("at", "1 hour", every="15 minutes"),
     "1d of at in Asia/Kolkata": window("at", "1 day", zone="Asia/Kolkata"),

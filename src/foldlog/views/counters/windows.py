@@ -210,7 +210,7 @@ def _check_zone(zone: object) -> None:
     if isinstance(zone, str) and ("/" in zone or zone == "UTC"):
         try:
             ZoneInfo(zone)
-        except (OSError, ValueError):  # it is not found, or no name for a file
+        except (OSError, ValueError, KeyError):  # it is not found, or no name for a file
             pass
         else:
             return
