@@ -7,7 +7,7 @@ are lost at the next rebuild. Making a view connects to nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text, suffix_of
@@ -19,6 +19,7 @@ from foldlog.views.sql.sqlite import sqlite_path
 from foldlog.views.table.shape import Replaces, TableSettings
 
 Mode = Literal["merge", "append"]
+DUCKDB_SUFFIXES: Final = (".duckdb", ".ddb")
 
 
 def table(
@@ -45,7 +46,7 @@ def table(
         raise InvalidArgument(f"a table's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
     if mode == "append" and (key is not None or replaces is not None):
         raise InvalidArgument("a table that appends has no key= and no replaces=: every row is kept; use mode='merge'")
-    _refuse_other_formats(url_or_path)
+    _refuse_other_formats(url_or_path, mode)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
     if replaces not in (None, *get_args(Replaces)):
@@ -58,6 +59,10 @@ def table(
 
         in_postgres = PostgresHistory if mode == "append" else PostgresTable
         return in_postgres(str(url_or_path), table_name(name, with_schema=True), asked)
+    if suffix_of(url_or_path).lower() in DUCKDB_SUFFIXES:
+        from foldlog.views.table.duckdb import DuckdbHistory
+
+        return DuckdbHistory(local_path(as_text(url_or_path)), table_name(name, with_schema=False))
     from foldlog.views.table.sqlite import SqliteHistory, SqliteTable
 
     in_sqlite = SqliteHistory if mode == "append" else SqliteTable
@@ -65,15 +70,16 @@ def table(
     return in_sqlite(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
 
 
-def _refuse_other_formats(path: object) -> None:
+def _refuse_other_formats(path: object, mode: Mode) -> None:
     """InvalidArgument for names of other formats: the file would be SQLite's, which users do not expect."""
     if not isinstance(path, str | PathLike):
         return
     suffix = suffix_of(path).lower()
-    if suffix in (".duckdb", ".ddb"):
+    if suffix in DUCKDB_SUFFIXES and mode != "append":
         raise InvalidArgument(
-            f"fl.table() keeps tables in SQLite and PostgreSQL, not in DuckDB ({brief_repr(path)}); name the file .db,"
-            " and DuckDB reads it: ATTACH 'shop.db' (TYPE sqlite). fl.counters() keeps counters in a .duckdb file"
+            f"fl.table() keeps tables in SQLite and PostgreSQL, and in DuckDB only with mode='append'"
+            f" ({brief_repr(path)}); name the file .db, and DuckDB reads it: ATTACH 'shop.db' (TYPE sqlite)."
+            " fl.counters() keeps counters in a .duckdb file"
         )
     if suffix in (".parquet", ".csv", ".json", ".delta", ".iceberg"):
         raise InvalidArgument(
