@@ -86,9 +86,7 @@ def joined(read: Read, spec: JoinSpec) -> list[tuple[object, ...]]:
         if spec.how == "asof":
             partners = _newest_before(left, partners, 3 if spec.tolerance else None)
         mine = (left.key, left.customer, left.minute, left.value)
-        found += [
-            (*mine, right.key, right.minute, f"name {right.value}", left_name, name) for name, right in partners
-        ]
+        found += [(*mine, right.key, right.minute, f"name {right.value}", left_name, name) for name, right in partners]
         if not partners and spec.how != "inner":
             found.append((*mine, None, None, None, left_name, ""))
     return sorted(found, key=repr)
@@ -188,4 +186,3 @@ def opened(pair: tuple[View, View], spec: JoinSpec) -> tuple[JoinSide, JoinSide]
     assert isinstance(left, JoinSide) and isinstance(right, JoinSide)
     left.declared.declare(spec, "enriched")
     return left, right
-

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
 from foldlog.client.fold_proof import KEY_FILE
-from foldlog.client.places import parse_points
+from foldlog.client.places import parse_topic_points
 from foldlog.errors import CorruptLog, FoldError, FoldlogError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
@@ -174,7 +174,7 @@ class FoldPages:
         if (verb == "rewind") is not bool(place):
             raise bad_request("a rewind says where to, as in to='0=1200' or to='@-6h'; nothing else does")
         if place is not None:
-            place = parse_points(place).portable
+            place = parse_topic_points(place).portable
         name = request.named["fold"]
 
         def write(board: FoldBoard) -> dict[str, Any]:

@@ -341,21 +341,8 @@ class TopicFrames:
         self._topic_id = topic_id
         self._name = _new_name()
         self._key = topic.key
-        given = _parsed(topic)
-        self._values, fields = _value_columns(topic, given)
-        columns = list(fields)
-        self._keys: KeyDecoder | None = None
-        if topic.key is not None:
-            typed = next((one.dataType for one in given or () if one.name == topic.key), T.StringType())
-            one_column = T.StructType([T.StructField(topic.key, typed)])
-            self._keys = key_decoder(to_arrow_schema(one_column, timezone="UTC").field(0).type)
-            columns.insert(0, one_column[0])
-        clash = sorted({one.name for one in columns} & set(META))
-        if clash:
-            raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
+        self._values, self._keys, self.schema = _columns_of(topic)
         self._seen = spark.sparkContext.accumulator(Seen(), _Sum())
-        self.schema = T.StructType([*columns, *_META_TYPES])
-        """The columns that a fold is given."""
 
     @cached_property
     def aside(self) -> TopicFrames:
@@ -729,6 +716,28 @@ def _kinds_in(of: T.DataType) -> Iterator[str]:
         yield from (*_kinds_in(of.keyType), *_kinds_in(of.valueType))
     else:
         yield of.simpleString()
+
+
+def topic_schema(topic: DeclaredTopic) -> T.StructType:
+    """The columns that a fold of this topic is given."""
+    return _columns_of(topic)[2]
+
+
+def _columns_of(topic: DeclaredTopic) -> tuple[Decoder, KeyDecoder | None, T.StructType]:
+    """The decoders of a topic's values and keys, and the columns that a fold is given."""
+    given = _parsed(topic)
+    values, fields = _value_columns(topic, given)
+    columns = list(fields)
+    keys: KeyDecoder | None = None
+    if topic.key is not None:
+        typed = next((one.dataType for one in given or () if one.name == topic.key), T.StringType())
+        one_column = T.StructType([T.StructField(topic.key, typed)])
+        keys = key_decoder(to_arrow_schema(one_column, timezone="UTC").field(0).type)
+        columns.insert(0, one_column[0])
+    clash = sorted({one.name for one in columns} & set(META))
+    if clash:
+        raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
+    return values, keys, T.StructType([*columns, *_META_TYPES])
 
 
 def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
