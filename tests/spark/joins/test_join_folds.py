@@ -1,21 +1,19 @@
-"""Folds of two topics, run: the view is the join of both logs, its law is checked, and every command knows both topics."""
+"""Folds of two topics, run: the view is the join of both logs, the law is checked, every command knows both topics."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
 
 import foldlog
 import foldlog.spark as fl
-from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, UnlawfulFold
-from foldlog.spark.folds.declaration import Fold, JoinFold
+from foldlog.spark.folds.declaration import Fold
 
 Rows = list[tuple[Any, ...]]
 

@@ -183,6 +183,7 @@ def logs(draw: st.DrawFn) -> tuple[list[Event], list[Event]]:
 def opened(pair: tuple[View, View], spec: JoinSpec) -> tuple[JoinSide, JoinSide]:
     """Sides that know what they join, as after the fold's function was called."""
     left, right = pair
-    assert isinstance(left, JoinSide) and isinstance(right, JoinSide)
+    assert isinstance(left, JoinSide)
+    assert isinstance(right, JoinSide)
     left.declared.declare(spec, "enriched")
     return left, right
