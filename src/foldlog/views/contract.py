@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from foldlog.files.paths import tree_bytes
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
@@ -225,6 +226,12 @@ class View(ABC):
         None if that is not supported, as in custom views.
         """
         return None
+
+    def size_bytes(self) -> int | None:
+        """How large it is where it is stored: views in one file count the file. None if that is not known. May take
+        as long as listing its files."""
+        path = (self.description() or {}).get("path")
+        return tree_bytes(path) if isinstance(path, str) and "://" not in path else None
 
     def peek(self, limit: int = 20) -> list[dict[str, object]]:
         """A few rows for people."""

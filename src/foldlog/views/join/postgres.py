@@ -23,6 +23,7 @@ from foldlog.views.sql.postgres import (
     bookmark_table,
     lock_schema,
     public_url,
+    relation_bytes,
     resolved,
     runner,
     table_exists,
@@ -90,6 +91,11 @@ class PostgresJoin(JoinStore):
 
     def has_table(self, run: Run, table: TableName) -> bool:
         return table_exists(run, table)
+
+    def size_bytes(self) -> int | None:
+        with self.reading() as reading:
+            t = reading.tables
+            return sum(relation_bytes(reading.run, table) or 0 for table in (t.joined, t.left, t.right))
 
     def holds_unicode(self) -> bool:
         return self._limits.holds_unicode()

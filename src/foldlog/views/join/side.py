@@ -117,6 +117,10 @@ class JoinStore(ABC):
     @abstractmethod
     def description(self) -> dict[str, object]: ...
 
+    def size_bytes(self) -> int | None:
+        """The size of all tables; None if the file's is meant."""
+        return None
+
     def holds_unicode(self) -> bool:
         return True
 
@@ -365,6 +369,10 @@ class JoinSide(View):
                     yield from store.batches(reading, reading.tables.joined, state.result)
         finally:
             store.close()
+
+    def size_bytes(self) -> int | None:
+        found = self.store.size_bytes()
+        return super().size_bytes() if found is None else found
 
     def close(self) -> None:
         self.store.close()

@@ -22,6 +22,7 @@ from foldlog.views.sql.postgres import (
     bookmark_table,
     lock_schema,
     public_url,
+    relation_bytes,
     resolved,
     runner,
     table_exists,
@@ -88,6 +89,10 @@ class PostgresTable(View):
         from foldlog.views.join.side import join_sides
 
         return join_sides(lambda: PostgresJoin(self._url, self._named, wait_ms=self._wait_ms), are_keyed, self._key)
+
+    def size_bytes(self) -> int | None:
+        with self._database.transaction(snapshot=True) as connection:
+            return relation_bytes(runner(connection), self._resolved or self._named)
 
     def bookmark(self) -> Bookmark | None:
         with self._database.transaction(snapshot=True) as connection:
