@@ -6,7 +6,7 @@ verification are feeds into a shadow, moved by the same runner code as every oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -204,8 +204,10 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
             return f"the log was cut below what the view has read of partition {number}, or is an older copy"
     if bookmark.skipped:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
-    if facts.is_compacted and (fold.view.adds or (len(fold.parts) == 1 and fold.topic.key is None)):
-        return f"topic {facts.name!r} is compacted, and the view has records that compaction may have removed"
+    if facts.is_compacted and fold.view.adds:
+        return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
+    if facts.is_compacted and (fold.keeps_rows or not fold.topic.keys):
+        return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"
     return ""
 
 
@@ -229,52 +231,70 @@ def rebuild_feeds(
 
     The view keeps serving, and its own feeds may continue. A shadow that a crash left behind is dropped first.
     """
-    from foldlog.spark.folds.feed import State
-
-    parts = fold.parts
-    stored = [_bookmark_to_rebuild(part) for part in parts]
+    stored = [_bookmark_to_rebuild(part) for part in fold.parts]
     # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
-    for part, bookmark in zip(parts, stored, strict=True):
+    for part, bookmark in zip(fold.parts, stored, strict=True):
         refuse_loss(fold, what_is_missing(part, bookmark, origin), accept_loss=accept_loss)
     fold.view.check_swap()
-    shadows = [part.view.shadow("rebuild") for part in parts]
-    shadows[0].drop()
-    feeds = [_rebuild_feed(part, view, at, origin) for part, view, at in zip(parts, shadows, stored, strict=True)]
-    rounds = iter(range(CATCH_UP_ROUNDS))
+    return _Rebuild(fold, stored, origin, on_swapped).feeds
 
-    def caught_up(feed: Feed) -> bool:
-        if any(other.state is not State.DONE for other in feeds if other is not feed):
+
+class _Rebuild:
+    """The feeds of one rebuild, and what is to do when they have caught up."""
+
+    def __init__(self, fold: Fold, stored: Sequence[Bookmark], origin: Origin, on_swapped: Callable[[], None]) -> None:
+        self._fold = fold
+        self._origin = origin
+        self._on_swapped = on_swapped
+        self._shadows = [part.view.shadow("rebuild") for part in fold.parts]
+        self._shadows[0].drop()
+        self._rounds = iter(range(CATCH_UP_ROUNDS))
+        self.feeds = [
+            _rebuild_feed(part, view, at, origin)
+            for part, view, at in zip(fold.parts, self._shadows, stored, strict=True)
+        ]
+        for feed in self.feeds:
+            feed.on_caught_up = partial(self._caught_up, feed)
+            feed.peers = self.feeds
+
+    def _caught_up(self, feed: Feed) -> bool:
+        from foldlog.spark.folds.feed import State
+
+        if any(other.state is not State.DONE for other in self.feeds if other is not feed):
             return True  # the last one does the rest
         if feed.is_loading:
-            shadows[0].finish_loading()
-            for one in feeds:
+            self._shadows[0].finish_loading()
+            for one in self.feeds:
                 one.is_loading = False
-        # What was written meanwhile is read in the next round.
-        ends = [_ends(origin.bounds(part.topic.name)) for part in parts]
-        behind = [one for one, end in zip(feeds, ends, strict=True) if end != one.stops]
-        if behind and next(rounds, None) is not None:
-            for one, end in zip(feeds, ends, strict=True):
-                one.stops = end
-            for one in behind:
-                one.state = State.RUNNING
-            return feed not in behind
-        for one, shadow in zip(feeds, shadows, strict=True):
-            _check_unchanged(one, shadow)
+        behind = self._behind()
+        for one in behind:
+            one.state = State.RUNNING
+        if not behind:
+            self._swap()
+        return feed not in behind
+
+    def _behind(self) -> list[Feed]:
+        """The feeds that read in another round what was written meanwhile."""
+        ends = [_ends(self._origin.bounds(feed.fold.topic.name)) for feed in self.feeds]
+        behind = [feed for feed, end in zip(self.feeds, ends, strict=True) if end != feed.stops]
+        if not behind or next(self._rounds, None) is None:
+            return []
+        for feed, end in zip(self.feeds, ends, strict=True):
+            feed.stops = end
+        return behind
+
+    def _swap(self) -> None:
+        for feed, shadow in zip(self.feeds, self._shadows, strict=True):
+            _check_unchanged(feed, shadow)
         try:
-            fold.view.swap(shadows[0])
+            self._fold.view.swap(self._shadows[0])
         except ViewInUse:
-            shadows[0].drop()  # the obstacle appeared during the replay; leave nothing behind
+            self._shadows[0].drop()  # the obstacle appeared during the replay; leave nothing behind
             raise
         finally:
-            for shadow in shadows:
+            for shadow in self._shadows:
                 shadow.close()
-        on_swapped()
-        return True
-
-    for feed in feeds:
-        feed.on_caught_up = partial(caught_up, feed)
-        feed.peers = feeds
-    return feeds
+        self._on_swapped()
 
 
 def _bookmark_to_rebuild(fold: Fold) -> Bookmark:

@@ -119,8 +119,10 @@ class JoinSpec:
         for one, other in pairs:
             kinds = left.field(one).type, right.field(other).type
             if kinds[0] != kinds[1]:
-                raise FoldError(f"{place}: {one!r} of the left side is {kinds[0]}, {other!r} of the right {kinds[1]};"
-                                " cast one of them in the function")  # fmt: skip
+                raise FoldError(
+                    f"{place}: {one!r} of the left side is {kinds[0]}, {other!r} of the right {kinds[1]};"
+                    " cast one of them in the function"
+                )
         lower = {name.lower(): name for name in left.names if name != RECORD}
         for name in self.right_columns(right):
             if name.lower() in lower:
