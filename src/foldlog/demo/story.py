@@ -14,7 +14,6 @@ from foldlog.demo.proof import prove
 from foldlog.demo.readers import read_whole_log
 from foldlog.demo.stage import QUICK, SLOW, DemoStage, answer_of, epoch, told_total, total, wait_for_folds
 
-
 WHILE_SPARK_STARTS_S: Final = 15
 """So many seconds' payments are written at most until the folds run."""
 
