@@ -1,8 +1,8 @@
-"""A table of every row of a fold in a DuckDB file, mode="append". Nested values are JSON, as text; timestamps are stored
-without a zone, in UTC.
+"""A table of every row of a fold in a DuckDB file, mode="append". Nested values are JSON, as text; timestamps are
+stored without a zone, in UTC.
 
-DuckDB tables do not merge: an upsert there rewrites whole columns, and fl.table() keeps keyed tables in engines that are
-made for it.
+DuckDB tables do not merge: an upsert there rewrites whole columns, and fl.table() keeps keyed tables in engines that
+are made for it.
 """
 
 from __future__ import annotations
