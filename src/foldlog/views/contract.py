@@ -111,6 +111,9 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
+    expires: bool = False
+    """Whether rows leave the view by the time that later rows tell: compaction may remove those rows."""
+
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
 

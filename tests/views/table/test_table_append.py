@@ -39,16 +39,26 @@ class TestDuckdbHistory(ViewContract):
         return HistoryCase(lambda: table(tmp_path / "live.duckdb", 'pay "ments', mode="append"))
 
 
-def test_another_process_looks_into_a_duckdb_table(tmp_path: Path) -> None:
-    case = HistoryCase(lambda: table(tmp_path / "live.duckdb", "payments", mode="append"))
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb", pytest.param("postgresql", marks=pytest.mark.faults)])
+def test_another_process_looks_into_it_page_by_page(
+    tmp_path: Path, request: pytest.FixtureRequest, engine: str
+) -> None:
+    places = {"sqlite": tmp_path / "live.db", "duckdb": tmp_path / "live.duckdb"}
+    place = places.get(engine) or request.getfixturevalue("postgres_url")
+    case = HistoryCase(lambda: table(place, "payments", mode="append"))
     with opened(case) as view:
         view.prepare(case.shape, START)
         play(view, case, some_events(5), [5])
         description = view.description()
         assert description is not None
         with open_peek(description) as peek:
-            page = peek.rows(3)
-        assert (len(page.rows), page.total) == (3, 5)
+            first = peek.rows(3)
+            second = peek.rows(3, first.next)
+            at_offset = first.columns.index("_offset")
+            assert [row[at_offset] for row in (*first.rows, *second.rows)] == [4, 3, 2, 1, 0]
+            assert (first.total, second.next) == (5, None)
+            assert len(peek.search("tx-").rows) == 5
+        view.drop()
 
 
 def test_a_table_that_merges_does_not_begin_to_append(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from foldlog.views.sql.postgres_limits import PostgresLimits
 from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
 from foldlog.views.sql.types import postgres_type
 from foldlog.views.staging import Ranges, StagedDelta, ViewStage
+from foldlog.views.table.expiry import aged, expired_before
 from foldlog.views.table.postgres_copy import copy_in, copy_out, storable
 from foldlog.views.table.postgres_load import (
     LOADING,
@@ -78,6 +79,7 @@ class PostgresTable(View):
         self._database = PostgresDatabase(url, self._location, locked, wait_ms=wait_ms)
         self._limits = PostgresLimits(self._database)
         self._resolved: TableName | None = None
+        self.expires = asked.ttl is not None
         self._has_stages = True
         """Whether tables of ranges that were not committed may be there."""
 
@@ -108,7 +110,7 @@ class PostgresTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = self._wanted(shape, loading)
+        wanted = self._wanted(shape, loading).with_ttl(self._asked.ttl, self._location)
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -161,6 +163,10 @@ class PostgresTable(View):
             elif not change.is_empty:
                 self._merge(connection, table, shape, change)
             bookmarks.set_bookmark(run, table.name, new)
+            later = aged(shape, delta)
+            if later is not shape:
+                bookmarks.set_settings(run, table.name, later.to_json())
+            self._expire(run, table, later)
         self._sweep(table, new)
 
     def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
@@ -173,7 +179,7 @@ class PostgresTable(View):
             if entry is None:
                 return None
             shape = TableShape.from_json(entry.settings, self._location)
-            if shape.record_key is None or shape.replaces_records or shape.keeps_rows:
+            if shape.record_key is None or shape.replaces_records or shape.keeps_rows or shape.ttl is not None:
                 return None  # which rows a record replaces, the driver tells, and says it if two have one key
             self._has_stages = True
             return new_stage(run, self._url, self._location, table, shape, ranges, expected)
@@ -192,6 +198,11 @@ class PostgresTable(View):
                     merge(run, table, found, _on_conflict(shape))
             bookmarks.set_bookmark(run, table.name, new)
         self._sweep(table, new)
+
+    def _expire(self, run: Run, table: TableName, shape: TableShape) -> None:
+        before = expired_before(shape)
+        if before is not None and shape.ttl is not None:
+            run(f"DELETE FROM {table.sql} WHERE {quoted(shape.ttl.column)} < %s", before[0].as_py())
 
     def _sweep(self, table: TableName, stored: Bookmark | None) -> None:
         if self._has_stages:
@@ -318,6 +329,8 @@ class PostgresTable(View):
         run(f"CREATE TABLE {table.sql} ({', '.join(parts)})")
         if not shape.is_loading:
             index_records(run, table, shape)
+        if shape.ttl is not None:
+            run(f"CREATE INDEX ON {table.sql} ({quoted(shape.ttl.column)})")
 
     def _grow(self, run: Run, table: TableName, stored: TableShape, merged: TableShape) -> None:
         there = {

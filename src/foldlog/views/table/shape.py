@@ -22,6 +22,7 @@ from foldlog.views.contract import (
 )
 from foldlog.views.sql.names import check_columns
 from foldlog.views.sql.types import is_key_type, kept_schema
+from foldlog.views.table.expiry import Ttl, check_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ class TableSettings:
 
     key: tuple[str, ...] = ()
     replaces: Replaces | None = None
+    ttl: Ttl | None = None
 
     def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
         """See `View.keeps_rows`. Without a word about it, rows are kept if the key says nothing of their record."""
@@ -59,6 +61,9 @@ class TableShape:
     is_loading: bool = False
     keeps_rows: bool = False
     appends: bool = False
+    ttl: Ttl | None = None
+    time_us: int | None = None
+    """The time of the table, by which rows expire: see `expiry`."""
 
     @property
     def record_columns(self) -> tuple[str, ...]:
@@ -89,6 +94,7 @@ class TableShape:
             "is_loading": self.is_loading,
             **({"keeps_rows": True} if self.keeps_rows else {}),
             **({"appends": True} if self.appends else {}),
+            **({"ttl": list(self.ttl), "time_us": self.time_us} if self.ttl is not None else {}),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -105,9 +111,18 @@ class TableShape:
                 is_loading=bool(fields["is_loading"]),
                 keeps_rows=bool(fields.get("keeps_rows", False)),
                 appends=bool(fields.get("appends", False)),
+                ttl=Ttl(*fields["ttl"]) if "ttl" in fields else None,
+                time_us=fields.get("time_us"),
             )
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise ViewUnavailable(location, f"what is stored of its columns cannot be understood ({error})") from error
+
+    def with_ttl(self, ttl: Ttl | None, location: str) -> TableShape:
+        """A table whose rows expire. It is not bulk loaded, which would keep what has expired until the end."""
+        if ttl is None:
+            return self
+        check_ttl(ttl, self.columns, location)
+        return replace(self, ttl=ttl, is_loading=False)
 
     def loaded(self) -> TableShape:
         """The shape after a bulk load."""
@@ -190,6 +205,8 @@ def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableSha
         raise SchemaChanged(location, WHOSE_ROWS_UNKNOWN)
     if (stored.key, stored.record_key) != (wanted.key, wanted.record_key):
         raise SchemaChanged(location, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
+    if stored.ttl != wanted.ttl:
+        raise SchemaChanged(location, f"its rows expire {_life(stored)}, and the fold's {_life(wanted)}")
     if stored.keeps_rows != wanted.keeps_rows:
         what = {True: "its own key", False: "its record's key"}
         raise SchemaChanged(
@@ -218,6 +235,10 @@ def added_columns(before: TableShape, after: TableShape) -> list[Any]:
 
 def _does(shape: TableShape) -> str:
     return "has every row, mode='append'" if shape.appends else "has the newest rows, mode='merge'"
+
+
+def _life(shape: TableShape) -> str:
+    return "never" if shape.ttl is None else f"after {shape.ttl}"
 
 
 def _names(shape: TableShape) -> str:

@@ -19,6 +19,7 @@ from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
 from foldlog.views.sql.names import OLD, TableName, quoted, quoted_list
 from foldlog.views.sql.sqlite import SqliteDatabase, runner
 from foldlog.views.sql.types import sqlite_type
+from foldlog.views.table.expiry import aged, expired_before
 from foldlog.views.table.rows import Change, decide_change, written_by_two, written_twice
 from foldlog.views.table.shape import TableSettings, TableShape, added_columns, appended_shape, decide_shape, reconcile
 from foldlog.views.table.sqlite_values import from_values, to_values
@@ -51,6 +52,7 @@ class SqliteTable(View):
         self._location = f"table {table} in sqlite:///{path}"
         self._database = SqliteDatabase(path, self._location, wait_ms=wait_ms)
         self._settings: str | None = None
+        self.expires = asked.ttl is not None
 
     @property
     def place(self) -> str:
@@ -79,7 +81,7 @@ class SqliteTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = self._wanted(shape)
+        wanted = self._wanted(shape).with_ttl(self._asked.ttl, self._location)
         with self._database.write(create=True) as connection:
             run = runner(connection)
             self._bookmarks.create(run)
@@ -117,7 +119,8 @@ class SqliteTable(View):
             shape, change, values = decided
             self._store(connection, shape, change, values)
             self._bookmarks.set_bookmark(run, self._table.name, new)
-        self._settings = entry.settings
+            stored = self._expire(run, shape, delta)
+        self._settings = stored or entry.settings
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         with self._database.write() as connection:
@@ -200,6 +203,10 @@ class SqliteTable(View):
             # As a constraint, its index follows the table, without a name that could collide.
             others = [name for name in shape.key if name != shape.record_key]
             columns.append(f"UNIQUE ({quoted_list((*shape.record_columns, *others))})")
+        if shape.ttl is not None:
+            # Expired rows are looked up by it. In a table that appends, nothing makes a row unique: it is scanned.
+            others = [name for name in shape.key if name != shape.ttl.column]
+            columns += [f"UNIQUE ({quoted_list((shape.ttl.column, *others))})"] if shape.key else []
         run(f"CREATE TABLE {self._table.sql} ({', '.join(columns)})")
         self._bookmarks.add(run, self._table.name, StoredBookmark(self.kind, start, shape.to_json()))
 
@@ -244,6 +251,17 @@ class SqliteTable(View):
                 if shape.record_key != RECORD:
                     raise
                 raise written_twice(self._location, str(error)) from error
+
+    def _expire(self, run: Run, shape: TableShape, delta: Delta) -> str | None:
+        """Delete what has expired. Returns the settings, if the table has another time now."""
+        later = aged(shape, delta)
+        before = expired_before(later)
+        if before is not None and later.ttl is not None:
+            run(f"DELETE FROM {self._table.sql} WHERE {quoted(later.ttl.column)} < ?", *to_values(before))
+        if later is shape:
+            return None
+        self._bookmarks.set_settings(run, self._table.name, later.to_json())
+        return later.to_json()
 
     def _delete_rows(self, connection: sqlite3.Connection, shape: TableShape, gone: pa.Table) -> None:
         keys = list(zip(*(to_values(gone[name]) for name in shape.key), strict=True))

@@ -16,6 +16,7 @@ from foldlog.views.local_paths import local_path
 from foldlog.views.sql.names import table_name
 from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
+from foldlog.views.table.expiry import parse_ttl
 from foldlog.views.table.shape import Replaces, TableSettings
 
 Mode = Literal["merge", "append"]
@@ -29,6 +30,7 @@ def table(
     *,
     replaces: Replaces | None = None,
     mode: Mode = "merge",
+    ttl: tuple[str, str] | None = None,
 ) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
@@ -41,6 +43,8 @@ def table(
 
     `mode="append"` keeps every row, with `_partition`, `_offset`, `_timestamp` and `_deleted`, as a lake does: for
     topics without keys. It can be in a DuckDB file, too: `table("views/shop.duckdb", "events", mode="append")`.
+
+    `ttl=("at", "30 days")` leaves out rows whose time is so long before the latest time that any row has told.
     """
     if mode not in get_args(Mode):
         raise InvalidArgument(f"a table's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
@@ -53,7 +57,7 @@ def table(
         raise InvalidArgument(f"replaces={brief_repr(replaces)} is not one of {', '.join(get_args(Replaces))}")
     if replaces == "row" and key is None:
         raise InvalidArgument("replaces='row' needs the key of a row: fl.table(..., key=['order_id'], replaces='row')")
-    asked = TableSettings(key_columns(key), replaces)
+    asked = TableSettings(key_columns(key), replaces, parse_ttl(ttl))
     if is_postgres_url(url_or_path):
         from foldlog.views.table.postgres import PostgresHistory, PostgresTable
 
@@ -62,6 +66,8 @@ def table(
     if suffix_of(url_or_path).lower() in DUCKDB_SUFFIXES:
         from foldlog.views.table.duckdb import DuckdbHistory
 
+        if ttl is not None:
+            raise InvalidArgument("a table in DuckDB has no ttl=; keep it in SQLite or PostgreSQL")
         return DuckdbHistory(local_path(as_text(url_or_path)), table_name(name, with_schema=False))
     from foldlog.views.table.sqlite import SqliteHistory, SqliteTable
 
