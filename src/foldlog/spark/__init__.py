@@ -16,6 +16,7 @@ from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
 
 if TYPE_CHECKING:
+    from foldlog.spark.change_topics.changes import changes
     from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
+    "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
@@ -74,6 +76,7 @@ __all__ = [
     "View",
     "ask",
     "avg",
+    "changes",
     "count",
     "counters",
     "drop",

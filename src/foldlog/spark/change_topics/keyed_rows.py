@@ -8,13 +8,13 @@ from a changelog. SQLite puts it into a file without a name when it outgrows its
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.limits import VIEW_SCAN_ROWS
-from foldlog.spark.changes.row_texts import column_texts, key_texts, rows_of, value_texts
+from foldlog.spark.change_topics.row_texts import column_texts, key_texts, rows_of, value_texts
 from foldlog.views.contract import RECORD, TIMESTAMP, Delta
 from foldlog.views.table.rows import decide_change, written_twice
 from foldlog.views.table.shape import TableShape
@@ -45,7 +45,7 @@ class RowChange:
     time_ms: int | None = None
 
 
-class NewestRows:
+class KeyedRows:
     """Rows by key. Used by one thread at a time, which may be another one each time."""
 
     def __init__(self, shape: TableShape) -> None:
@@ -128,7 +128,7 @@ class NewestRows:
             yield rows_of(some, self.shape.columns, location)
 
 
-def changes_of(delta: Delta, kept: NewestRows, location: str) -> list[RowChange]:
+def changes_of(delta: Delta, kept: KeyedRows, location: str) -> list[RowChange]:
     """What a range changes: only rows that differ from what is kept, so that reading a range again writes nothing."""
     shape = kept.shape
     change = decide_change(delta, shape, location)
@@ -171,23 +171,30 @@ def _check_whose(there: Mapping[bytes, KeptRow], touched: Iterable[bytes], locat
             raise written_twice(location, key.decode(errors="replace"))
 
 
-def differences(live: NewestRows, wanted: NewestRows, *, all_anew: bool) -> Iterator[RowChange]:
+def differences(live: KeyedRows, wanted: KeyedRows, *, all_anew: bool) -> Iterator[RowChange]:
     """What makes one of the other, by key; with `all_anew` also for rows that are equal."""
     here, there = live.in_order(), wanted.in_order()
     one, other = next(here, None), next(there, None)
-    while one is not None or other is not None:
-        if other is None or (one is not None and one[0] < other[0]):
-            assert one is not None
-            yield RowChange(one[0], one[1].record, one[1].value, None)
+    while one is not None and other is not None:
+        if one[0] < other[0]:
+            yield _gone(*one)
             one = next(here, None)
-        elif one is None or other[0] < one[0]:
-            yield RowChange(other[0], other[1].record, None, other[1].value)
+        elif other[0] < one[0]:
+            yield _made(*other)
             other = next(there, None)
         else:
             if all_anew or one[1].value != other[1].value:
                 yield RowChange(other[0], other[1].record, one[1].value, other[1].value)
             one, other = next(here, None), next(there, None)
+    if one is not None:
+        yield from (_gone(*left) for left in chain([one], here))
+    if other is not None:
+        yield from (_made(*left) for left in chain([other], there))
 
 
-Followed = Callable[[NewestRows], None]
-"""Brings rows up to date with the topic."""
+def _gone(key: bytes, row: KeptRow) -> RowChange:
+    return RowChange(key, row.record, row.value, None)
+
+
+def _made(key: bytes, row: KeptRow) -> RowChange:
+    return RowChange(key, row.record, None, row.value)

@@ -38,7 +38,7 @@ from foldlog.errors import (
     UnknownTopic,
     ViewUnavailable,
 )
-from foldlog.spark.changes.newest_rows import NewestRows, RowChange
+from foldlog.spark.change_topics.keyed_rows import KeyedRows, RowChange
 from foldlog.spark.origins.origin import ISOLATION_LEVEL, OriginSpec
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.table.shape import TableShape
@@ -74,7 +74,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBookmark:
+class ChangesBookmark:
     """What the newest record of the bookmark says. `ends` is where the changes end that belong to it, per partition;
     `partitions` how many the topic had when it was made: keys stay where they are when it grows."""
 
@@ -97,7 +97,7 @@ class StoredBookmark:
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: bytes, location: str) -> StoredBookmark:
+    def from_json(cls, text: bytes, location: str) -> ChangesBookmark:
         try:
             fields = json.loads(text)
             return cls(
@@ -150,7 +150,7 @@ class ChangesLog:
         self.transactional_id: Final = f"foldlog-changes-{topic}"
         self._location = location
         self._log: Log | None = None
-        self._seen: tuple[str, int, StoredBookmark | None] | None = None
+        self._seen: tuple[str, int, ChangesBookmark | None] | None = None
         """The id of the topic of the bookmark, its end, and what was read up to there."""
 
     def close(self) -> None:
@@ -178,7 +178,9 @@ class ChangesLog:
     def ensure_topic(self, partitions: int, config: Mapping[str, str]) -> int:
         """Create the topic unless it exists; how many partitions it has. FoldError if it is not one for changes."""
         try:
-            return self.log.create_topic(self.topic, partitions, {**config, "cleanup.policy": "compact"}).partition_count
+            return self.log.create_topic(
+                self.topic, partitions, {**config, "cleanup.policy": "compact"}
+            ).partition_count
         except TopicExists:
             pass
         policy = self.log.topic_config(self.topic)["cleanup.policy"].value
@@ -208,7 +210,7 @@ class ChangesLog:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def stored(self) -> StoredBookmark | None:
+    def stored(self) -> ChangesBookmark | None:
         """The committed bookmark; None if there is none, or it is of an earlier topic of that name."""
         try:
             topic_id = self.log.topic(self.bookmark_topic).topic_id
@@ -220,7 +222,7 @@ class ChangesLog:
         found = self._seen[2]
         return None if found is None or found.topic_id != self.topic_id() else found
 
-    def _newest(self, start: int, end: int) -> StoredBookmark | None:
+    def _newest(self, start: int, end: int) -> ChangesBookmark | None:
         """From the end back: a bookmark is followed by a marker, and by what was aborted."""
         look = 16
         while True:
@@ -228,21 +230,25 @@ class ChangesLog:
             records = self.log.read(self.bookmark_topic, 0, start=first, stop=end, isolation=COMMITTED)
             values = [record.value for record in records if record.key == BOOKMARK_KEY]
             if values:
-                return None if values[-1] is None else StoredBookmark.from_json(values[-1], self._location)
+                return None if values[-1] is None else ChangesBookmark.from_json(values[-1], self._location)
             if first == start:
                 return None
             look *= 8
 
-    def follow(self, rows: NewestRows, read: dict[int, int], stored: StoredBookmark) -> None:
+    def follow(self, rows: KeyedRows, read: dict[int, int], stored: ChangesBookmark) -> None:
         """Read what the topic has from `read` to the ends that belong to the bookmark, and note it in `read`."""
         for number, (start, _) in sorted(self.log.offsets(self.topic).items()):
             at, end = max(start, read.get(number, 0)), stored.ends.get(number, 0)
             while at < end:
                 stop = min(end, at + _READ_OFFSETS)
                 found = self.log.read_arrow(
-                    self.topic, {number: at}, {number: stop}, partitions=[number], columns=("key", "value"),
+                    self.topic,
+                    {number: at},
+                    {number: stop},
+                    partitions=[number],
+                    columns=("key", "value"),
                     isolation=COMMITTED,
-                )  # fmt: skip
+                )
                 values: list[bytes | None] = found["value"].to_pylist()
                 if stored.has_old:
                     values = [None if value is None else new_part(value) for value in values]
@@ -265,7 +271,9 @@ class ChangesLog:
                 time.sleep(random.uniform(0, 0.01 * 2 ** min(number, 7)))
             except DirectoryLocked as error:
                 raise ViewUnavailable(self._location, str(error)) from error
-        raise ViewUnavailable(self._location, f"other runners write it all the time ({_TRIES} tries); run the fold once")
+        raise ViewUnavailable(
+            self._location, f"other runners write it all the time ({_TRIES} tries); run the fold once"
+        )
 
     def _once(self, write: Callable[[Transaction], Result], *, rows: int, timeout_ms: int) -> Result:
         self._seen = None
@@ -279,7 +287,7 @@ class ChangesLog:
         return broker.kept_moment() if isinstance(broker, RemoteBroker) else nullcontext()
 
     def send(
-        self, transaction: Transaction, changes: Iterable[RowChange], stored: StoredBookmark, now_ms: int
+        self, transaction: Transaction, changes: Iterable[RowChange], stored: ChangesBookmark, now_ms: int
     ) -> dict[int, int]:
         """Put the changes on their way; where the topic ends behind them, once all of them are in the log."""
         last: dict[int, SendFuture] = {}
@@ -293,7 +301,7 @@ class ChangesLog:
                 )
         return {**stored.ends, **{number: sent.result().offset + 1 for number, sent in last.items()}}
 
-    def send_bookmark(self, transaction: Transaction, stored: StoredBookmark) -> None:
+    def send_bookmark(self, transaction: Transaction, stored: ChangesBookmark) -> None:
         transaction.send(self.bookmark_topic, stored.to_json().encode(), BOOKMARK_KEY, partition=0)
 
     def ensure_bookmark_topic(self) -> None:
@@ -302,7 +310,7 @@ class ChangesLog:
         except TopicExists:
             pass
 
-    def expect(self, expected: Bookmark) -> StoredBookmark:
+    def expect(self, expected: Bookmark) -> ChangesBookmark:
         """What is stored, if its bookmark is the expected one; else StaleBookmark."""
         stored = self.stored()
         if stored is None or stored.bookmark != expected:

@@ -5,13 +5,12 @@ The contract's own tests, and on top of them what is particular to a topic: what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import foldlog
-from foldlog.spark.changes.changes import ChangesTopic, changes
+from foldlog.spark.change_topics.changes import ChangesTopic, changes
 from foldlog.spark.origins.origin import origin_spec
 from views.view_contract import ViewCase, ViewContract
 

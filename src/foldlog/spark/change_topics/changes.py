@@ -2,7 +2,7 @@
 
 The view is the newest record of each key. A range writes only what it changes: a record for each row that differs, a
 tombstone for each row that is gone. Changes and bookmark are one transaction of the log, see `changes_log.py`; what a
-row was before is known from `newest_rows.py`.
+row was before is known from `keyed_rows.py`.
 
 A rebuild is done beside the topic, in this process. Its swap writes, in one transaction, only the differences between
 the rebuilt rows and those of the topic: readers read on, and have the rebuilt state when they have read them.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, StaleBookmark, ViewUnavailable, brief_repr
-from foldlog.spark.changes.changes_log import SWAP_TIMEOUT_MS, TIMEOUT_MS, ChangesLog, StoredBookmark
-from foldlog.spark.changes.newest_rows import NewestRows, RowChange, changes_of, differences
-from foldlog.spark.changes.row_texts import check_columns
+from foldlog.spark.change_topics.changes_log import SWAP_TIMEOUT_MS, TIMEOUT_MS, ChangesBookmark, ChangesLog
+from foldlog.spark.change_topics.keyed_rows import KeyedRows, RowChange, changes_of, differences
+from foldlog.spark.change_topics.row_texts import check_columns
 from foldlog.spark.origins.origin import OriginSpec
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+
     from foldlog.client.transactions import Transaction
 
 _SETTLE_TRIES = 20
@@ -47,9 +48,10 @@ def changes(
     >>> changes("orders_enriched").place
     'topic orders_enriched'
     """
-    if not isinstance(topic, str) or not topic:
-        raise InvalidArgument(f"changes are written to a topic, named by a string, not by {brief_repr(topic)}")
-    if not isinstance(old, bool):
+    given: object = topic
+    if not isinstance(given, str) or not given:
+        raise InvalidArgument(f"changes are written to a topic, named by a string, not by {brief_repr(given)}")
+    if old not in (True, False):
         raise InvalidArgument(f"old={brief_repr(old)} of fl.changes({topic!r}) is not True or False")
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise InvalidArgument(f"partitions={brief_repr(partitions)} of fl.changes({topic!r}) is not a number of them")
@@ -71,7 +73,7 @@ class ChangesTopic(View):
         self._partitions = partitions
         self._spec: OriginSpec | None = None
         self._opened: ChangesLog | None = None
-        self._rows: NewestRows | None = None
+        self._rows: KeyedRows | None = None
         self._read: dict[int, int] = {}
         """How far the rows are read."""
         self._rows_of: tuple[str, bool] | None = None
@@ -126,7 +128,7 @@ class ChangesTopic(View):
             if there is None:
                 self._log.check_unused()
                 topic_id = self._log.topic_id() or ""
-                there = StoredBookmark(start, wanted, topic_id, partitions, {}, self.has_old)
+                there = ChangesBookmark(start, wanted, topic_id, partitions, {}, self.has_old)
             else:
                 there = replace(there, shape=self._reconciled(there, wanted))
             self._log.send_bookmark(transaction, there)
@@ -142,7 +144,7 @@ class ChangesTopic(View):
         check_columns(found.columns)
         return found
 
-    def _reconciled(self, stored: StoredBookmark, wanted: TableShape) -> TableShape:
+    def _reconciled(self, stored: ChangesBookmark, wanted: TableShape) -> TableShape:
         if stored.has_old != self.has_old:
             has = "has old and new" if stored.has_old else "has only the new row"
             raise SchemaChanged(self.place, f"a record of it {has}, and the fold's is otherwise")
@@ -167,12 +169,12 @@ class ChangesTopic(View):
 
         self._log.fenced_from_others(write, rows=0, timeout_ms=TIMEOUT_MS)
 
-    def _current(self, stored: StoredBookmark) -> NewestRows:
+    def _current(self, stored: ChangesBookmark) -> KeyedRows:
         """The rows that belong to the bookmark."""
         of = (stored.topic_id, stored.has_old)
         if self._rows is None or self._rows_of != of or self._rows.shape != stored.shape:
             self._forget_rows()
-            self._rows, self._rows_of = NewestRows(stored.shape), of
+            self._rows, self._rows_of = KeyedRows(stored.shape), of
         sent, self._sent = self._sent, None
         if sent is not None and sent[0] == stored.ends:
             # No other transaction can end there: the offsets of an aborted one are not given again.
@@ -224,7 +226,7 @@ class ChangesTopic(View):
         stored = self._log.stored()
         if stored is None:
             raise ViewUnavailable(self.place, "it does not exist; run the fold")
-        rows, read = NewestRows(stored.shape), dict[int, int]()
+        rows, read = KeyedRows(stored.shape), dict[int, int]()
         try:
             for _ in range(_SETTLE_TRIES):
                 self._log.follow(rows, read, stored)
@@ -245,7 +247,7 @@ class ChangesTopic(View):
         return {"engine": "topic", "topic": self.topic}
 
 
-def _closing(rows: NewestRows, location: str) -> Iterator[pa.RecordBatch]:
+def _closing(rows: KeyedRows, location: str) -> Iterator[pa.RecordBatch]:
     try:
         yield from rows.batches(location)
     finally:
@@ -262,7 +264,7 @@ class ChangesShadow(View):
     def __init__(self, live: ChangesTopic, label: str) -> None:
         self._live = live
         self._label = label
-        self.rows: NewestRows | None = None
+        self.rows: KeyedRows | None = None
         self.stored: Bookmark | None = None
 
     @property
@@ -275,7 +277,7 @@ class ChangesShadow(View):
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
         wanted = self._live.decided(shape)
         if self.rows is None or self.stored is None:
-            self.rows, self.stored = NewestRows(wanted), start
+            self.rows, self.stored = KeyedRows(wanted), start
         elif self.rows.shape != wanted:
             raise SchemaChanged(self.place, "the fold has changed while it was replayed")
         return self.stored
@@ -289,7 +291,7 @@ class ChangesShadow(View):
         self._expect(expected)
         self.stored = new
 
-    def _expect(self, expected: Bookmark) -> NewestRows:
+    def _expect(self, expected: Bookmark) -> KeyedRows:
         if self.rows is None or self.stored != expected:
             found = "nothing" if self.stored is None else self.stored.to_json()
             raise StaleBookmark(self.place, found, expected.to_json())
