@@ -28,6 +28,7 @@ class TestChangesInADirectory(ViewContract):
         return ViewCase(lambda: bound(tmp_path / "log"))
 
 
+@pytest.mark.faults
 class TestChangesWithOld(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
