@@ -14,7 +14,7 @@ from foldlog.cli.parsing import Argument, Arguments, Option, argument, command, 
 from foldlog.cli.tables import format_option, show_json
 from foldlog.client.fold_graphs.drawing import as_svg, as_text
 from foldlog.client.fold_graphs.graph import FoldGraph
-from foldlog.client.places import PlaceSpec
+from foldlog.client.places import PlaceSpec, topic_and_place
 from foldlog.errors import FoldError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def place_behind(to: PlaceSpec) -> str:
     """
     points = [*to.each.values()] or [to.start]
     means_the_same = len(points) == 1 and not to.each and (points[0].is_time or points[0].kind == "start")
-    return to.text if means_the_same else "start"
+    return topic_and_place(to.text)[1] if means_the_same else "start"
 
 
 def tried(what: str, fold: Fold, error: FoldError | InvalidArgument) -> None:

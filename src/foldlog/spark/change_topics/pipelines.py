@@ -17,7 +17,7 @@ def graph_of(folds: Iterable[Fold]) -> FoldGraph:
     return FoldGraph(
         GraphFold(
             fold.name,
-            (fold.topic.name,),
+            tuple(part.topic.name for part in fold.parts),
             fold.view.place,
             fold.view.kind,
             fold.view.topic if isinstance(fold.view, ChangesTopic) else None,
@@ -38,7 +38,7 @@ def bound(folds: Sequence[Fold], spec: OriginSpec) -> list[Fold]:
 def check_topics(folds: Sequence[Fold], origin: Origin) -> None:
     """UnknownTopic if a topic does not exist that none of these folds writes; UnlawfulFold if one adds up changes."""
     written = {fold.view.topic for fold in folds if isinstance(fold.view, ChangesTopic)}
-    for fold in folds:
+    for fold in (part for one in folds for part in one.parts):
         name = fold.topic.name
         if name not in written:
             origin.topic(name)
