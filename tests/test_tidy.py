@@ -78,6 +78,7 @@ SMALL_MODULES: dict[str, str] = {
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
+    "views/reduce/reduce.py": "what users call, and what can be wrong with it",
     "views/search/search.py": "what users call, and which engine that means",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""

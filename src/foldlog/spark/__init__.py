@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
     from foldlog.views.lake.lake import lake
+    from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
 
@@ -30,6 +31,7 @@ _HOMES = {
     "ask": "foldlog.spark.folds.commands",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
+    "each_row": "foldlog.views.reduce.reduce",
     "finish_writes": "foldlog.spark.sink.writers",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
@@ -38,6 +40,7 @@ _HOMES = {
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
+    "reduce": "foldlog.views.reduce.reduce",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
@@ -77,6 +80,7 @@ __all__ = [
     "count",
     "counters",
     "drop",
+    "each_row",
     "finish_writes",
     "fold",
     "from_avro",
@@ -89,6 +93,7 @@ __all__ = [
     "min",
     "preview",
     "rebuild",
+    "reduce",
     "rewind",
     "run",
     "search",

@@ -154,11 +154,13 @@ def fold(
         raise InvalidArgument(
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
-    if into.is_keyed and source.key is None:
+    if into.follows_keys and source.key is None:
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
             f" say which column the record's key fills: fl.topic({source.name!r}, key='...')"
         )
+
+    _check_reduction(source, into)
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:
         if not callable(function):
@@ -175,6 +177,16 @@ def fold(
         return made
 
     return declare
+
+
+def _check_reduction(source: DeclaredTopic, into: View) -> None:
+    key = None if into.reduction is None else into.reduction.key
+    if key is not None and key != source.key:
+        raise InvalidArgument(
+            f"a state is kept for each key of its topic, {source.key!r} of {source.name!r}, and not for {key!r}: its"
+            " records may lie in several partitions, which have no order; write them to a topic with that key, or count"
+            " with fl.counters(), where the order does not matter"
+        )
 
 
 def load_folds(path: str | Path) -> list[Fold]:

@@ -60,6 +60,7 @@ class PostgresTable(View):
 
     kind: ClassVar[str] = "table"
     is_keyed: ClassVar[bool] = True
+    looks_up: ClassVar[bool] = True
     holds_nul: ClassVar[bool] = False
 
     def __init__(
@@ -254,6 +255,19 @@ class PostgresTable(View):
             raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
 
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        import pyarrow as pa
+
+        with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            run = runner(connection)
+            table, _ = self._resolve(run)
+            shape = TableShape.from_json(self._expect(run, expected).settings, self._location)
+            if not len(keys):
+                return shape.columns.empty_table()
+            self._copy_keys(connection, shape, pa.chunked_array([keys]))
+            wanted = f"JOIN {_KEYS.sql} USING ({quoted(shape.record_columns[0])})"
+            return pa.Table.from_batches(self._batches(connection, table, shape.columns, wanted), shape.columns)
+
     def close(self) -> None:
         self._database.close()
 
@@ -388,8 +402,10 @@ class PostgresTable(View):
         finally:
             database.close()
 
-    def _batches(self, connection: Connection, table: TableName, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql}) TO STDOUT {COPY_OPTIONS}"
+    def _batches(
+        self, connection: Connection, table: TableName, columns: pa.Schema, wanted: str = ""
+    ) -> Iterator[pa.RecordBatch]:
+        statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql} {wanted}) TO STDOUT {COPY_OPTIONS}"
         lines: list[Any] = []
         size_bytes = 0
         with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
