@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foldlog.spark.decoders.record_types import by_field, by_header, by_schema
 from foldlog.spark.folds.declaration import DeclaredTopic as Topic
 from foldlog.spark.folds.declaration import Fold, fold, load_folds, topic
 from foldlog.spark.interpreter import prefer_this_python
@@ -77,6 +78,9 @@ __all__ = [
     "View",
     "ask",
     "avg",
+    "by_field",
+    "by_header",
+    "by_schema",
     "count",
     "counters",
     "drop",

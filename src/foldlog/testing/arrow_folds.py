@@ -146,6 +146,8 @@ def decoded(topic: DeclaredTopic, records: Sequence[GivenRecord]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if topic.key_format is not None or topic.headers is not None or topic.only is not None:
+        raise NeedsSpark
     given = _schema(topic)
     fields = None if given is None else pa.schema([one for one in given if one.name != topic.key])
     values = decoder_for(topic.format, fields, **topic.options)
@@ -250,7 +252,9 @@ def _held(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
         return _counted(view.aggregation, [row for _, made in changes for row in made])
     if not view.is_keyed:
         return [_shown(row) for _, made in changes for row in made if not row[DELETED]]
-    return _newest(fold.topic.key or "", changes)
+    if fold.keeps_rows or fold.topic.key is None:
+        raise NeedsSpark
+    return _newest(fold.topic.key, changes)
 
 
 def _newest(key_column: str, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:

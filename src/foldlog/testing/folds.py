@@ -184,8 +184,7 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
             continue
         if isinstance(one, Mapping):
             value = dict(one)
-            key = value.pop(topic.key, None) if topic.key is not None else None
-            made = GivenRecord(value, key if key is None or isinstance(key, bytes) else str(key))
+            made = GivenRecord(value, _popped_key(topic, value, number))
         elif isinstance(one, tuple) and len(one) == 2:
             made = GivenRecord(one[1], one[0])
         else:
@@ -195,6 +194,19 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
         spread = number if made.key is None else sum(str(made.key).encode())
         found.append(made._replace(partition=spread % _PARTITIONS))
     return found
+
+
+def _popped_key(topic: DeclaredTopic, value: dict[str, Any], number: int) -> bytes | str | None:
+    """The record's key, taken out of its columns, as its writer would have written it."""
+    found = {name: value.pop(name, None) for name in topic.keys}
+    if topic.key_format == "json":
+        return json.dumps(found)
+    if topic.key_format is not None:
+        raise InvalidArgument(
+            f"record {number} needs its key as bytes: topic {topic.name!r} has {topic.key_format} keys"
+        )
+    key = next(iter(found.values()), None)
+    return key if key is None or isinstance(key, bytes) else str(key)
 
 
 def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[OffsetRange]:
@@ -224,6 +236,8 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
+    if shape.keeps_rows:
+        return _own_keyed(fold, shape, rows)
     newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
     for row in rows:
         coordinate = (row[PARTITION], row[OFFSET])
@@ -233,6 +247,21 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
         if not row[DELETED]:
             newest[key][1].append(_shown(row))
     return [row for _, rows_of_key in newest.values() for row in rows_of_key]
+
+
+def _own_keyed(fold: Fold, shape: Shape, rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The newest row of each key of its own; a tombstone, which has no such key, withdraws what its record wrote."""
+    kept: dict[str, tuple[Any, Row]] = {}
+    for row in rows:
+        own = [row[name] for name in fold.view.filled(shape)]
+        at, owner = json.dumps(own, default=str), row[shape.record_key or ""]
+        if row[DELETED] and None in own:
+            kept = {other: found for other, found in kept.items() if found[0] != owner}
+        elif row[DELETED]:
+            kept.pop(at, None)
+        else:
+            kept[at] = (owner, _shown(row))
+    return [row for _, row in kept.values()]
 
 
 def _shown(row: Mapping[str, Any]) -> Row:

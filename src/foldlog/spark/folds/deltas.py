@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
+from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
 from foldlog.spark.folds.plans import (
@@ -196,7 +197,9 @@ class PlannedFold:
         prepared = self.prepared
         if not self.keeps_deleted and prepared.fold.view.aggregation is None:
             table = with_deleted(table, prepared.frames.tombstones(ranges))
-        if prepared.shape.record_key == RECORD:
+        if prepared.shape.keeps_rows:
+            table = self._with_withdrawals(table, ranges, seen.value)
+        elif prepared.shape.record_key == RECORD:
             table = with_records(prepared.fold, prepared.shape, table, prepared.frames.keys(ranges))
         elif prepared.fold.view.is_keyed:
             table = self._with_deletions(table, ranges, seen.value)
@@ -230,6 +233,42 @@ class PlannedFold:
         """Whether records may be missing in rows with these coordinates."""
         # The number of records is 0 if Spark found that it need not read.
         return not 0 < seen.records - seen.dead <= len(coordinates.unique())
+
+    def _with_withdrawals(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
+        """For rows with keys of their own: tell whose each is, and what each tombstone withdraws: see
+        `View.keeps_rows`. A record that the fold returned no rows for changes nothing.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        prepared, shape = self.prepared, self.prepared.shape
+        if not prepared.fold.topic.keys:
+            # Without keys, only records of one partition have an order: it stands for the key.
+            owner = pc.binary_join_element_wise("partition", table[PARTITION].cast(pa.string()), " ")
+            return _with_keyed_deletions(prepared, table.append_column(RECORD, owner))
+        coordinates = coordinates_of(table)
+        has_all = 0 < seen.records - seen.dead <= len(coordinates.unique())
+        if shape.record_key != RECORD and has_all and not pc.any(table[DELETED], min_count=0).as_py():
+            return table
+        records = prepared.frames.keys(ranges)
+        tombstones = records.filter(records[DELETED])
+        if shape.record_key == RECORD:
+            table = with_owners(prepared.fold, shape, table, records)
+            (column,) = prepared.fold.topic.record_columns
+            tombstones = tombstones.append_column(RECORD, record_digests(tombstones[column])).drop_columns([column])
+        # Whatever the function makes of a tombstone, it withdraws what its key has written.
+        table = table.filter(pc.invert(pc.is_in(coordinates, value_set=coordinates_of(tombstones))))
+        table = _with_keyed_deletions(prepared, table)
+        return _with_missing(table, tombstones, coordinates_of(table))
+
+
+def _with_keyed_deletions(prepared: PreparedFold, table: pa.Table) -> pa.Table:
+    """Without the rows that delete and have no key: there is no row that they mean."""
+    import pyarrow.compute as pc
+
+    for name in prepared.fold.view.filled(prepared.shape):
+        table = table.filter(pc.invert(pc.and_(table[DELETED], pc.is_null(table[name]))))
+    return table
 
 
 def _erases(view: View) -> bool:
@@ -268,13 +307,20 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
 
     `records` has the key and META of every record of the range that parses. Rows know their record by its coordinates.
     """
+    (column,) = fold.topic.record_columns
+    owned = with_owners(fold, shape, table, records)
+    records = records.append_column(RECORD, record_digests(records[column]))
+    # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
+    return _with_missing(owned, records.drop_columns([column]), coordinates_of(table))
+
+
+def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
+    """Add to each row the digest of its record's key; `records` as in `with_records`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    key = fold.topic.key
-    if key is None:
-        raise FoldError(f"topic {fold.topic.name!r} names no key, and its rows cannot be told apart")
-    records = records.append_column(RECORD, record_digests(records[key]))
+    (column,) = fold.topic.record_columns
+    records = records.append_column(RECORD, record_digests(records[column]))
     coordinates, all_coordinates = coordinates_of(table), coordinates_of(records)
     numbers = pc.index_in(coordinates, value_set=all_coordinates)
     if numbers.null_count:
@@ -284,9 +330,7 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
             " it was not given just now; keep _partition and _offset as they are: select(..., *fl.META)"
         )
     owned = table.append_column(RECORD, records[RECORD].take(numbers))
-    wanted = pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)])
-    # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
-    return _with_missing(_as(owned, wanted), records.drop_columns([key]), coordinates)
+    return _as(owned, pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)]))
 
 
 def record_digests(keys: pa.ChunkedArray) -> pa.Array:
@@ -314,9 +358,9 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
         return table
     records = prepared.frames.keys(ranges)
     records = records.filter(records[DELETED])
-    key = prepared.fold.topic.key
-    if prepared.shape.record_key == RECORD and key is not None:
-        records = records.append_column(RECORD, record_digests(records[key])).drop_columns([key])
+    if prepared.shape.record_key == RECORD and prepared.fold.topic.keys:
+        (column,) = prepared.fold.topic.record_columns
+        records = records.append_column(RECORD, record_digests(records[column])).drop_columns([column])
     return _with_missing(table, records, coordinates_of(table))
 
 
@@ -348,7 +392,7 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         result = fold(given)
         check_plan(fold.name, given, result)
         shape = _shape(fold, result)
-        is_plain = result is rows and fold.view.aggregation is None
+        is_plain = result is rows and fold.view.aggregation is None and shape.record_key != RECORD
         doing = _doing(fold, result)
         logic = doing.logic(result)
         if result is not given and _logic_again(fold, given, result, doing) != logic:
@@ -381,7 +425,7 @@ def _doing(fold: Fold, result: DataFrame) -> Doing:
 
 def _plan_facts(fold: Fold, result: DataFrame, shape: Shape, doing: Doing) -> PlanFacts:
     kept = kept_columns(result)
-    keeps_key = fold.view.is_keyed and kept >= {fold.topic.key, PARTITION, OFFSET}
+    keeps_key = fold.view.is_keyed and kept >= {*fold.topic.keys, PARTITION, OFFSET}
     return PlanFacts(
         used_columns(result, _taken(fold, result, shape)), keeps_key, DELETED in kept, keeps_tasks(result), doing
     )
@@ -427,25 +471,35 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
             f"fold {fold.name!r} drops {', '.join(dropped)}, by which its view knows what it has;"
             " keep them: rows.select(..., *fl.META)"
         )
-    key = fold.topic.key
-    if fold.view.follows_keys and key not in names:
-        raise FoldError(f"fold {fold.name!r} drops {key!r}, the key of its rows; keep it")
     import pyarrow as pa
 
     # A column that Spark knows to be never null is null in the rows that delete.
-    columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in META])
+    columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in (*META, KEY)])
+    if fold.view.is_keyed:
+        return _keyed_shape(fold, columns, result)
+    key = fold.topic.key
     if fold.view.reduction is not None and not {key, PARTITION, OFFSET} <= kept_columns(result):
         raise FoldError(
             f"fold {fold.name!r} may change {key!r}, _partition or _offset, and a state follows the records of its key"
             " in their order; return them as they are, and use functions of Spark (filter, withColumn) for the rest"
         )
-    if not fold.view.is_keyed or {key, PARTITION, OFFSET} <= kept_columns(result):
-        return Shape(columns, key, (key,) if key else ())
-    if RECORD in names:
+    return Shape(columns, key, (key,) if key else ())
+
+
+def _keyed_shape(fold: Fold, columns: pa.Schema, result: DataFrame) -> Shape:
+    import pyarrow as pa
+
+    key, keys = fold.topic.key, fold.topic.keys
+    lost = next((name for name in keys if name not in columns.names), None)
+    if lost is not None and not fold.keeps_rows:
+        raise FoldError(f"fold {fold.name!r} drops {lost!r}, the key of its rows; keep it")
+    if key and {key, PARTITION, OFFSET} <= kept_columns(result):
+        return Shape(columns, key, keys, fold.keeps_rows)
+    if RECORD in columns.names:
         raise FoldError(
             f"fold {fold.name!r} returns a column {RECORD!r}, in which its view keeps whose rows they are; rename it"
         )
-    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, (key,) if key else ())
+    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, keys, fold.keeps_rows)
 
 
 def _check_type(fold: Fold, column: str, given: DataType) -> None:

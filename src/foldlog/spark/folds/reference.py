@@ -64,7 +64,7 @@ def long_deltas(
     if fold.view.aggregation is None and sample is None:
         records = [frames.records(piece, needs_key=fold.view.is_keyed) for piece in pieces]
     elif fold.view.aggregation is None and sample is not None:
-        names = [*([fold.topic.key] if fold.topic.key else []), *META]
+        names = [*fold.topic.record_columns, *META]
         records = [one.select(names) for one in sample.parts]
     tombstones = [set() if one is None else _tombstones(one) for one in records]
     try:
@@ -100,7 +100,9 @@ def _delta(
     if fold.view.aggregation is not None:
         return Delta(_counted(found, fold.view.aggregation, shape), _spans(ranges))
     rows = _in_order(_typed(fold, shape, found))
-    if fold.view.is_keyed and records is not None:
+    if shape.keeps_rows and records is not None:
+        rows = _with_withdrawals(fold, shape, rows, _sound(records, faulty))
+    elif fold.view.is_keyed and records is not None:
         rows = _with_records(fold, shape, rows, _sound(records, faulty))
         if shape.record_key != RECORD:
             # A key that the view cannot hold is not in it, so no deletion is needed.
@@ -354,9 +356,10 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
     if None in owners:
         raise FoldError(f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset")
     if shape.record_key == RECORD:
-        digests = record_digests(records[fold.topic.key])
+        (column,) = fold.topic.record_columns
+        digests = record_digests(records[column])
         rows = rows.append_column(RECORD, digests.take(pa.array(owners, pa.int64())))
-        records = records.drop_columns([fold.topic.key]).append_column(RECORD, digests)
+        records = records.drop_columns([column]).append_column(RECORD, digests)
     bare = sorted(set(numbers.values()).difference(owners))
     deletions = records.take(pa.array(bare, pa.int64()))
     columns = {one.name: pa.nulls(len(bare), one.type) for one in rows.schema}
@@ -375,6 +378,41 @@ def _with_tombstones(rows: pa.Table, records: pa.Table) -> pa.Table:
     bare = [row for row in records.to_pylist() if row[DELETED] and (row[PARTITION], row[OFFSET]) not in known]
     more = pa.Table.from_pylist([{name: row.get(name) for name in rows.column_names} for row in bare], rows.schema)
     return _in_order(pa.concat_tables([rows, more]))
+
+
+def _with_withdrawals(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
+    """For rows with keys of their own: whose each is, and one deletion without a key for each tombstone."""
+    import pyarrow as pa
+
+    from foldlog.spark.folds.deltas import record_digests
+
+    columns = fold.topic.record_columns
+    owner: dict[tuple[int, int], Any] = {}
+    gone = _tombstones(records)
+    for row in records.to_pylist():
+        at = (row[PARTITION], row[OFFSET])
+        owner[at] = row[columns[0]] if columns else f"partition {at[0]}"
+    if columns and shape.record_key == RECORD:
+        kind = records.schema.field(columns[0]).type
+        owner = dict(
+            zip(owner, record_digests(pa.chunked_array([list(owner.values())], kind)).to_pylist(), strict=True)
+        )
+    found: list[dict[str, Any]] = []
+    for row in rows.to_pylist():
+        at = (row[PARTITION], row[OFFSET])
+        if at not in owner:
+            raise FoldError(
+                f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset"
+            )
+        means_nothing = row[DELETED] and any(row[name] is None for name in fold.view.filled(shape))
+        if at not in gone and not means_nothing:
+            found.append({**row, **({RECORD: owner[at]} if shape.record_key == RECORD else {})})
+    for row in records.to_pylist():
+        if row[DELETED]:
+            bare = dict.fromkeys(shape.columns.names) | {name: row[name] for name in META}
+            found.append({**bare, shape.record_key or "": owner[row[PARTITION], row[OFFSET]]})
+    meta = [one for one in rows.schema if one.name in META]
+    return _in_order(pa.Table.from_pylist(found, pa.schema([*shape.columns, *meta])))
 
 
 def _counted(rows: pa.Table, aggregation: Aggregation, shape: Shape) -> pa.Table:
@@ -565,6 +603,8 @@ def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return Counter(_text(row, ()) for row in rows)
+    if shape.keeps_rows:
+        return _held_rows(fold, shape, rows)
     held: dict[Any, tuple[tuple[int, int], list[str]]] = {}
     for row in rows:
         key, coordinate = row[shape.record_key], (row[PARTITION], row[OFFSET])
@@ -573,6 +613,21 @@ def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
         if not row[DELETED]:
             held[key][1].append(_text(row, (*META, RECORD)))
     return Counter(text for _, texts in held.values() for text in texts)
+
+
+def _held_rows(fold: Fold, shape: Shape, rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    """As `_held`, of rows with keys of their own. Rows that two record keys write are compared, too: both are kept."""
+    key = fold.view.filled(shape)
+    kept: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        record, own = row[shape.record_key or ""], tuple(row[name] for name in key)
+        if row[DELETED] and None in own:
+            kept = {at: text for at, text in kept.items() if at[0] != record}
+        elif row[DELETED]:
+            kept.pop((record, own), None)
+        else:
+            kept[record, own] = _text(row, (*META, RECORD))
+    return Counter(kept.values())
 
 
 def _held_counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> Counter[str]:
