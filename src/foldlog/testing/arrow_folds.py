@@ -17,7 +17,8 @@ from foldlog.errors import FoldError, InvalidArgument
 from foldlog.spark.decoders.decoder import decoder_for, key_decoder
 from foldlog.testing.fold_law import GivenRecord, Row, Step
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
-from foldlog.views.counters.measures import WINDOW_START, Aggregation
+from foldlog.views.counters.measures import Aggregation
+from foldlog.views.counters.windows import WINDOW_START, AnyWindow, Window
 from foldlog.views.ddl import columns_of
 from foldlog.views.reduce.states import State
 from foldlog.views.reduce.stepping import Reduction, step_groups
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.spark.folds.declaration import DeclaredTopic, Fold
-
-_COUNTED: Final = frozenset({"count", "sum", "min", "max", "avg"})
-"""The measures that the model knows; others are counted by Spark."""
 
 _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 
@@ -296,7 +294,8 @@ def states_after(reduction: Reduction, key: str, ranges: Iterable[pa.Table]) -> 
 
 
 def _counted(aggregation: Aggregation, rows: Sequence[Row]) -> list[Row]:
-    if any(one.kind not in _COUNTED for one in aggregation.measures.values()):
+    window = aggregation.window
+    if not aggregation.is_plain or (window is not None and window != Window(window.column, _width_ms(window))):
         raise NeedsSpark
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -312,9 +311,14 @@ def _group(aggregation: Aggregation, row: Row) -> dict[str, Any]:
     from datetime import UTC, datetime, timedelta
 
     at = row[aggregation.window.column]
-    width = timedelta(milliseconds=aggregation.window.width_ms)
+    width = timedelta(milliseconds=_width_ms(aggregation.window))
     found[WINDOW_START] = None if at is None else at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % width
     return found
+
+
+def _width_ms(window: AnyWindow) -> int:
+    """Of fixed windows that do not overlap: the model knows no others."""
+    return window.width_ms if isinstance(window, Window) else 0
 
 
 def _measured(aggregation: Aggregation, rows: Sequence[Row]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     if fold.view.reduction is not None:
         return states_after(fold.view.reduction, fold.topic.key or "", (delta.rows for delta in deltas))
     if fold.view.aggregation is not None:
-        return _counters(fold.view.aggregation, deltas)
+        return _counters(fold.view.aggregation, shape, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
@@ -268,34 +268,19 @@ def _shown(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name not in META and name != RECORD}
 
 
-def _counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> list[Row]:
-    groups = aggregation.group_columns()
-    kept: dict[str, dict[str, Any]] = {}
+def _counters(aggregation: Aggregation, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
+    import pyarrow as pa
+
+    from foldlog.views.counters.merging import merged
+    from foldlog.views.counters.settings import CounterSettings
+
+    settings = CounterSettings(aggregation, shape.columns)
+    kept = settings.partial_columns().empty_table()
     for delta in deltas:
-        for row in delta.rows.to_pylist():
-            group = json.dumps([row[name] for name in groups], default=str)
-            partials = kept.setdefault(group, {name: row[name] for name in groups})
-            for name, how, _ in aggregation.partials():
-                partials[name] = _merged(how, partials.get(name), row[name])
-    return [
-        {name: row[name] for name in groups}
-        | {name: _measure(name, measure.kind, row) for name, measure in aggregation.measures.items()}
-        for row in kept.values()
-    ]
-
-
-def _measure(name: str, kind: str, row: Mapping[str, Any]) -> Any:
-    if kind != "avg":
-        return row[name]
-    return row[f"{name}__sum"] / row[f"{name}__count"] if row[f"{name}__count"] else None
-
-
-def _merged(how: str, one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if how in ("count", "sum"):
-        return one + other
-    return min(one, other) if how == "min" else max(one, other)
+        rows = settings.fitted(delta.rows.select(shape.columns.names), "the view")
+        kept = merged(pa.concat_tables([kept, rows]), aggregation)
+    stored = settings.to_stored(kept).combine_chunks()
+    return [row for batch in stored.to_batches() for row in settings.show(batch).to_pylist()]
 
 
 def _order(row: Mapping[str, Any]) -> str:

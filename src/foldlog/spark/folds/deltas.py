@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.folds.counting.aggregating import aggregated, collected
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
 from foldlog.spark.folds.plans import (
@@ -37,11 +37,11 @@ from foldlog.spark.folds.plans import (
 from foldlog.spark.folds.reading import Count, Seen, TopicFrames, quoted, staging_frame
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
+from foldlog.spark.folds.unstorable import check_aggregated
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.bookmark import Logic
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
-from foldlog.views.counters.measures import WINDOW_START, Aggregation
+from foldlog.views.counters.merging import merged
 from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class PreparedFold:
         apart = apart and facts.keeps_tasks
         # Few rows: in one task, an aggregation needs no shuffle.
         taken = result.coalesce(1) if self.frames.is_near else result
-        final = _final(self.fold, taken, self.shape, apart=apart)
+        final = _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -280,9 +280,13 @@ def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
     """Spark's result in the view's types and with all META columns."""
     import pyarrow as pa
 
-    if fold.view.aggregation is not None:
-        check_aggregated(fold.view, fold.view.aggregation, found)
-        return found.select(shape.columns.names).cast(shape.columns)
+    aggregation = fold.view.aggregation
+    if aggregation is not None:
+        found = collected(aggregation, shape.columns, found)
+        check_aggregated(fold.view, aggregation, found)
+        rows = found.select(shape.columns.names).cast(shape.columns)
+        # Pieces of sessions, and groups of which rows have different signs, are still apart.
+        return rows if aggregation.is_plain and aggregation.sessions is None else merged(rows, aggregation)
     own = [one for one in shape.columns if one.name != RECORD]
     table = _as(found, pa.schema([*own, *_carried_fields()]))
     return in_offset_order(table).append_column(
@@ -436,9 +440,7 @@ def _taken(fold: Fold, result: DataFrame, shape: Shape) -> set[str]:
     aggregation = fold.view.aggregation
     if aggregation is None:
         return {*(name for name in shape.columns.names if name != RECORD), *_CARRIED}
-    window = () if aggregation.window is None else (aggregation.window.column,)
-    measured = (column for _, _, column in aggregation.partials() if column is not None)
-    return {*aggregation.by, *window, *measured, *({DELETED} & set(result.columns))}
+    return {*aggregation.inputs(), *({DELETED} & set(result.columns))}
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -522,39 +524,16 @@ def _check_type(fold: Fold, column: str, given: DataType) -> None:
         _check_type(fold, column, given.valueType)
 
 
-def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool = False) -> DataFrame:
+def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool, is_near: bool) -> DataFrame:
     """The whole plan: the function's result, then the columns or the aggregation that the view needs."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
         if DELETED in result.columns:
             # Tombstones are already filtered out, so these are the deletions that the fold asks for.
             result = result.filter(f"NOT coalesce(CAST({DELETED} AS BOOLEAN), false)")
-        return _aggregated(fold.view, result, aggregation, shape.columns, apart=apart)
+        return aggregated(fold.view, result, shape.columns, apart=_APART if apart else None, is_near=is_near)
     own = [name for name in shape.columns.names if name != RECORD]
     return result.selectExpr(*(quoted(name) for name in (*own, *_CARRIED)))
-
-
-def _aggregated(
-    view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema, *, apart: bool
-) -> DataFrame:
-    # Written in SQL: an expression made of Column objects costs some five calls into the JVM for each of its parts,
-    # which was 20 ms a range.
-    groups = [quoted(name) for name in aggregation.by]
-    window_start: str | None = None
-    if aggregation.window is not None:
-        at = f"unix_millis({quoted(aggregation.window.column)})"
-        window_start = f"timestamp_millis({at} - pmod({at}, {aggregation.window.width_ms}L))"
-        groups.append(f"{window_start} AS {quoted(WINDOW_START)}")
-    if apart:
-        # Evaluated before the shuffle, where the rows still are in the task that read them.
-        groups.append(f"spark_partition_id() = 0 AS {_APART}")
-    partials = []
-    for name, how, column in aggregation.partials():
-        kind = from_arrow_type(columns.field(name).type).simpleString()
-        partials.append(f"CAST({how}({1 if column is None else quoted(column)}) AS {kind}) AS {quoted(name)}")
-    # Checked over the aggregated rows, not the result: a larger text may hide an unholdable one in this range only.
-    signs = signs_of_unheld(view, aggregation, result, window_start)
-    return result.groupBy(*map(F.expr, groups)).agg(*map(F.expr, [*partials, *signs]))
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
