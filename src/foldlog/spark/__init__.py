@@ -32,6 +32,7 @@ from foldlog.views.counters.windows import sessions, window
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
+    from foldlog.spark.joins import join, join_asof
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
@@ -50,6 +51,8 @@ _HOMES = {
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "join": "foldlog.spark.joins",
+    "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
@@ -106,6 +109,8 @@ __all__ = [
     "from_avro",
     "from_json",
     "from_protobuf",
+    "join",
+    "join_asof",
     "lake",
     "last",
     "load_folds",

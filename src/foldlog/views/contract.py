@@ -83,11 +83,13 @@ class Snapshot:
     """A view's whole contents and its bookmark, read in one transaction.
 
     `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), with rows
-    in any order. Read it to its end, or close it.
+    in any order. Read it to its end, or close it. `others` are the bookmarks of the view's other topics, if it joins
+    several.
     """
 
     bookmark: Bookmark
     batches: Iterator[pa.RecordBatch]
+    others: tuple[Bookmark, ...] = ()
 
 
 class View(ABC):
@@ -238,6 +240,13 @@ class View(ABC):
     @abstractmethod
     def scan(self) -> Snapshot:
         """The whole contents and its bookmark, consistently, in batches: a view may be larger than memory."""
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View] | None:
+        """A join of two topics at this place, as each of them changes it: see `foldlog.views.join.side`. Touches
+        nothing. `are_keyed` says of each topic whether its newest record of a key counts, or every record. None if the
+        engine cannot keep both sides beside the view.
+        """
+        return None
 
     def description(self) -> dict[str, object] | None:
         """How another process opens the view for a peek, as JSON without secrets: see `foldlog.views.peek`. Touches

@@ -60,6 +60,8 @@ class Feed:
     """Continue with a view that another version of the function has written."""
     on_caught_up: Callable[[], bool] | None = None
     """Called whenever nothing is left to read; returns True if the feed is done."""
+    peers: list[Feed] = field(default_factory=list, repr=False, compare=False)
+    """The feeds that replay a join together, one for each topic, this one among them."""
     start: Bookmark | None = None
     """Where a new view begins; None for the start of the log."""
     is_loading: bool = False
@@ -111,7 +113,7 @@ class Feed:
     @property
     def name(self) -> str:
         """For messages: the fold's name, with the label of a replay."""
-        return f"{self.fold.name} ({self.label})" if self.label else self.fold.name
+        return f"{self.fold.title} ({self.label})" if self.label else self.fold.title
 
     @property
     def is_ready(self) -> bool:

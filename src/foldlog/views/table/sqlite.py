@@ -63,6 +63,14 @@ class SqliteTable(View):
     def description(self) -> dict[str, object]:
         return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
 
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View]:
+        from foldlog.views.join.side import join_sides
+        from foldlog.views.join.sqlite import SqliteJoin
+
+        return join_sides(
+            lambda: SqliteJoin(self._path, self._table, wait_ms=self._wait_ms), are_keyed, self._asked.key
+        )
+
     @property
     def _bookmarks(self) -> BookmarkTable:
         return self._database.bookmarks
