@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from foldlog.errors import InvalidArgument, RegistryUnavailable
 from foldlog.spark.decoders import confluent
 from foldlog.spark.decoders.avro import AvroDecoder
-from foldlog.spark.decoders.confluent import SchemaRegistry
+from foldlog.client.schemas.lookups import SchemaRegistry
 from foldlog.spark.decoders.decoder import decoder_for
 from spark.decoders.registry_server import RegistryServer
 
