@@ -67,14 +67,24 @@ def test_a_reader_reads_what_avro_says_it_reads(reader: Any, writer: Any, expect
 _NAMES = st.sampled_from(["a", "b", "c"])
 _PRIMITIVES = st.sampled_from(["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
 _ENUMS = st.builds(
-    lambda symbols, default: {"type": "enum", "name": "E", "symbols": symbols} | ({"default": symbols[0]} if default else {}),
+    lambda symbols, default: (
+        {"type": "enum", "name": "E", "symbols": symbols} | ({"default": symbols[0]} if default else {})
+    ),
     st.lists(st.sampled_from(["X", "Y", "Z"]), min_size=1, unique=True),
     st.booleans(),
 )
 _FIXED = st.builds(lambda size: {"type": "fixed", "name": "F", "size": size}, st.integers(1, 2))
-_DEFAULTS = {
-    **{"null": None, "boolean": True, "int": 1, "long": 2, "float": 0.5, "double": 0.5, "bytes": "x", "string": "y"},
-    **{"array": [], "map": {}},
+_DEFAULTS: dict[str, Any] = {
+    "null": None,
+    "boolean": True,
+    "int": 1,
+    "long": 2,
+    "float": 0.5,
+    "double": 0.5,
+    "bytes": "x",
+    "string": "y",
+    "array": [],
+    "map": {},
 }
 
 
@@ -122,8 +132,8 @@ def _records(draw: st.DrawFn) -> dict[str, Any]:
 def test_generated_pairs_are_compatible_where_the_avro_package_says_so(
     reader: dict[str, Any], writer: dict[str, Any]
 ) -> None:
-    parsed = [avro.schema.parse(json.dumps(one)) for one in (reader, writer)]
-    oracle = ReaderWriterCompatibilityChecker().get_compatibility(*parsed)
+    parsed: list[Any] = [avro.schema.parse(json.dumps(one)) for one in (reader, writer)]
+    oracle = ReaderWriterCompatibilityChecker().get_compatibility(*parsed)  # type: ignore[no-untyped-call]
     assert reads(reader, writer) is (oracle.compatibility is SchemaCompatibilityType.compatible)
 
 

@@ -61,6 +61,8 @@ class _Type:
 
 @dataclass(slots=True, eq=False)
 class _Field:
+    """A field of a record."""
+
     name: str
     aliases: frozenset[str]
     type: _Type

@@ -102,6 +102,8 @@ _ANNOTATIONS: Final = frozenset(
 
 
 class _Comparison:
+    """One comparison: the schemas that are under way are not compared again inside themselves."""
+
     def __init__(self, reader: JsonSchema, writer: JsonSchema) -> None:
         self._reader = reader
         self._writer = writer
@@ -152,6 +154,8 @@ class _Comparison:
 
     def _combined(self, reader: _Node, writer: _Node, path: str, depth: int) -> list[Difference] | None:
         """What differs if one of them combines schemas; None if neither does."""
+        if any(reader.get(word) is not None for word in _COMBINING) and _are_one(reader, writer):
+            return []  # which part of the one is which of the other need not be found out
         for word in ("anyOf", "oneOf"):
             branches = writer.get(word)
             if isinstance(branches, list):
@@ -326,6 +330,14 @@ _RULES: Final = {
     "unevaluatedProperties": "UNEVALUATED_PROPERTIES_CHANGED",
     "unevaluatedItems": "UNEVALUATED_ITEMS_CHANGED",
 }
+
+
+_COMBINING: Final = ("allOf", "anyOf", "oneOf", "not")
+
+
+def _are_one(reader: _Node, writer: _Node) -> bool:
+    text = _text(reader.schema)
+    return '"$ref"' not in text and text == _text(writer.schema)
 
 
 def _of_values(reader: _Node, writer: _Node, path: str) -> list[Difference]:

@@ -63,6 +63,8 @@ class ProtoSyntaxError(ValueError):
 
 
 class _Token(NamedTuple):
+    """A word, number, text or sign, and its line."""
+
     kind: str
     text: str
     line: int
@@ -88,6 +90,8 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
+    """Reads one file, by recursive descent. Used once."""
+
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text.removeprefix("\ufeff"))
         self._at = 0
@@ -662,6 +666,8 @@ def _declare(messages: Any, enums: Any, scope: str, kinds: dict[str, int]) -> No
 
 
 class _Links:
+    """Looks names up in the scopes that they stand in."""
+
     def __init__(self, kinds: dict[str, int]) -> None:
         self._kinds = kinds
         self._scopes = {name[:at] for name in kinds for at in range(1, len(name)) if name[at] == "."}

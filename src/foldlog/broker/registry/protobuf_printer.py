@@ -26,6 +26,8 @@ def print_file(file: pb.FileDescriptorProto) -> str:
 
 
 class _Printer:
+    """Prints one file."""
+
     def __init__(self, file: pb.FileDescriptorProto) -> None:
         self._file = file
         self._is_proto3 = file.syntax == "proto3"

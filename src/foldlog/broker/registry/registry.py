@@ -54,7 +54,7 @@ MAX_VERSION: Final = (1 << 31) - 1
 GLOBAL_NAMES: Final = frozenset({"__GLOBAL", "__EMPTY"})
 
 
-class Wanted(NamedTuple):
+class NewSchema(NamedTuple):
     """What somebody wants to register. `id` and `version` are for mode IMPORT; -1 for none."""
 
     schema: SchemaText
@@ -72,7 +72,7 @@ class Registry:
 
     # --- registering and looking up -----------------------------------------------------------------------------------
 
-    def register(self, subject: str, wanted: Wanted) -> Version:
+    def register(self, subject: str, wanted: NewSchema) -> Version:
         """Register a schema. Durable on return. One that the subject has already is not registered again."""
         check_subject(subject)
         with self._store.lock:
@@ -98,7 +98,7 @@ class Registry:
             self._store.append([version.record()])
             return version
 
-    def lookup(self, subject: str, wanted: Wanted, *, deleted: bool = False) -> Version:
+    def lookup(self, subject: str, wanted: NewSchema, *, deleted: bool = False) -> Version:
         """The version of the subject that has this schema. Raises RegistryRefusal if there is none."""
         with self._store.lock:
             state = self._store.state()
@@ -111,7 +111,9 @@ class Registry:
                     return version
             raise refusals.schema_not_found()
 
-    def _understood(self, state: RegistryState, subject: str, wanted: Wanted) -> tuple[SchemaText, ParsedSchema, str]:
+    def _understood(
+        self, state: RegistryState, subject: str, wanted: NewSchema
+    ) -> tuple[SchemaText, ParsedSchema, str]:
         """The schema as it is stored, and its identity."""
         given = wanted.schema
         parsed = self._parse(state, given)
@@ -162,7 +164,7 @@ class Registry:
     def _next_number(state: RegistryState, subject: str) -> int:
         return max((one.number for one in state.versions(subject, deleted=True)), default=0) + 1
 
-    def _check_import(self, state: RegistryState, subject: str, wanted: Wanted, identity: str) -> None:
+    def _check_import(self, state: RegistryState, subject: str, wanted: NewSchema, identity: str) -> None:
         if wanted.id < 0:
             return
         known = state.id_of(context_of(subject), identity)
@@ -351,7 +353,7 @@ class Registry:
                 f" details: [{', '.join(found)}]",
             )
 
-    def incompatibilities(self, subject: str, wanted: Wanted, number: int | None) -> list[str]:
+    def incompatibilities(self, subject: str, wanted: NewSchema, number: int | None) -> list[str]:
         """Why the schema may not follow: version `number`, LATEST, or for None those that the level asks for."""
         with self._store.lock:
             state = self._store.state()

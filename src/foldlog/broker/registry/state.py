@@ -81,6 +81,8 @@ class SubjectConfig(NamedTuple):
 
 @dataclass(slots=True)
 class _Context:
+    """The schemas of one context."""
+
     schemas: dict[int, tuple[SchemaText, str]] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
     """By the identity of the schema."""

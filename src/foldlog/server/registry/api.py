@@ -15,7 +15,7 @@ from foldlog import __version__
 from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from foldlog.broker.registry import refusals
 from foldlog.broker.registry.refusals import RegistryRefusal
-from foldlog.broker.registry.registry import BACKWARD, LATEST, MAX_VERSION, Registry, Wanted
+from foldlog.broker.registry.registry import BACKWARD, LATEST, MAX_VERSION, NewSchema, Registry
 from foldlog.broker.registry.schemas import AVRO, TYPES, Reference, SchemaText
 from foldlog.broker.registry.state import SubjectConfig, Version, context_of, qualified, unqualified
 from foldlog.errors import brief_repr
@@ -339,7 +339,7 @@ def _body(request: HttpRequest) -> dict[str, Any]:
     return body
 
 
-def _wanted(request: HttpRequest) -> Wanted:
+def _wanted(request: HttpRequest) -> NewSchema:
     body = _body(request)
     text, kind = body.get("schema"), body.get("schemaType")
     if not isinstance(text, str) or not text.strip():
@@ -354,7 +354,7 @@ def _wanted(request: HttpRequest) -> Wanted:
     except UnicodeEncodeError:
         raise refusals.invalid_schema("its text holds half a character (a lone surrogate)") from None
     schema = SchemaText((kind or AVRO).upper(), text, _references(request, body.get("references")))
-    return Wanted(schema, _flag(request, "normalize"), _whole(body, "id"), _whole(body, "version"))
+    return NewSchema(schema, _flag(request, "normalize"), _whole(body, "id"), _whole(body, "version"))
 
 
 def _references(request: HttpRequest, given: Any) -> tuple[Reference, ...]:
