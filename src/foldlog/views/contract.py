@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from foldlog.files.paths import tree_bytes
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
@@ -46,11 +47,15 @@ class Shape:
     them, and a tombstone deletes them. It is the column that the topic fills from the record's key (None if it names
     none), or RECORD, one of `columns`, if the fold may have changed that one. `key` makes a row unique: `record_key`,
     or more columns if one record gives several rows, or others if `record_key` is RECORD.
+
+    With `keeps_rows`, a newer record leaves the rows of older ones alone: rows are replaced by their own key, and
+    `record_key` tells whose each row is. See `View.keeps_rows`.
     """
 
     columns: pa.Schema
     record_key: str | None = None
     key: tuple[str, ...] = ()
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,13 @@ class Snapshot:
     """A view's whole contents and its bookmark, read in one transaction.
 
     `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), with rows
-    in any order. Read it to its end, or close it.
+    in any order. Read it to its end, or close it. `others` are the bookmarks of the view's other topics, if it joins
+    several.
     """
 
     bookmark: Bookmark
     batches: Iterator[pa.RecordBatch]
+    others: tuple[Bookmark, ...] = ()
 
 
 class View(ABC):
@@ -141,6 +148,13 @@ class View(ABC):
     def filled(self, shape: Shape) -> tuple[str, ...]:
         """The columns that must not be null: a record with a null in one is a dead letter. Touches nothing."""
         return ()
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        """Whether rows are replaced by a key of their own, if these columns are the record's key. Then a row stays
+        until a newer one has its key; a row with `_deleted` deletes the row of its key; and a row with `_deleted` whose
+        key is null, which stands for a tombstone, withdraws all rows of its record key. Touches nothing.
+        """
+        return False
 
     def holds_unicode(self) -> bool:
         """Whether texts may contain every character but NUL. If not, see `unheld_characters`."""
@@ -209,6 +223,13 @@ class View(ABC):
     def scan(self) -> Snapshot:
         """The whole contents and its bookmark, consistently, in batches: a view may be larger than memory."""
 
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View] | None:
+        """A join of two topics at this place, as each of them changes it: see `foldlog.views.join.side`. Touches
+        nothing. `are_keyed` says of each topic whether its newest record of a key counts, or every record. None if the
+        engine cannot keep both sides beside the view.
+        """
+        return None
+
     def description(self) -> dict[str, object] | None:
         """How another process opens the view for a peek, as JSON without secrets: see `foldlog.views.peek`. Touches
         nothing.
@@ -216,6 +237,12 @@ class View(ABC):
         None if that is not supported, as in custom views.
         """
         return None
+
+    def size_bytes(self) -> int | None:
+        """How large it is where it is stored: views in one file count the file. None if that is not known. May take
+        as long as listing its files."""
+        path = (self.description() or {}).get("path")
+        return tree_bytes(path) if isinstance(path, str) and "://" not in path else None
 
     def peek(self, limit: int = 20) -> list[dict[str, object]]:
         """A few rows for people."""

@@ -60,6 +60,8 @@ class Feed:
     """Continue with a view that another version of the function has written."""
     on_caught_up: Callable[[], bool] | None = None
     """Called whenever nothing is left to read; returns True if the feed is done."""
+    peers: list[Feed] = field(default_factory=list, repr=False, compare=False)
+    """The feeds that replay a join together, one for each topic, this one among them."""
     start: Bookmark | None = None
     """Where a new view begins; None for the start of the log."""
     is_loading: bool = False
@@ -94,6 +96,10 @@ class Feed:
     rows_per_s: float = 0.0
     last_ranges: tuple[OffsetRange, ...] = ()
     applied_ms: float = 0.0
+    range_s: float = 0.0
+    """How long the last range took, from the begin of its read to its end in the view."""
+    store_s: float = 0.0
+    """How long the view took to store it."""
     looked_ms: float = 0.0
     rests_at: tuple[TopicFacts, Mapping[int, Bounds], Bookmark] | None = field(default=None, repr=False)
     """The topic and the bookmark at which nothing was left to do."""
@@ -107,7 +113,7 @@ class Feed:
     @property
     def name(self) -> str:
         """For messages: the fold's name, with the label of a replay."""
-        return f"{self.fold.name} ({self.label})" if self.label else self.fold.name
+        return f"{self.fold.title} ({self.label})" if self.label else self.fold.title
 
     @property
     def is_ready(self) -> bool:

@@ -884,6 +884,7 @@ class Runner:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
+        storing_ms = self.clock.monotonic_ms()
         # The letters first: a crash in between writes them again, under the same keys. In the other order, a crash
         # would lose them, while the bookmark says they were handled.
         if dead is not None and dead.num_rows and feed.buries:
@@ -913,6 +914,7 @@ class Runner:
         since_ms = feed.applied_ms if feed.applied_ms > batch.began_ms - 1000 else batch.began_ms
         feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
         feed.applied_ms = now_ms
+        feed.range_s, feed.store_s = (now_ms - batch.began_ms) / 1000, (now_ms - storing_ms) / 1000
         feed.records += outcome.seen.records
         feed.rows += delta.row_count
         feed.last_ranges = batch.ranges
