@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
     from foldlog.views.lake.lake import lake
+    from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
 
@@ -47,6 +48,7 @@ _HOMES = {
     "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
+    "each_row": "foldlog.views.reduce.reduce",
     "finish_writes": "foldlog.spark.sink.writers",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
@@ -57,6 +59,7 @@ _HOMES = {
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
+    "reduce": "foldlog.views.reduce.reduce",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
@@ -102,6 +105,7 @@ __all__ = [
     "count_distinct",
     "counters",
     "drop",
+    "each_row",
     "finish_writes",
     "first",
     "fold",
@@ -119,6 +123,7 @@ __all__ = [
     "preview",
     "quantile",
     "rebuild",
+    "reduce",
     "rewind",
     "run",
     "search",

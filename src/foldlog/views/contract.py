@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.reduce.stepping import Reduction
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
@@ -99,7 +100,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]
-    """One word for messages: table, search, counters, lake, changes."""
+    """One word for messages: table, search, counters, lake, changes, reduce."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
@@ -117,11 +118,22 @@ class View(ABC):
     keeps_old: ClassVar[bool] = True
     """Whether a swap keeps the old contents until `drop_old`."""
 
+    looks_up: ClassVar[bool] = False
+    """Whether it gives rows by key: see `rows_of`."""
+
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
 
     aggregation: Aggregation | None = None
     """The aggregation to apply before rows come here; only for views that merge partial results."""
+
+    reduction: Reduction | None = None
+    """The state machine that makes the view's rows of the fold's; only for views of states: see `views.reduce`."""
+
+    @property
+    def follows_keys(self) -> bool:
+        """Whether the records of a key have to come in their order."""
+        return self.is_keyed or self.reduction is not None
 
     @property
     def rows_pass_driver(self) -> bool:
@@ -198,6 +210,12 @@ class View(ABC):
     @abstractmethod
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         """Store `new` and leave the content alone; StaleBookmark if the stored one is not `expected`."""
+
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        """The rows with these record keys, read in one transaction; StaleBookmark if the bookmark is not `expected`.
+        Only if `looks_up`.
+        """
+        raise NotImplementedError(f"{self.place} looks up no rows by key")
 
     def finish_loading(self) -> None:  # noqa: B027 most engines put nothing off
         """After `prepare(loading=True)` and the last `apply`: do the deferred work, before the view is read."""
