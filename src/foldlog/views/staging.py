@@ -87,6 +87,8 @@ class StagedPart(NamedTuple):
     """The topic's partition, if a part has rows of one partition only."""
     size_bytes: int = 0
     statistics: str = ""
+    values: tuple[str | None, ...] = ()
+    """What its rows have in the columns by which the view is partitioned, as texts."""
 
 
 class StagedCount(NamedTuple):

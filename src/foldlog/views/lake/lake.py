@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text
 from foldlog.views.contract import View
+from foldlog.views.lake.partitions import partition_columns
+from foldlog.views.lake.storage import StorageOptions, checked_url, is_url
+from foldlog.views.local_paths import local_path
 from foldlog.views.table.table import key_columns
 
 Format = Literal["delta", "iceberg", "parquet"]
@@ -19,14 +22,23 @@ def lake(
     format: Format = "delta",  # noqa: A002 Spark's word
     mode: Mode = "append",
     key: str | Sequence[str] | None = None,
+    *,
+    partition_by: str | Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    catalog: str | Mapping[str, str] | None = None,
 ) -> View:
-    """A view at `path`, a directory on a local or shared file system. Touches nothing yet.
+    """A view at `path`, a directory on a local or shared file system, or a URL such as "s3://bucket/payments". Touches
+    nothing yet.
 
     `append` keeps every row, with `_partition`, `_offset`, `_timestamp` and `_deleted`: the topic as a table. `merge`
     keeps the newest row of each key, and a tombstone deletes; only Delta supports that efficiently.
 
     `key` is for `merge`: the columns that make a row unique; by default the column of the record's key. With more
     columns, one record may give several rows, and a newer record of the same key replaces them all.
+
+    `partition_by` names columns by whose values the files are split. `storage_options` are settings of the object
+    store, as deltalake names them. `catalog` is for Iceberg: a name in pyiceberg's configuration, or the catalog's
+    settings; then `path` is the table's name there, such as "shop.payments". docs/lakes.md shows each.
 
     >>> lake("views/payments").place.startswith("delta:/")
     True
@@ -36,21 +48,49 @@ def lake(
     if mode not in get_args(Mode):
         raise InvalidArgument(f"a lake's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
     location: object = as_text(path)
-    if not isinstance(location, str) or not location or "://" in location:
+    if not isinstance(location, str) or not location:
         raise InvalidArgument(f"a lake is a directory, such as 'views/payments', not {brief_repr(location)}")
+    if is_url(location):
+        checked_url(location)
     if key is not None and mode == "append":
         raise InvalidArgument("a lake that appends has no key=: every row is kept; use mode='merge'")
+    options, columns = StorageOptions(storage_options), partition_columns(partition_by)
+    if catalog is not None and format != "iceberg":
+        raise InvalidArgument(f"a lake of format {format!r} has no catalog=; only Iceberg's tables are in one")
+    if options and (catalog is not None or not is_url(location)):
+        where = "catalog=, beside its own" if format == "iceberg" else "a table in an object store, 's3://...'"
+        raise InvalidArgument(f"storage_options= are for {where}")
     if format == "delta":
         from foldlog.views.lake.delta_modes import DeltaHistory, DeltaMirror
 
-        return DeltaHistory(location) if mode == "append" else DeltaMirror(location, key_columns(key))
+        if mode == "append":
+            return DeltaHistory(location, options, columns)
+        return DeltaMirror(location, options, columns, key_columns(key))
     if mode == "merge":
         why = "upserts through pyiceberg are very slow" if format == "iceberg" else "Parquet files cannot be changed"
         raise InvalidArgument(f"a lake of format {format!r} only appends ({why}); use format='delta' to merge")
-    if format == "iceberg":
-        from foldlog.views.lake.iceberg import IcebergHistory
+    return _iceberg(location, catalog, columns) if format == "iceberg" else _parquet(location, columns)
 
-        return IcebergHistory(location)
+
+def _iceberg(location: str, catalog: str | Mapping[str, str] | None, partition_by: tuple[str, ...]) -> View:
+    from foldlog.views.lake.iceberg import IcebergHistory
+    from foldlog.views.lake.iceberg_catalogs import given_catalog
+
+    if catalog is not None:
+        return IcebergHistory(*given_catalog(catalog, location), None, partition_by)
+    if is_url(location):
+        raise InvalidArgument(
+            "an Iceberg table in an object store needs a catalog that names its newest state:"
+            " lake('shop.payments', 'iceberg', catalog={'type': 'rest', 'uri': '...'})"
+        )
+    return IcebergHistory.at(local_path(location), partition_by)
+
+
+def _parquet(location: str, partition_by: tuple[str, ...]) -> View:
     from foldlog.views.lake.parquet import ParquetHistory
 
+    if is_url(location):
+        raise InvalidArgument("a lake of format 'parquet' is a directory; use format='delta' in an object store")
+    if partition_by:
+        raise InvalidArgument("a lake of format 'parquet' has no partition_by=; use format='delta' or 'iceberg'")
     return ParquetHistory(location)

@@ -38,6 +38,7 @@ from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, Vie
 from foldlog.views.generations import CURRENT, Generations, shadow_link
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.lake.staged_files import FileStage, new_place, sweep
+from foldlog.views.lake.storage import LocalStorage
 from foldlog.views.local_paths import local_path
 from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
@@ -123,7 +124,7 @@ class ParquetHistory(View):
             directory = self._generations.find(self._link)
             if directory is None:
                 return None
-            place = new_place(directory, RangeName.of(ranges, expected))
+            place = new_place(LocalStorage(), directory, RangeName.of(ranges, expected))
             return FileStage(place, _read_schema(directory), self.place, is_split=True)
 
     def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
@@ -282,7 +283,9 @@ def _settle(directory: str, bookmark: Bookmark) -> None:
 
 def _sweep(directory: str, bookmark: Bookmark) -> None:
     """Remove what executors have written for ranges that were not committed. Called under the writers' lock."""
-    sweep(directory, directory, bookmark, is_committed=lambda _: False)  # nothing is moved out but by a commit
+    sweep(
+        LocalStorage(), directory, directory, bookmark, is_committed=lambda _: False
+    )  # nothing is moved out but by a commit
 
 
 def _write_rows(path: str, rows: pa.Table) -> None:
