@@ -102,11 +102,12 @@ def test_the_extras_are_the_documented_ones() -> None:
         "kafka",
         "oauth",
         "secure",
+        "lineage",
         "docs",
         "all",
         "dev",
     }
-    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka,oauth,secure]"]
+    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka,oauth,secure,lineage]"]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:

@@ -59,19 +59,23 @@ class Witness:
 
     def said(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not self._is_refused_place(message):
-            self.errors.append(message.text)
+            self.errors.append(f"{message.text}: {message.location['url']}")
 
     def _is_refused_place(self, message: ConsoleMessage) -> bool:
         """The broker refuses what somebody typed and is no place; the browser notes every refusal."""
-        return "status of 400" in message.text and "/place?" in message.location["url"]
+        url = message.location["url"]
+        return "status of 400" in message.text and ("/place?" in url or url.endswith("/reset"))
 
     def asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc not in {self.origin, ""}:
             self.strangers.append(request.url)
 
     def check(self) -> None:
-        assert not self.errors, f"the page complained: {self.errors}"
-        assert not self.strangers, f"the page asked elsewhere: {self.strangers}"
+        """Fails with what there was since the last check: pages are shared, and the next test is not at fault."""
+        errors, self.errors = self.errors, []
+        strangers, self.strangers = self.strangers, []
+        assert not errors, f"the page complained: {errors}"
+        assert not strangers, f"the page asked elsewhere: {strangers}"
 
 
 @contextmanager

@@ -100,7 +100,13 @@ def test_a_group_is_moved_with_a_look_at_each_partition_and_forgotten(open_page:
 def test_what_is_no_place_is_told_in_the_dialog(open_page: OpenPage, log: Log) -> None:
     page = open_page("#/groups/pickers")
     act(page, "Move…")
-    expect(dialog(page).get_by_role("button", name="Move", exact=True)).to_be_disabled()
+    move = dialog(page).get_by_role("button", name="Move", exact=True)
+    expect(move).to_be_disabled()
+    dialog(page).get_by_label("To").fill("the day before")
+    expect(dialog(page)).to_contain_text("the day before")
+    expect(move).to_be_disabled()
+    dialog(page).get_by_label("To").fill("start")
+    expect(move).to_be_enabled()
     page.keyboard.press("Escape")
     expect(dialog(page)).to_have_count(0)
 

@@ -11,7 +11,9 @@ from foldlog.errors import (
     CopyConflict,
     DirectoryLocked,
     DirectoryNotEmpty,
+    FoldPaused,
     FoldRunning,
+    FoldTimeout,
     GroupNotEmpty,
     LogNotFound,
     MissingCatalog,
@@ -38,14 +40,17 @@ NOT_FOUND: Final = 3
 UNREACHABLE: Final = 4
 """There is no answer, or another process is in the way: the same command may work later."""
 IN_THE_WAY: Final = 5
-"""The present state does not allow it: the topic exists, the group has members, the fold is running, the directory
-holds something else."""
+"""The present state does not allow it: the topic exists, the group has members, the fold is running or paused, the
+directory holds something else."""
+TIMED_OUT: Final = 124
+"""The time given is over: what was done is stored, and the same command goes on from there. As timeout(1) says it."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """The reader of the output is gone."""
 
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
+    ((FoldTimeout,), TIMED_OUT),
     ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic, UnknownUser), NOT_FOUND),
     (
         # ReadOnly: the directory's writer does not do this for other processes.
@@ -56,6 +61,7 @@ _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
         (
             CopyConflict,
             DirectoryNotEmpty,
+            FoldPaused,
             FoldRunning,
             GroupNotEmpty,
             MissingCatalog,

@@ -82,12 +82,18 @@ export function enter(element, path) {
   let due = null;
   const lagNow = () => { const group = state.groups.get(path[0]); return group ? lagOf(group) : null; };
   const chart = path[0] ? new HistoryChart("Lag", (found, at) => [{ name: path[0], colour: hue(path[0]), points: [...lagPoints(found, path[0]), [at, lagNow()]] }]) : null;
-  const show = () => { due = null; if (path[0]) showOne(place, path[0], chart); else groups.show(); };
+  const show = () => {
+    due = null;
+    // Nothing moves under a dialog, and a group that is about to be forgotten is not asked for once more.
+    if (document.querySelector("dialog[open]")) due = setTimeout(show, 1000);
+    else if (path[0]) showOne(place, path[0], chart);
+    else groups.show();
+  };
   if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody. ", term("lag", "Lag"), " is how far one is behind.")), groups.element);
   else show();
   // Commits come ten times a second; a table that is read needs one look each second.
   const offFolds = on("folds", () => { due ??= setTimeout(show, 1000); });
   const off = on("groups", (changed) => { if (!path[0] || !changed || changed.some((group) => group.group === path[0])) due ??= setTimeout(show, 1000); });
-  const offProblems = on("problems", show);
+  const offProblems = on("problems", () => { clearTimeout(due); show(); });
   return () => { off(); offFolds(); offProblems(); chart?.leave(); groups?.leave(); clearTimeout(due); };
 }

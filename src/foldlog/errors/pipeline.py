@@ -23,6 +23,14 @@ class FoldRunning(FoldError):
     """A runner is at work on the fold, and has to stop first."""
 
 
+class FoldPaused(FoldError):
+    """A fold was to be brought up to date, and somebody has paused it."""
+
+
+class FoldTimeout(FoldError, TimeoutError):
+    """The time for a run is over, and a fold has not caught up. What it has read is stored."""
+
+
 class StaleBookmark(FoldError):
     """The view's bookmark is not the expected one: another runner has moved it. Nothing was changed."""
 

@@ -123,6 +123,21 @@ def size_of(path: str) -> int:
     return os.stat(path).st_size
 
 
+def tree_bytes(path: str) -> int:
+    """The size of a file, or of all files below a directory; 0 if there is none. Links inside are not followed."""
+    root = os.path.realpath(path)
+    if not os.path.isdir(root):
+        return os.stat(root).st_size if os.path.exists(root) else 0
+    total = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:  # removed meanwhile
+                continue
+    return total
+
+
 def disk_space(path: str) -> DiskSpace:
     found = os.statvfs(path)
     return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

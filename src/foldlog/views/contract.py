@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from foldlog.files.paths import tree_bytes
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ class Snapshot:
     batches: Iterator[pa.RecordBatch]
 
 
+class Pace(NamedTuple):
+    """How often a view that follows the log is changed at most: each change is a commit, and a commit costs files."""
+
+    every_ms: int
+    size_bytes: int
+    """So much is stored at once, however recent the last commit is."""
+
+
 class View(ABC):
     """Derived state and its bookmark. Making one touches nothing; it is used by one thread at a time.
 
@@ -106,6 +115,9 @@ class View(ABC):
 
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
+
+    pace: Pace | None = None
+    """Until it is time for a commit, records stay in the log, unread; None for as soon as possible."""
 
     aggregation: Aggregation | None = None
     """The aggregation to apply before rows come here; only for views that merge partial results."""
@@ -216,6 +228,12 @@ class View(ABC):
         None if that is not supported, as in custom views.
         """
         return None
+
+    def size_bytes(self) -> int | None:
+        """How large it is where it is stored: views in one file count the file. None if that is not known. May take
+        as long as listing its files."""
+        path = (self.description() or {}).get("path")
+        return tree_bytes(path) if isinstance(path, str) and "://" not in path else None
 
     def peek(self, limit: int = 20) -> list[dict[str, object]]:
         """A few rows for people."""

@@ -36,7 +36,7 @@ def feed(tmp_path: Path) -> Feed:
 def stored(feed: Feed, stop: int, *, lag: int = 0) -> Feed:
     """As after a range."""
     feed.last_ranges = (OffsetRange("orders", 0, 0, stop),)
-    feed.records, feed.rows_per_s, feed.lag, feed.state = stop, 1234.5, lag, State.RUNNING
+    feed.records, feed.rows_per_s, feed.range_s, feed.lag, feed.state = stop, 1234.5, 0.414, lag, State.RUNNING
     return feed
 
 
@@ -52,17 +52,19 @@ def failed(feed: Feed, state: State, error: str) -> Feed:
 
 def test_elsewhere_than_on_a_terminal_there_is_a_line_per_range(feed: Feed) -> None:
     stream = io.StringIO()
-    lines = Lines(stream)
+    clock = SimClock(1_763_456_789_012)
+    lines = Lines(stream, clock)
     lines.show(stored(feed, 10, lag=5))
+    clock.advance(61_000)
     lines.show(stored(feed, 15))
     lines.show(caught_up(feed))
     lines.show(failed(feed, State.WAITING, "the table is away"))
     lines.show(failed(feed, State.FAILED, "the table is gone"))
     assert stream.getvalue().splitlines() == [
-        "mirror: 0=0:10  10 records in all, 1234 rows/s, lag 5",
-        "mirror: 0=0:15  15 records in all, 1234 rows/s, lag 0",
-        "mirror: waiting: the table is away; it is tried again",
-        "mirror: failed: the table is gone",
+        "2025-11-18T09:06:29.012Z mirror: 0=0:10  10 records in all, 1234 rows/s, 0.41 s, lag 5",
+        "2025-11-18T09:07:30.012Z mirror: 0=0:15  15 records in all, 1234 rows/s, 0.41 s, lag 0",
+        "2025-11-18T09:07:30.012Z mirror: waiting: the table is away; it is tried again",
+        "2025-11-18T09:07:30.012Z mirror: failed: the table is gone",
     ]
 
 
@@ -71,7 +73,8 @@ def test_a_fold_with_nothing_to_read_says_once_that_it_has_caught_up(feed: Feed)
     lines = Lines(stream)
     for _ in range(3):
         lines.show(caught_up(feed))
-    assert stream.getvalue() == "mirror: caught up\n"
+    assert stream.getvalue().endswith("Z mirror: caught up\n")
+    assert stream.getvalue().count("\n") == 1
 
 
 def test_dead_letters_are_told(feed: Feed) -> None:

@@ -25,10 +25,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import AddressUnavailable, InvalidConfig, UnknownTopic
+from foldlog.exposition import CONTENT_TYPE
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.http.http import HttpLimits, HttpServer, start_http
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute, HttpRoutes
-from foldlog.server.metrics.exposition import CONTENT_TYPE
 from foldlog.server.metrics.metrics import Metrics
 from foldlog.server.node import BrokerNode
 from foldlog.testing.sim_clock import SimClock

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from foldlog.exposition import Family, Histogram, Sample, render
 from foldlog.server.call import has_error
-from foldlog.server.metrics.exposition import Family, Sample, render
-from foldlog.server.metrics.metrics import Histogram, Metrics
+from foldlog.server.metrics.metrics import Metrics
 from foldlog.wire.messages import APIS
 from foldlog.wire.schema import Message
 

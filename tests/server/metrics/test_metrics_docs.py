@@ -27,6 +27,7 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, enco
 from foldlog.records.loops import pack
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
+from monitoring_files import OF_RUNNERS, alert_expressions, dashboard_expressions, metric_names
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\| (?P<text>[^|]+) \|$", re.MULTILINE)
@@ -143,13 +144,16 @@ def test_every_metric_is_on_the_page_and_the_page_has_no_other(scraped: dict[str
     assert told == documented()
 
 
-def test_the_alert_rules_use_metrics_that_exist(scraped: dict[str, Metric]) -> None:
-    expressions = re.findall(r"expr: (.*)", PAGE.read_text(encoding="utf-8"))
-    names = {name for text in expressions for name in re.findall(r"(?:foldlog|process)_\w+", text)}
+def test_the_alert_rules_and_the_dashboard_use_metrics_that_exist(scraped: dict[str, Metric]) -> None:
+    """Those of runners are checked where a runner is scraped."""
+    expressions = alert_expressions("foldlog broker")
     samples = {sample.name for metric in scraped.values() for sample in metric.samples}
     assert len(expressions) >= 10
-    assert names
-    assert names <= samples
+    assert metric_names(expressions)
+    assert metric_names(expressions) <= samples
+    on_the_dashboard = {name for name in metric_names(dashboard_expressions()) if not OF_RUNNERS.match(name)}
+    assert on_the_dashboard
+    assert on_the_dashboard <= samples
 
 
 def test_the_numbers_are_those_of_what_the_client_did(scraped: dict[str, Metric]) -> None:

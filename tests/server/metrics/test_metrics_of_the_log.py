@@ -22,6 +22,7 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, enco
 from foldlog.client.groups import CHECK_GROUP, COPY_GROUP
 from foldlog.clock import SystemClock
 from foldlog.errors import CorruptLog, PartitionPoisoned
+from foldlog.exposition import render
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder
@@ -29,7 +30,6 @@ from foldlog.server.console.groups import bounds_in, group_details, group_overvi
 from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.http.status_pages import problem_of
 from foldlog.server.metrics.collectors import build_family, log_families, process_families
-from foldlog.server.metrics.exposition import render
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 
 Series = dict[tuple[str, ...], float]

@@ -193,11 +193,11 @@ def test_strict_names_the_record_and_the_line(directory: Path, tmp_path: Path, s
 def test_a_fold_that_fails_at_everything_is_wrong_itself_and_stops(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldlog.spark.folds.faults.FAULTY_RECORDS_MAX", 3)
-    append(directory, *((f"tx{number}", payment(amount_paise=13)) for number in range(9)))
+    monkeypatch.setattr("foldlog.spark.folds.faults.FAULTY_RECORDS_MAX", 2)
+    append(directory, *((f"tx{number}", payment(amount_paise=13)) for number in range(5)))
     view = FileView(tmp_path / "view.json")
     fold = fl.fold(PAYMENTS, into=view, name="odd")(refuse_thirteen)
-    with pytest.raises(FoldError, match=r"more than 3 records.*mend the fold.*thirteen is not paid"):
+    with pytest.raises(FoldError, match=r"more than 2 records.*mend the fold.*thirteen is not paid"):
         fl.run([fold], directory, once=True, spark=spark)
     assert view.rows() == {}
 

@@ -19,7 +19,7 @@ import foldlog.spark as fl
 from file_view import FileView
 from foldlog import Log
 from foldlog.client.fold_bulletin import Command, Status, decode
-from foldlog.errors import InvalidArgument
+from foldlog.errors import FoldPaused, InvalidArgument
 from foldlog.spark.folds.bulletin import latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.origins.origin import open_origin, origin_spec
@@ -152,8 +152,9 @@ def test_a_pause_outlives_its_runner_and_a_command_is_done_once(log: Log, tmp_pa
     assert bookmark.epoch == 1
     fl.ask("mirror", log.path, "pause")
     fill(log, "payments", [("b", payment())])
-    fl.run([fold], log.path, once=True, spark=spark)
-    fl.run([fold], log.path, once=True, spark=spark)
+    for _ in range(2):
+        with pytest.raises(FoldPaused):
+            fl.run([fold], log.path, once=True, spark=spark)
     assert set(view.rows()) == {"a"}
     fl.ask("mirror", log.path, "resume")
     fl.run([fold], log.path, once=True, spark=spark)

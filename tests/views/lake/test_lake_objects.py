@@ -22,7 +22,7 @@ from foldlog.views.lake.lake import lake
 from object_store import KEY_ID, SECRET, Bucket, bucket, s3_server
 from views.lake.lake_cases import HistoryCase
 from views.staged_contract import StagedCase, StagedContract, stage
-from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, opened, play, some_events
+from views.view_contract import START, ViewCase, at, held, in_order, opened, play, some_events
 
 __all__ = ["bucket", "s3_server"]
 
@@ -57,39 +57,21 @@ def loose_delta(bucket: Bucket) -> list[str]:
 
 
 def loose_iceberg(bucket: Bucket, scratch: Path) -> list[str]:
-    with closing(load_catalog("shop", **catalog_of(bucket, scratch))) as catalog:
+    with closing(load_catalog("foldlog", **catalog_of(bucket, scratch))) as catalog:
         named = set(catalog.load_table("shop.payments").inspect.all_files()["file_path"].to_pylist())
     return [key for key in bucket.objects("warehouse/") if key.endswith(".parquet") and bucket.url(key) not in named]
 
 
-# The contracts as a whole take a minute: a few of their tests are run with all others, below.
-
-
-@pytest.mark.faults
-class TestDeltaHistoryInS3(ViewContract):
-    """mode="append", partitioned."""
-
-    @pytest.fixture
-    def case(self, bucket: Bucket) -> ViewCase:
-        return HistoryCase(lambda: delta(bucket, partition_by="merchant"))
-
-
-@pytest.mark.faults
-class TestDeltaMirrorInS3(ViewContract):
-    """mode="merge"."""
-
-    @pytest.fixture
-    def case(self, bucket: Bucket) -> ViewCase:
-        return ViewCase(lambda: delta(bucket, mode="merge"))
+# The contract takes half a minute for each: the tests after it are run with all others.
 
 
 @pytest.mark.faults
 class TestDeltaFromExecutorsInS3(StagedContract):
-    """Rows that executors have written."""
+    """Rows that executors have written, and partitions."""
 
     @pytest.fixture
     def case(self, bucket: Bucket) -> StagedCase:
-        inner = HistoryCase(lambda: delta(bucket))
+        inner = HistoryCase(lambda: delta(bucket, partition_by="merchant"))
         steps = [f"foldlog.views.lake.delta.{name}" for name in ("adopt", "finish", "sweep")]
         return StagedCase(inner, lambda: places_in(bucket), steps=steps, loose=lambda: loose_delta(bucket))
 
@@ -105,21 +87,12 @@ class TestDeltaLoadInS3(StagedContract):
 
 
 @pytest.mark.faults
-class TestIcebergInS3(ViewContract):
-    """A catalog that is given, and partitions."""
-
-    @pytest.fixture
-    def case(self, bucket: Bucket, tmp_path: Path) -> ViewCase:
-        return HistoryCase(lambda: iceberg(bucket, tmp_path, partition_by="merchant"))
-
-
-@pytest.mark.faults
 class TestIcebergFromExecutorsInS3(StagedContract):
-    """Rows that executors have written."""
+    """Rows that executors have written, and partitions."""
 
     @pytest.fixture
     def case(self, bucket: Bucket, tmp_path: Path) -> StagedCase:
-        inner = HistoryCase(lambda: iceberg(bucket, tmp_path))
+        inner = HistoryCase(lambda: iceberg(bucket, tmp_path, partition_by="merchant"))
         steps = [f"foldlog.views.lake.iceberg.{name}" for name in ("adopt", "finish", "sweep")]
         return StagedCase(inner, lambda: places_in(bucket), steps=steps, loose=lambda: loose_iceberg(bucket, tmp_path))
 

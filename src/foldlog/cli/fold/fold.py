@@ -137,7 +137,14 @@ def spark_options() -> list[Option]:
     ),
     names_argument(),
     *source_options(),
-    switch("--once", told="stop when everything there is has been read"),
+    switch("--once", told="stop when everything that is there at the start has been read"),
+    switch("--until-caught-up", told="stop when nothing is left to read, what comes meanwhile included"),
+    option(
+        "--timeout",
+        metavar="TIME",
+        told="begin no further range after this time, Spark's start included; the exit code is 124 if --once or"
+        " --until-caught-up has not got there",
+    ),
     option("--interval", metavar="TIME", default="1s", told="how often to look for more (default: 1s)"),
     switch("--strict", told="stop at a record that does not parse"),
     switch("--skip-missing", told="go on, counting, where the log no longer holds what is next"),
@@ -145,6 +152,12 @@ def spark_options() -> list[Option]:
         "--accept-change",
         told="go on where a fold's function has changed: old and new logic mix in its view until a rebuild",
     ),
+    option(
+        "--metrics",
+        metavar="PLACE",
+        told="metrics for Prometheus: served at HOST:PORT, or written to a file *.prom for its node exporter",
+    ),
+    switch("--lineage", told="send OpenLineage events, to where OPENLINEAGE_URL or OPENLINEAGE_CONFIG says"),
     key_option(),
     *spark_options(),
 )
@@ -152,6 +165,7 @@ def run_folds(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import run
     from foldlog.spark.folds.declaration import chosen_folds
 
+    timeout_s = None if arguments.timeout is None else parse_seconds(arguments.timeout, "--timeout")
     interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
     source = _source(arguments)
@@ -160,6 +174,10 @@ def run_folds(arguments: Arguments) -> int:
             folds,
             source,
             once=arguments.once,
+            until_caught_up=arguments.until_caught_up,
+            timeout_s=timeout_s,
+            metrics=arguments.metrics,
+            lineage=arguments.lineage,
             interval_s=interval_s,
             strict=arguments.strict,
             skip_missing=arguments.skip_missing,
@@ -167,7 +185,7 @@ def run_folds(arguments: Arguments) -> int:
             folds_key=arguments.folds_key,
             **under_way.options,
         )
-    if under_way.is_interrupted and arguments.once:
+    if under_way.is_interrupted and (arguments.once or arguments.until_caught_up):
         return INTERRUPTED
     return FAILED if any(feed.state == "failed" for feed in feeds) else DONE
 

@@ -6,11 +6,13 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from foldlog.cli.progress_bar import redraws
 from foldlog.cli.tables import Column, rich_table
 from foldlog.client.places import ranges_text
+from foldlog.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,10 +79,11 @@ class _Notes(logging.Handler):
 
 
 class Lines:
-    """One line per range, for files and pipes."""
+    """One line per range, each with the time in UTC, for files and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
         self._stream = stream
+        self._clock = clock or SystemClock()
         self._at_end: set[str] = set()
 
     def show(self, feed: Feed) -> None:
@@ -89,7 +92,7 @@ class Lines:
         elif feed.rows_per_s:
             self._print(
                 f"{feed.name}: {last_ranges_text(feed)}  {feed.records} records in all, {feed.rows_per_s:.0f} rows/s,"
-                f" lag {feed.lag}{_dead_text(feed)}"
+                f" {feed.range_s:.2f} s, lag {feed.lag}{_dead_text(feed)}"
             )
         elif feed.state != "caught up" or feed.name not in self._at_end:
             # That it has caught up is printed once: from then on the lag of each range shows it.
@@ -110,7 +113,8 @@ class Lines:
         """Nothing to do: everything is printed already."""
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        print(f"{at.removesuffix('+00:00')}Z {line}", file=self._stream, flush=True)
 
 
 class LiveBoard:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from foldlog import __version__
 from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.errors import LogClosed
+from foldlog.exposition import CONTENT_TYPE, Family, Sample, render
 from foldlog.log.partition import Partition
 from foldlog.server.groups import address_in_acls
 from foldlog.server.http.logins import HttpLogins
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 from foldlog.server.metrics.collectors import build_family, log_families, process_families
-from foldlog.server.metrics.exposition import CONTENT_TYPE, Family, Sample, render
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker

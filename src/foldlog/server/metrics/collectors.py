@@ -22,7 +22,7 @@ from foldlog.client.descriptions import assigned_partitions
 from foldlog.client.fold_runs import standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import StorageError
-from foldlog.server.metrics.exposition import Family, Labels, Sample
+from foldlog.exposition import Family, Labels, Sample
 from foldlog.server.problems import problems, space_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Final
 
-from foldlog.server.metrics.exposition import Family, Kind, Labels, Sample, format_value
+from foldlog.exposition import Family, Histogram, Kind, Sample
 from foldlog.wire.messages import NAMES
 
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -20,38 +18,6 @@ SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.
 
 SYNC_BYTES: Final = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 SYNC_RECORDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
-
-
-class Histogram:
-    """Counts of values by bounds. Not synchronised: one thread observes, or all observers hold a lock.
-
-    >>> sizes = Histogram((1, 10))
-    >>> for value in (1, 2, 30):
-    ...     sizes.observe(value)
-    >>> sizes.counts, sizes.sum
-    ([1, 1, 1], 33.0)
-    """
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are inclusive and in order; larger values are counted, too."""
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
-
-    def samples(self, labels: Labels = ()) -> list[Sample]:
-        """Its lines: every bucket includes the lower ones, as the format requires."""
-        totals = list(accumulate(self.counts))
-        bounds = [format_value(bound) for bound in self.bounds] + ["+Inf"]
-        buckets = [
-            Sample(total, (*labels, ("le", bound)), "_bucket") for total, bound in zip(totals, bounds, strict=True)
-        ]
-        return [*buckets, Sample(self.sum, labels, "_sum"), Sample(totals[-1], labels, "_count")]
 
 
 class ApiMetrics:

@@ -17,9 +17,9 @@ from crc32c import crc32c
 
 from foldlog import limits
 from foldlog.errors import DecompressedTooLarge, InvalidBatch, MalformedBytes
+from foldlog.exposition import Family, Sample
 from foldlog.records.batch import Compression
 from foldlog.records.compression import decompress
-from foldlog.server.metrics.exposition import Family, Sample
 from foldlog.server.telemetry.subscriptions import ClientTraits, MetricsSubscription, subscriptions_of, wanted_of
 from foldlog.wire.error_codes import ErrorCode
 

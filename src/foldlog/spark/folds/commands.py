@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from foldlog.spark.folds.feed import Feed
     from foldlog.spark.folds.runner import OnProgress
+    from foldlog.spark.watch.watch import Watch
 
     Spark = SparkSession | Callable[[], SparkSession]
 
@@ -109,6 +110,8 @@ def run(
     source: Source,
     *,
     once: bool = False,
+    until_caught_up: bool = False,
+    timeout_s: float | None = None,
     interval_s: float = 1.0,
     strict: bool = False,
     skip_missing: bool = False,
@@ -118,34 +121,62 @@ def run(
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
+    metrics: str | None = None,
+    lineage: bool = False,
 ) -> list[Feed]:
-    """Run folds: with `once` up to the current ends, else until `stop` is set. Returns their feeds.
+    """Run folds: with `once` up to the current ends, with `until_caught_up` until nothing is left to read, else until
+    `stop` is set. Returns their feeds.
 
     UnknownTopic if one of their topics does not exist; FoldError if all folds have failed permanently, or with `once`
-    if any has. `strict` stops a fold at the first record that does not parse, instead of writing it to its dead
-    letters. `skip_missing` continues where the log no longer holds the next records of a fold, and counts them.
-    `accept_change` continues with views that another version of a fold's function has written: old and new logic then
-    mix until a rebuild. `folds_key` names the directory's key file, or the directory, for a runner that reads from a
-    broker.
+    or `until_caught_up` if any has; FoldPaused if one of these is paused. After `timeout_s` seconds, counted from the
+    call, no further range is begun: FoldTimeout if folds were to be brought up to date and are not.
+
+    `strict` stops a fold at the first record that does not parse, instead of writing it to its dead letters.
+    `skip_missing` continues where the log no longer holds the next records of a fold, and counts them. `accept_change`
+    continues with views that another version of a fold's function has written: old and new logic then mix until a
+    rebuild. `folds_key` names the directory's key file, or the directory, for a runner that reads from a broker.
+    `metrics` serves metrics for Prometheus at an address, or writes them to a file that ends in .prom; `lineage` sends
+    OpenLineage events: see docs/orchestration.md.
     """
     from foldlog.spark.folds.pipeline import Pipeline
 
+    until_ms = None if timeout_s is None else SystemClock().monotonic_ms() + timeout_s * 1000
     spec = _checked_topics(folds, source)
-    with Pipeline(
-        folds,
-        spec,
-        _session(spark),
-        strict=strict,
-        skip_missing=skip_missing,
-        accept_change=accept_change,
-        range_bytes=range_bytes,
-        on_progress=on_progress,
-        folds_key=folds_key,
-    ) as pipeline:
+    with ExitStack() as stack:
+        watches = _watches(stack, metrics, lineage, streams=not (once or until_caught_up))
+        pipeline = stack.enter_context(
+            Pipeline(
+                folds,
+                spec,
+                _session(spark),
+                strict=strict,
+                skip_missing=skip_missing,
+                accept_change=accept_change,
+                range_bytes=range_bytes,
+                on_progress=on_progress,
+                folds_key=folds_key,
+                watches=watches,
+            )
+        )
         if stop is not None:
             pipeline.stop = stop
-        pipeline.run(once=once, interval_s=interval_s)
+        pipeline.run(once=once, until_caught_up=until_caught_up, interval_s=interval_s, until_ms=until_ms)
         return pipeline.feeds
+
+
+def _watches(stack: ExitStack, metrics: str | None, lineage: bool, *, streams: bool) -> list[Watch]:
+    """Before Spark is started: an address that is taken is told at once."""
+    from foldlog.spark.watch.lineage import lineage_watch
+    from foldlog.spark.watch.metrics import metrics_watch
+
+    found: list[Watch] = []
+    if metrics is not None:
+        found.append(metrics_watch(metrics))
+        stack.callback(found[-1].close)
+    if lineage:
+        found.append(lineage_watch(streams=streams))
+        stack.callback(found[-1].close)
+    return found
 
 
 def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None = None) -> Preview:

@@ -94,6 +94,10 @@ class Feed:
     rows_per_s: float = 0.0
     last_ranges: tuple[OffsetRange, ...] = ()
     applied_ms: float = 0.0
+    range_s: float = 0.0
+    """How long the last range took, from the begin of its read to its end in the view."""
+    store_s: float = 0.0
+    """How long the view took to store it."""
     looked_ms: float = 0.0
     rests_at: tuple[TopicFacts, Mapping[int, Bounds], Bookmark] | None = field(default=None, repr=False)
     """The topic and the bookmark at which nothing was left to do."""

@@ -18,7 +18,7 @@ from foldlog.client.fold_bulletin import MIXED, Command, Item, Status
 from foldlog.client.fold_proof import FoldsKey, runners_key
 from foldlog.client.places import ranges_text
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, FoldlogError, StorageError
+from foldlog.errors import FoldError, FoldlogError, FoldPaused, FoldTimeout, StorageError
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
@@ -28,6 +28,7 @@ from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_f
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, for_folds, open_origin
+from foldlog.spark.watch.watch import Watch
 
 ONCE_TRIES: Final = 4
 """With `once`, a fold is tried this often before the run gives up: the pauses in between add up to 3.5 s."""
@@ -51,8 +52,10 @@ class Pipeline:
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
         folds_key: str | None = None,
+        watches: Sequence[Watch] = (),
     ) -> None:
         check_distinct(folds)
+        self._watches = watches
         self.stop = Event()
         self._clock = clock or SystemClock()
         self._range_bytes = range_bytes
@@ -88,16 +91,38 @@ class Pipeline:
         """The folds' own feeds, and replays that are under way."""
         return list(self._runner.feeds)
 
-    def run(self, *, once: bool = False, interval_s: float = 1.0) -> None:
-        """Move the folds until `stop` is set; with `once`, up to the ends at the start.
+    def run(
+        self,
+        *,
+        once: bool = False,
+        until_caught_up: bool = False,
+        interval_s: float = 1.0,
+        until_ms: float | None = None,
+    ) -> None:
+        """Move the folds until `stop` is set; with `once`, up to the ends at the start; with `until_caught_up`, until
+        nothing is left to read. Not beyond `until_ms` of the clock: a range that is under way is finished.
 
-        FoldError with the first failure if all folds have failed permanently, or, with `once`, if one of them could not
-        get there.
+        FoldError with the first failure if all folds have failed permanently, or, with `once` and `until_caught_up`, if
+        one of them could not get there; FoldPaused if one is paused, FoldTimeout if the time was too short.
         """
+        for watch in self._watches:
+            watch.began(self._own, self._origin)
+        try:
+            self._run(once=once, until_caught_up=until_caught_up, interval_s=interval_s, until_ms=until_ms)
+        except BaseException as error:
+            for watch in self._watches:
+                watch.ended(self._own, error)
+            raise
+        for watch in self._watches:
+            watch.ended(self._own, None)
+
+    def _run(self, *, once: bool, until_caught_up: bool, interval_s: float, until_ms: float | None) -> None:
         self._take_commands()
-        if once:
+        if once and not until_caught_up:
             self._stop_at_the_ends()
-        while not self.stop.is_set():
+        once = once or until_caught_up
+        self._runner.holds = not once
+        while not self.stop.is_set() and not self._is_over(until_ms):
             moved = self._runner.step()
             self._finish_replays()
             self._take_commands()
@@ -106,11 +131,33 @@ class Pipeline:
                 continue
             if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
-            self.stop.wait(self._pause_s(interval_s))
+            self.stop.wait(self._pause_s(interval_s, until_ms))
+        self._refuse_failed(once=once)
+        if once and not self.stop.is_set():
+            self._refuse_unfinished()
+
+    def _refuse_failed(self, *, once: bool) -> None:
         failed = [feed for feed in self.feeds if feed.state is State.FAILED or (once and _is_given_up(feed))]
         if failed and (once or len(failed) == len(self.feeds)):
             others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             raise FoldError(f"{failed[0].error}{others}")
+
+    def _is_over(self, until_ms: float | None) -> bool:
+        return until_ms is not None and self._clock.monotonic_ms() >= until_ms
+
+    def _refuse_unfinished(self) -> None:
+        """Raise if a fold that was to be brought up to date is not: who waits for the run must not go on."""
+        paused = [feed for feed in self._own if feed.state is State.PAUSED]
+        if paused:
+            name = paused[0].fold.name
+            raise FoldPaused(f"fold {name!r} is paused, and so not up to date: foldlog fold resume {name}")
+        late = [feed for feed in self.feeds if feed.state is not State.CAUGHT_UP]
+        if late:
+            behind = ", ".join(f"{feed.name} ({feed.lag} records)" if feed.lag else feed.name for feed in late)
+            raise FoldTimeout(
+                f"the time is over, and not everything was read by {behind}; what was read is stored, and the next run"
+                " goes on from there"
+            )
 
     def close(self) -> None:
         """Publish that the folds have stopped, and close everything."""
@@ -144,15 +191,19 @@ class Pipeline:
         still = (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE)
         return all(feed.state in still or _is_given_up(feed) for feed in self.feeds)
 
-    def _pause_s(self, interval_s: float) -> float:
-        """The time until the next look at the log; shorter if a fold is to be retried."""
+    def _pause_s(self, interval_s: float, until_ms: float | None) -> float:
+        """The time until the next look at the log; shorter if a fold is to be retried, or the time is over."""
         now_ms = self._clock.monotonic_ms()
         due = [max(0.0, feed.retry_at_ms - now_ms) / 1000 for feed in self.feeds if feed.state == State.WAITING]
+        if until_ms is not None:
+            due.append(max(0.0, until_ms - now_ms) / 1000)
         return min([interval_s, *due])
 
     def _progressed(self, feed: Feed) -> None:
         self._changed = True
         self._told(feed)
+        for watch in self._watches:
+            watch.progressed(feed)
 
     # --- statuses -------------------------------------------------------------------------------------------------
 
@@ -160,6 +211,8 @@ class Pipeline:
         if not force and not self._publisher.is_due(changed=self._changed):
             return
         self._changed = False
+        for watch in self._watches:
+            watch.looked(self._own, self._origin)
         moved = [feed for feed in self._own if feed.is_checked and feed.bookmark not in (None, feed.committed)]
         commits = [
             (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})

@@ -24,6 +24,7 @@ from foldlog.views.sql.postgres import (
     load_psycopg,
     lock_schema,
     public_url,
+    relation_bytes,
     resolved,
     runner,
     table_exists,
@@ -78,6 +79,11 @@ class PostgresCounters(CountersView[Any]):
             "url": public_url(self._url),
             "name": str(self._table),
         }
+
+    def size_bytes(self) -> int | None:
+        with self._reading() as transaction:
+            stored = self._find(transaction.run)
+            return None if stored is None else relation_bytes(transaction.run, stored.table)
 
     def holds_unicode(self) -> bool:
         return self._limits.holds_unicode()

@@ -176,8 +176,7 @@ class IcebergHistory(View):
 
     def _sweep(self, table: Table, stored: Bookmark) -> None:
         def is_committed(prefix: str) -> bool:
-            files = table.inspect.all_files()["file_path"].to_pylist() if table.metadata.snapshots else []
-            return any(f"/{prefix}" in path for path in files)
+            return any(f"/{prefix}" in path for path in files_of(table, table.metadata.snapshots))
 
         storage = _storage_of(table)
         if storage is not None:

@@ -30,6 +30,7 @@ NAMESPACE: Final = "foldlog"
 FILES: Final = "foldlog.views.lake.iceberg_files.SyncedFiles"
 
 _CATALOG: Final = "catalog.db"
+_FIRST_TRIES: Final = 3
 
 
 class IcebergCatalog(ABC):
@@ -109,12 +110,24 @@ class GivenCatalog(IcebergCatalog):
 
     def opened(self, *, create: bool) -> Catalog | None:
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+        from sqlalchemy.exc import SQLAlchemyError
 
         given = {name: value for name, value in self.options.items() if name != "name"}
         # pyiceberg's own files, but that those on a local disk are synced.
-        found = load_catalog(self._name, **{"py-io-impl": FILES, **given})
-        if create:
-            found.create_namespace_if_not_exists(self.namespace)
+        given = {"py-io-impl": FILES, **given}
+        if not create:
+            return load_catalog(self._name, **given)
+        # A catalog in a database makes its tables when it is first opened, and two who do so at once collide.
+        for _ in range(_FIRST_TRIES):
+            try:
+                found = load_catalog(self._name, **given)
+                found.create_namespace_if_not_exists(self.namespace)
+                return found
+            except (SQLAlchemyError, NamespaceAlreadyExistsError):
+                continue
+        found = load_catalog(self._name, **given)
+        found.create_namespace_if_not_exists(self.namespace)
         return found
 
     def location(self, name: str) -> None:

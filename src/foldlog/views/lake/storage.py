@@ -17,10 +17,10 @@ from __future__ import annotations
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, Final
+from functools import cached_property, wraps
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
@@ -41,6 +41,9 @@ from foldlog.files.paths import (
     sync_parent,
     written,
 )
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 _SCHEMES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"})
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -298,6 +301,23 @@ class _SyncedFile(OpenedFile):
         self._context.__exit__(None, None, None)
 
 
+def _as_os_error(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """obstore raises errors of its own for what it has no error of Python's."""
+
+    @wraps(method)
+    def told(*given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return method(*given, **named)
+        except OSError:
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith("obstore"):
+                raise OSError(str(error).partition("\n")[0]) from error
+            raise
+
+    return told
+
+
 class _Upload(io.RawIOBase):
     """obstore's writer as Python's files are. The object appears when it is closed."""
 
@@ -308,6 +328,7 @@ class _Upload(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
+    @_as_os_error
     def write(self, data: Any) -> int:
         count = len(memoryview(data))
         self._writer.write(bytes(data))
@@ -317,6 +338,7 @@ class _Upload(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
+    @_as_os_error
     def close(self) -> None:
         if not self.closed:
             super().close()
@@ -335,6 +357,7 @@ class _Download(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
+    @_as_os_error
     def read(self, size: int = -1) -> bytes:
         return bytes(self._reader.read(None if size < 0 else size))
 
@@ -353,6 +376,7 @@ class ObjectStorage(LakeStorage):
     """Any URL of the bucket, or container."""
     options: StorageOptions = field(default_factory=StorageOptions)
 
+    @_as_os_error
     def names(self, directory: str) -> list[str]:
         import obstore
 
@@ -360,6 +384,7 @@ class ObjectStorage(LakeStorage):
         objects = [one["path"] for one in found["objects"]]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in [*objects, *found["common_prefixes"]])
 
+    @_as_os_error
     def files(self, directory: str) -> list[str]:
         import obstore
 
@@ -373,15 +398,18 @@ class ObjectStorage(LakeStorage):
             return False
         return True
 
+    @_as_os_error
     def size(self, path: str) -> int:
         return int(self._head(path)["size"])
 
+    @_as_os_error
     def modified_ms(self, path: str) -> int:
         return int(self._head(path)["last_modified"].timestamp() * 1000)
 
     def read(self, path: str) -> bytes:
         return self.tagged(path)[0]
 
+    @_as_os_error
     def tagged(self, path: str) -> tuple[bytes, str]:
         """The object's bytes, and the tag that tells whether it was replaced since."""
         import obstore
@@ -389,6 +417,7 @@ class ObjectStorage(LakeStorage):
         found = obstore.get(self.store, self.key(path))
         return bytes(found.bytes()), str(found.meta["e_tag"])
 
+    @_as_os_error
     def put(self, path: str, content: bytes, replaces: str | None) -> bool:
         """Store an object, in the place of the one with this tag, or of none; False if there is another one."""
         import obstore
@@ -400,22 +429,26 @@ class ObjectStorage(LakeStorage):
             return False
         return True
 
+    @_as_os_error
     def reader(self, path: str) -> Any:
         import obstore
         import pyarrow as pa
 
         return pa.PythonFile(_Download(obstore.open_reader(self.store, self.key(path))), mode="r")
 
+    @_as_os_error
     def writer(self, path: str) -> OpenedFile:
         import obstore
 
         return OpenedFile(_Upload(obstore.open_writer(self.store, self.key(path), buffer_size=_UPLOAD_BYTES)))
 
+    @_as_os_error
     def copy(self, path: str, to: str) -> None:
         import obstore
 
         obstore.copy(self.store, self.key(path), self.key(to))
 
+    @_as_os_error
     def remove(self, path: str) -> None:
         import obstore
 
@@ -424,6 +457,7 @@ class ObjectStorage(LakeStorage):
         except FileNotFoundError:
             pass
 
+    @_as_os_error
     def remove_tree(self, directory: str) -> None:
         import obstore
 

@@ -235,6 +235,12 @@ def table_exists(run: Run, table: TableName) -> bool:
     return bool(run("SELECT to_regclass(%s) IS NOT NULL", table.sql)[0][0])
 
 
+def relation_bytes(run: Run, table: TableName) -> int | None:
+    """The size of a table with its indexes; None if there is none."""
+    found: int | None = run("SELECT pg_total_relation_size(to_regclass(%s))", table.sql)[0][0]
+    return found
+
+
 def lock_schema(run: Run, schema: str | None) -> None:
     """Until the transaction ends, no other process makes, swaps or drops views in this schema."""
     run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"foldlog views in {quoted(schema or '')}")

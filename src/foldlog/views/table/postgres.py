@@ -22,6 +22,7 @@ from foldlog.views.sql.postgres import (
     bookmark_table,
     lock_schema,
     public_url,
+    relation_bytes,
     resolved,
     runner,
     table_exists,
@@ -85,6 +86,10 @@ class PostgresTable(View):
         # With its schema, once known: another user may have another search path.
         name = self._resolved or self._named
         return {"kind": self.kind, "engine": "postgresql", "url": public_url(self._url), "name": str(name)}
+
+    def size_bytes(self) -> int | None:
+        with self._database.transaction(snapshot=True) as connection:
+            return relation_bytes(runner(connection), self._resolved or self._named)
 
     def bookmark(self) -> Bookmark | None:
         with self._database.transaction(snapshot=True) as connection:

@@ -1,4 +1,4 @@
-"""Prometheus' text exposition format, version 0.0.4: families of samples in, text out. Pure functions.
+"""Prometheus' text exposition format, version 0.0.4: families of samples in, text out. Without any I/O.
 
     # HELP foldlog_connections Open connections.
     # TYPE foldlog_connections gauge
@@ -9,7 +9,9 @@ Not promised: OpenMetrics, timestamps and exemplars; every Prometheus reads this
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,6 +37,38 @@ class Family(NamedTuple):
     kind: Kind
     help: str
     samples: Sequence[Sample]
+
+
+class Histogram:
+    """Counts of values by bounds. Not synchronised: one thread observes, or all observers hold a lock.
+
+    >>> sizes = Histogram((1, 10))
+    >>> for value in (1, 2, 30):
+    ...     sizes.observe(value)
+    >>> sizes.counts, sizes.sum
+    ([1, 1, 1], 33.0)
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds` are inclusive and in order; larger values are counted, too."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+    def samples(self, labels: Labels = ()) -> list[Sample]:
+        """Its lines: every bucket includes the lower ones, as the format requires."""
+        totals = list(accumulate(self.counts))
+        bounds = [format_value(bound) for bound in self.bounds] + ["+Inf"]
+        buckets = [
+            Sample(total, (*labels, ("le", bound)), "_bucket") for total, bound in zip(totals, bounds, strict=True)
+        ]
+        return [*buckets, Sample(self.sum, labels, "_sum"), Sample(totals[-1], labels, "_count")]
 
 
 def render(families: Iterable[Family]) -> bytes:

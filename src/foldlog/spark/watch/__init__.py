@@ -1,0 +1,1 @@
+"""What others see of a runner: metrics for Prometheus, and OpenLineage events."""
