@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from foldlog.errors import InvalidArgument
 from foldlog.files.paths import tree_bytes
 from foldlog.views.bookmark import Bookmark
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.lake.compaction import Compaction, CompactionGoal
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
@@ -216,6 +218,12 @@ class View(ABC):
     @abstractmethod
     def drop(self) -> None:
         """Remove the view and its bookmark, if they exist."""
+
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """Join small files, and remove what only older states need. Rows and bookmark stay as they are, and others may
+        write meanwhile.
+        """
+        raise InvalidArgument(f"{self.place} has no files to join; lakes are compacted, and a {self.kind} view is none")
 
     @abstractmethod
     def scan(self) -> Snapshot:

@@ -54,8 +54,13 @@ class RangeName(NamedTuple):
 
     @classmethod
     def of_swap(cls, epoch: int) -> RangeName:
-        """A new name for files that a swap brings; past with the next epoch."""
+        """A new name for files that a swap or a compaction brings; past with the next epoch."""
         return cls(epoch, 0, 2**63 - 1, 2**63 - 1, uuid.uuid4().hex[:16])
+
+    @property
+    def is_of_no_range(self) -> bool:
+        """Whether `of_swap` has made it."""
+        return self.start == 2**63 - 1
 
     @classmethod
     def parse(cls, text: str) -> RangeName | None:

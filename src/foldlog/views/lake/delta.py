@@ -29,6 +29,7 @@ from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Snapshot, View
 from foldlog.views.lake import delta_bookmark as numbers
+from foldlog.views.lake.compaction import Compaction, CompactionGoal
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.partitions import check_partition_columns, check_same_partitions, partition_text
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
@@ -163,6 +164,31 @@ class DeltaView(View):
             commit_nothing(table, _properties({numbers.OLD: 0}))
             self._sync(table.version())
             return True
+
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """OPTIMIZE, and then VACUUM of what commits have removed: files that somebody is writing are not looked at."""
+        from deltalake.exceptions import CommitFailedError
+
+        with self._errors():
+            for _ in range(LAKE_COMMIT_TRIES):
+                table = self._existing()
+                self._stored(table)  # raises if the table is not a fold's
+                version, old = table.version(), table.transaction_version(numbers.OLD)
+                try:
+                    told = table.optimize.compact(target_size=goal.target_bytes)
+                except CommitFailedError:
+                    continue
+                self._sync(version + 1)
+                removed = self._existing().vacuum(
+                    retention_hours=-(-goal.keep_ms // 3_600_000),
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    # What the last swap replaced is kept until it is dropped.
+                    keep_versions=[old - 1] if old else None,
+                )
+                files = len(self._existing().file_uris())
+                return Compaction(told["numFilesRemoved"], told["numFilesAdded"], len(removed), files)
+        raise self._crowded()
 
     def drop(self) -> None:
         with self._errors():

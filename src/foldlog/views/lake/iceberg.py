@@ -26,11 +26,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from foldlog.clock import SystemClock
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
 from foldlog.files.paths import make_parents
-from foldlog.limits import LAKE_COMMIT_TRIES
+from foldlog.limits import LAKE_COMMIT_TRIES, LAKE_ROW_GROUP_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
+from foldlog.views.lake.compaction import Compaction, CompactionGoal, groups_of
 from foldlog.views.lake.iceberg_catalogs import IcebergCatalog, OwnCatalog
 from foldlog.views.lake.partitions import check_partition_columns, check_partition_values, check_same_partitions
 from foldlog.views.lake.schema import LakeFiles, fitted, lake_schema, missing_fields
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 BOOKMARK: Final = "foldlog.bookmark"
 OLD: Final = "foldlog.old"
 """The property with the snapshot that the last swap replaced, until it is dropped."""
+
+_FORSAKEN_MS: Final = 24 * 3_600_000
+"""What a compaction has begun and not ended in this time, it never will."""
 
 _PARTITION_FIELD: Final = 3
 """Where the partition is in the record of a data file: by the format, the fourth field."""
@@ -174,13 +179,13 @@ class IcebergHistory(View):
 
         self._commit(expected, new, write, staged)
 
-    def _sweep(self, table: Table, stored: Bookmark) -> None:
+    def _sweep(self, table: Table, stored: Bookmark, forsaken_ms: int | None = None) -> None:
         def is_committed(prefix: str) -> bool:
             return any(f"/{prefix}" in path for path in files_of(table, table.metadata.snapshots))
 
         storage = _storage_of(table)
         if storage is not None:
-            sweep(storage, _root_of(table), _data_of(table), stored, is_committed)
+            sweep(storage, _root_of(table), _data_of(table), stored, is_committed, forsaken_ms=forsaken_ms)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         def write(table: Table, transaction: Transaction, said: dict[str, str]) -> None:
@@ -228,6 +233,75 @@ class IcebergHistory(View):
             with self._required(catalog).transaction() as transaction:
                 transaction.remove_properties(OLD)
             return True
+
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """Join data files, and expire snapshots with the files that only they name; not what the last swap replaced."""
+        with self._opened() as catalog:
+            table = self._required(catalog)
+            stored = self._read_bookmark(table)
+            self._sweep(table, stored, SystemClock().now_ms() - _FORSAKEN_MS)
+            joined = written = 0
+            for group in _small_groups(table, goal.target_bytes):
+                count = self._join(catalog, table, group, stored)
+                joined, written = joined + (len(group) if count else 0), written + count
+            table = self._required(catalog)
+            since_ms = SystemClock().now_ms() - goal.keep_ms
+            kept = _number(table.properties.get(OLD))
+            older = [one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms <= since_ms]
+            removed = self.expire(catalog, [one for one in older if one != kept])
+            return Compaction(joined, written, removed, len(list(live_files(self._required(catalog)))))
+
+    def _join(self, catalog: Any, table: Table, group: list[DataFile], stored: Bookmark) -> int:
+        """Write the rows of some files into one, and name that in their place; how many were written: none if another
+        commit has replaced one of them meanwhile.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        storage = _storage_of(table)
+        if storage is None:
+            return 0
+        files = schema_to_pyarrow(table.schema(), include_field_ids=True)
+        # Past with the next epoch: a runner that goes on meanwhile does not remove it.
+        place = new_place(storage, _root_of(table), RangeName.of_swap(stored.epoch))
+        stage = FileStage(
+            place,
+            _schema_of(table),
+            self.place,
+            files,
+            storage=storage,
+            data=_data_of(table),
+            partition_by=self.partition_by,
+        )
+        writer = stage.open("00000-joined")
+        for one in group:
+            for rows in _rows_of(storage, one.file_path):
+                writer.add(rows)
+        staged = StagedDelta(stage, tuple(writer.close()), {})
+        if isinstance(storage, LocalStorage):
+            make_parents(f"{_data_of(table)}/")
+        found = adopt(staged, _data_of(table))
+        paths = {one.file_path for one in group}
+        for _ in range(LAKE_COMMIT_TRIES):
+            table = self._required(catalog)
+            old = [one for one in live_files(table) if one.file_path in paths]
+            if len(old) < len(paths):
+                break
+            try:
+                said = {"foldlog.compaction": "true"}
+                with table.transaction() as transaction, _overwriting(transaction, said) as joined:
+                    for one in old:
+                        joined.delete_data_file(one)
+                    for name, part in found:
+                        joined.append_data_file(_data_file(table, f"{_data_of(table)}/{name}", part))
+            except CommitFailedException:
+                continue
+            finish(staged)
+            return len(found)
+        for name, _ in found:
+            storage.remove(f"{_data_of(table)}/{name}")
+        finish(staged)
+        return 0
 
     def drop(self) -> None:
         with self._opened() as catalog:
@@ -531,6 +605,32 @@ def _data_file(table: Table, path: str, part: StagedPart) -> DataFile:
             *(None if text is None else partition_to_py(kind, text) for kind, text in pairs)
         )
     return found
+
+
+def _overwriting(transaction: Transaction, said: dict[str, str]) -> Any:
+    return transaction.update_snapshot(snapshot_properties=said).overwrite()
+
+
+def _small_groups(table: Table, target_bytes: int) -> list[list[DataFile]]:
+    """Files to join: of the same partition, with columns that the table has."""
+    by_partition: dict[str, list[DataFile]] = {}
+    for one in live_files(table):
+        if one.spec_id == table.metadata.default_spec_id:
+            by_partition.setdefault(repr(one.partition), []).append(one)
+    return [
+        [files[number] for number in group]
+        for files in by_partition.values()
+        for group in groups_of([one.file_size_in_bytes for one in files], target_bytes)
+    ]
+
+
+def _rows_of(storage: LakeStorage, path: str) -> Iterator[pa.Table]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(storage.reader(path.removeprefix("file://"))) as file:
+        for batch in file.iter_batches(batch_size=LAKE_ROW_GROUP_ROWS):
+            yield pa.Table.from_batches([batch])
 
 
 def live_files(table: Table) -> Iterator[DataFile]:

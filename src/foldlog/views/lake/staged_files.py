@@ -234,14 +234,30 @@ def finish(staged: StagedDelta) -> None:
     stage.storage.remove_place(stage.directory)
 
 
-def sweep(storage: LakeStorage, root: str, data: str, stored: Bookmark, is_committed: Callable[[str], bool]) -> None:
-    """Remove the places that the stored bookmark is past, and files that were moved out of them and not committed.
+def sweep(
+    storage: LakeStorage,
+    root: str,
+    data: str,
+    stored: Bookmark,
+    is_committed: Callable[[str], bool],
+    *,
+    forsaken_ms: int | None = None,
+) -> None:
+    """Remove the places that the stored bookmark is past, and files that were moved out of them and not committed; and
+    places of no range, a swap's or a compaction's, that were made before `forsaken_ms`.
 
     `is_committed` tells whether any commit of the table names a file whose name begins so.
     """
     for text in storage.names(f"{root}/{STAGED}"):
         name = RangeName.parse(text)
-        if name is None or not name.is_past(stored):
+        if name is None:
+            continue
+        is_forsaken = (
+            forsaken_ms is not None
+            and name.is_of_no_range
+            and storage.modified_ms(f"{root}/{STAGED}/{text}") < forsaken_ms
+        )
+        if not is_forsaken and not name.is_past(stored):
             continue
         moved = [one for one in storage.names(data) if one.startswith(f"{text}-")] if storage.moves else []
         if moved and not is_committed(text):

@@ -490,6 +490,7 @@ class ObjectStorage(LakeStorage):
     @cached_property
     def store(self) -> Any:
         try:
+            from obstore.exceptions import UnknownConfigurationKeyError
             from obstore.store import from_url
         except ImportError:
             raise MissingDependency("a lake in an object store", "obstore", "views") from None
@@ -508,7 +509,16 @@ class ObjectStorage(LakeStorage):
             elif not _DELTA_ONLY.search(plain):
                 config[name] = value
         made: Any = from_url  # by the scheme, it takes the settings of one store or another
-        return made(self._base, config=config, client_options=client or None, retry_config=retry or None)
+        while True:
+            try:
+                return made(self._base, config=config, client_options=client or None, retry_config=retry or None)
+            except UnknownConfigurationKeyError as error:
+                # deltalake passes over what it does not know, such as AWS_CA_BUNDLE.
+                named = re.search(r"'([^']+)'", str(error))
+                known = {name: value for name, value in config.items() if not named or name.lower() != named[1].lower()}
+                if len(known) == len(config):
+                    raise
+                config = known
 
     def _head(self, path: str) -> Any:
         import obstore
