@@ -112,6 +112,9 @@ class Status:
     """The runner's last report: it has released the fold."""
     mixes: int = 0
     """How often the fold's function has changed since its view was built; above 0, see MIXED."""
+    topics: Mapping[str, Any] | None = None
+    """Of a fold of several topics, by topic: {"bookmark", "end", "lag"}. `topic`, `bookmark` and `end` are the first
+    one's, and `lag` is that of all."""
 
     def is_live(self, now_ms: int) -> bool:
         """Whether its runner still publishes, and so takes commands, even if the fold has failed."""

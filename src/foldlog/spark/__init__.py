@@ -9,19 +9,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foldlog.spark.decoders.record_types import by_field, by_header, by_schema
 from foldlog.spark.folds.declaration import DeclaredTopic as Topic
 from foldlog.spark.folds.declaration import Fold, fold, load_folds, topic
 from foldlog.spark.interpreter import prefer_this_python
 from foldlog.views.contract import META, Delta, Shape, Snapshot, View
-from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
+from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
+    approx_count_distinct,
+    avg,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004
+    min,  # noqa: A004
+    quantile,
+    sum,  # noqa: A004
+    top,
+)
+from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
+    from foldlog.spark.joins import join, join_asof
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
     from foldlog.views.lake.lake import lake
+    from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
 
@@ -30,14 +46,18 @@ _HOMES = {
     "ask": "foldlog.spark.folds.commands",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
+    "each_row": "foldlog.views.reduce.reduce",
     "finish_writes": "foldlog.spark.sink.writers",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "join": "foldlog.spark.joins",
+    "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
+    "reduce": "foldlog.views.reduce.reduce",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
@@ -72,29 +92,44 @@ __all__ = [
     "Snapshot",
     "Topic",
     "View",
+    "approx_count_distinct",
     "ask",
     "avg",
+    "by_field",
+    "by_header",
+    "by_schema",
     "count",
+    "count_distinct",
     "counters",
     "drop",
+    "each_row",
     "finish_writes",
+    "first",
     "fold",
     "from_avro",
     "from_json",
     "from_protobuf",
+    "join",
+    "join_asof",
     "lake",
+    "last",
     "load_folds",
     "log_at",
     "max",
     "min",
     "preview",
+    "quantile",
     "rebuild",
+    "reduce",
     "rewind",
     "run",
     "search",
+    "sessions",
     "status",
     "sum",
     "table",
+    "top",
     "topic",
     "verify",
+    "window",
 ]

@@ -1,8 +1,9 @@
 """Folds on given records, for tests: what the view holds after them, and whether the fold obeys the law.
 
-The records are written into a log in a temporary directory, decoded as a runner decodes them, and given to the fold's
-function by Spark: a function of DataFrames means what Spark makes of it. The view is a model in plain Python of what
-every view promises (`views.contract`), so that neither a database is needed nor the fold's own view touched.
+A function that needs no Spark runs without it (`arrow_folds`). For the others, the records are written into a log in a
+temporary directory, decoded as a runner decodes them, and given to the function by Spark: a function of DataFrames
+means what Spark makes of it. The view is a model in plain Python of what every view promises (`views.contract`), so
+that neither a database is needed nor the fold's own view touched.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.testing.fold_law import GivenRecord, Row, Step, check_law, whole
+from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, states_after
+from foldlog.testing.fold_law import ADVICE, STEP_ADVICE, GivenRecord, Row, Step, check_law, whole
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
 
 if TYPE_CHECKING:
@@ -62,14 +64,14 @@ class FoldTester:
     over two by their key, the others in turn.
     """
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        """`session` starts Spark when it is first needed."""
-        self._session = session
+    def __init__(self, session: Callable[[], SparkSession] | None = None) -> None:
+        """`session` starts Spark when it is first needed; without it, only folds that need no Spark are run."""
+        self._session = session or _no_session
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
         given = given_records(fold.topic, records)
-        with self._contents(fold) as contents:
+        with self._contents(fold, given) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
     def rows(self, source: DeclaredTopic | Fold, records: Iterable[Given]) -> DataFrame:
@@ -91,11 +93,32 @@ class FoldTester:
         given = given_records(fold.topic, records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
-        with self._contents(fold) as contents:
-            check_law(fold.name, contents, given, tries=tries, seed=seed)
+        with self._contents(fold, given) as contents:
+            advice = ADVICE if fold.view.reduction is None else STEP_ADVICE
+            check_law(fold.name, contents, given, tries=tries, seed=seed, advice=advice)
+
+    def needs_spark(self, fold: Fold, records: Iterable[Given]) -> bool:
+        """Whether the fold is run by Spark: not if its function returns its rows, or uses functions of Arrow."""
+        given = given_records(fold.topic, records)
+        try:
+            contents_without_spark(fold)(given, whole(given))
+        except NeedsSpark:
+            return True
+        return False
 
     @contextmanager
-    def _contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+    def _contents(
+        self, fold: Fold, given: Sequence[GivenRecord]
+    ) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+        """Folds runs, without Spark if it is not needed for the given records."""
+        if not self.needs_spark(fold, given):
+            yield contents_without_spark(fold)
+            return
+        with self._spark_contents(fold) as contents:
+            yield contents
+
+    @contextmanager
+    def _spark_contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
         """Folds runs. Runs over the same records share a log: writing and planning take longer than folding."""
         from foldlog.spark.folds.deltas import prepare
         from foldlog.spark.folds.reference import long_deltas
@@ -144,6 +167,13 @@ class FoldTester:
                 origin.close()
 
 
+def _no_session() -> SparkSession:
+    raise InvalidArgument(
+        "only Spark can run this fold's function; give FoldTester a session, FoldTester(lambda: spark), or use the"
+        " pytest fixture foldlog_fold"
+    )
+
+
 def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenRecord]:
     """The records as they are written, each with its partition."""
     found: list[GivenRecord] = []
@@ -154,8 +184,7 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
             continue
         if isinstance(one, Mapping):
             value = dict(one)
-            key = value.pop(topic.key, None) if topic.key is not None else None
-            made = GivenRecord(value, key if key is None or isinstance(key, bytes) else str(key))
+            made = GivenRecord(value, _popped_key(topic, value, number))
         elif isinstance(one, tuple) and len(one) == 2:
             made = GivenRecord(one[1], one[0])
         else:
@@ -165,6 +194,19 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
         spread = number if made.key is None else sum(str(made.key).encode())
         found.append(made._replace(partition=spread % _PARTITIONS))
     return found
+
+
+def _popped_key(topic: DeclaredTopic, value: dict[str, Any], number: int) -> bytes | str | None:
+    """The record's key, taken out of its columns, as its writer would have written it."""
+    found = {name: value.pop(name, None) for name in topic.keys}
+    if topic.key_format == "json":
+        return json.dumps(found)
+    if topic.key_format is not None:
+        raise InvalidArgument(
+            f"record {number} needs its key as bytes: topic {topic.name!r} has {topic.key_format} keys"
+        )
+    key = next(iter(found.values()), None)
+    return key if key is None or isinstance(key, bytes) else str(key)
 
 
 def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[OffsetRange]:
@@ -187,11 +229,15 @@ def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[Offs
 
 def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     """The rows of a view that stored these changes, one after the other, as a reader sees them."""
+    if fold.view.reduction is not None:
+        return states_after(fold.view.reduction, fold.topic.key or "", (delta.rows for delta in deltas))
     if fold.view.aggregation is not None:
-        return _counters(fold.view.aggregation, deltas)
+        return _counters(fold.view.aggregation, shape, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
+    if shape.keeps_rows:
+        return _own_keyed(fold, shape, rows)
     newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
     for row in rows:
         coordinate = (row[PARTITION], row[OFFSET])
@@ -203,38 +249,38 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     return [row for _, rows_of_key in newest.values() for row in rows_of_key]
 
 
+def _own_keyed(fold: Fold, shape: Shape, rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The newest row of each key of its own; a tombstone, which has no such key, withdraws what its record wrote."""
+    kept: dict[str, tuple[Any, Row]] = {}
+    for row in rows:
+        own = [row[name] for name in fold.view.filled(shape)]
+        at, owner = json.dumps(own, default=str), row[shape.record_key or ""]
+        if row[DELETED] and None in own:
+            kept = {other: found for other, found in kept.items() if found[0] != owner}
+        elif row[DELETED]:
+            kept.pop(at, None)
+        else:
+            kept[at] = (owner, _shown(row))
+    return [row for _, row in kept.values()]
+
+
 def _shown(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name not in META and name != RECORD}
 
 
-def _counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> list[Row]:
-    groups = aggregation.group_columns()
-    kept: dict[str, dict[str, Any]] = {}
+def _counters(aggregation: Aggregation, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
+    import pyarrow as pa
+
+    from foldlog.views.counters.merging import merged
+    from foldlog.views.counters.settings import CounterSettings
+
+    settings = CounterSettings(aggregation, shape.columns)
+    kept = settings.partial_columns().empty_table()
     for delta in deltas:
-        for row in delta.rows.to_pylist():
-            group = json.dumps([row[name] for name in groups], default=str)
-            partials = kept.setdefault(group, {name: row[name] for name in groups})
-            for name, how, _ in aggregation.partials():
-                partials[name] = _merged(how, partials.get(name), row[name])
-    return [
-        {name: row[name] for name in groups}
-        | {name: _measure(name, measure.kind, row) for name, measure in aggregation.measures.items()}
-        for row in kept.values()
-    ]
-
-
-def _measure(name: str, kind: str, row: Mapping[str, Any]) -> Any:
-    if kind != "avg":
-        return row[name]
-    return row[f"{name}__sum"] / row[f"{name}__count"] if row[f"{name}__count"] else None
-
-
-def _merged(how: str, one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if how in ("count", "sum"):
-        return one + other
-    return min(one, other) if how == "min" else max(one, other)
+        rows = settings.fitted(delta.rows.select(shape.columns.names), "the view")
+        kept = merged(pa.concat_tables([kept, rows]), aggregation)
+    stored = settings.to_stored(kept).combine_chunks()
+    return [row for batch in stored.to_batches() for row in settings.show(batch).to_pylist()]
 
 
 def _order(row: Mapping[str, Any]) -> str:

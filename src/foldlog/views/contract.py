@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from foldlog.views.counters.measures import Aggregation
     from foldlog.views.lake.compaction import Compaction, CompactionGoal
+    from foldlog.views.reduce.stepping import Reduction
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
@@ -49,11 +50,15 @@ class Shape:
     them, and a tombstone deletes them. It is the column that the topic fills from the record's key (None if it names
     none), or RECORD, one of `columns`, if the fold may have changed that one. `key` makes a row unique: `record_key`,
     or more columns if one record gives several rows, or others if `record_key` is RECORD.
+
+    With `keeps_rows`, a newer record leaves the rows of older ones alone: rows are replaced by their own key, and
+    `record_key` tells whose each row is. See `View.keeps_rows`.
     """
 
     columns: pa.Schema
     record_key: str | None = None
     key: tuple[str, ...] = ()
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,13 @@ class Snapshot:
     """A view's whole contents and its bookmark, read in one transaction.
 
     `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), with rows
-    in any order. Read it to its end, or close it.
+    in any order. Read it to its end, or close it. `others` are the bookmarks of the view's other topics, if it joins
+    several.
     """
 
     bookmark: Bookmark
     batches: Iterator[pa.RecordBatch]
+    others: tuple[Bookmark, ...] = ()
 
 
 class Pace(NamedTuple):
@@ -103,7 +110,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]
-    """One word for messages: table, search, counters, lake."""
+    """One word for messages: table, search, counters, lake, reduce."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
@@ -115,6 +122,9 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
+    looks_up: ClassVar[bool] = False
+    """Whether it gives rows by key: see `rows_of`."""
+
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
 
@@ -123,6 +133,14 @@ class View(ABC):
 
     aggregation: Aggregation | None = None
     """The aggregation to apply before rows come here; only for views that merge partial results."""
+
+    reduction: Reduction | None = None
+    """The state machine that makes the view's rows of the fold's; only for views of states: see `views.reduce`."""
+
+    @property
+    def follows_keys(self) -> bool:
+        """Whether the records of a key have to come in their order."""
+        return self.is_keyed or self.reduction is not None
 
     @property
     def rows_pass_driver(self) -> bool:
@@ -155,6 +173,13 @@ class View(ABC):
     def filled(self, shape: Shape) -> tuple[str, ...]:
         """The columns that must not be null: a record with a null in one is a dead letter. Touches nothing."""
         return ()
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        """Whether rows are replaced by a key of their own, if these columns are the record's key. Then a row stays
+        until a newer one has its key; a row with `_deleted` deletes the row of its key; and a row with `_deleted` whose
+        key is null, which stands for a tombstone, withdraws all rows of its record key. Touches nothing.
+        """
+        return False
 
     def holds_unicode(self) -> bool:
         """Whether texts may contain every character but NUL. If not, see `unheld_characters`."""
@@ -193,6 +218,12 @@ class View(ABC):
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         """Store `new` and leave the content alone; StaleBookmark if the stored one is not `expected`."""
 
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        """The rows with these record keys, read in one transaction; StaleBookmark if the bookmark is not `expected`.
+        Only if `looks_up`.
+        """
+        raise NotImplementedError(f"{self.place} looks up no rows by key")
+
     def finish_loading(self) -> None:  # noqa: B027 most engines put nothing off
         """After `prepare(loading=True)` and the last `apply`: do the deferred work, before the view is read."""
 
@@ -228,6 +259,13 @@ class View(ABC):
     @abstractmethod
     def scan(self) -> Snapshot:
         """The whole contents and its bookmark, consistently, in batches: a view may be larger than memory."""
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View] | None:
+        """A join of two topics at this place, as each of them changes it: see `foldlog.views.join.side`. Touches
+        nothing. `are_keyed` says of each topic whether its newest record of a key counts, or every record. None if the
+        engine cannot keep both sides beside the view.
+        """
+        return None
 
     def description(self) -> dict[str, object] | None:
         """How another process opens the view for a peek, as JSON without secrets: see `foldlog.views.peek`. Touches

@@ -106,14 +106,14 @@ def _each_fold(
     folds: Sequence[Fold], maps: Mapping[Route, OffsetMap], look: Callable[[Fold, Ways], FoldMove]
 ) -> list[FoldMove]:
     moves: list[FoldMove] = []
-    for fold in folds:
+    for fold in (part for one in folds for part in one.parts):
         routes = {route.partition: route for route in maps if route.topic == fold.topic.name}
         if not routes:
             continue
         try:
             moves.append(look(fold, {number: (route, maps[route]) for number, route in routes.items()}))
         finally:
-            fold.view.close()
+            fold.close()
     return moves
 
 

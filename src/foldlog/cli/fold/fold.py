@@ -34,7 +34,7 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, parse_topic_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
 
@@ -170,7 +170,7 @@ def run_folds(arguments: Arguments) -> int:
     interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
     source = _source(arguments)
-    with _running(arguments, [fold.name for fold in folds]) as under_way:
+    with _running(arguments, [part.title for fold in folds for part in fold.parts]) as under_way:
         feeds = run(
             folds,
             source,
@@ -213,19 +213,34 @@ def preview_fold(arguments: Arguments) -> int:
     fold, source = _fold(arguments), _source(arguments)
     with _running(arguments, [fold.name]) as under_way:
         found = preview(fold, source, last=arguments.last, spark=under_way.start)
+    each = (found, *found.others)
+    if arguments.format == "json":
+        shown = [_preview_json(one) for one in each]
+        show_json(shown[0] if len(each) == 1 else {one.topic: part for one, part in zip(each, shown, strict=True)})
+    else:
+        for one in each:
+            _show_preview(arguments, fold, one)
+        if found.others:
+            say(f"\n{fold.view.place} would join these rows with all that it has of the other topic.")
+    return FAILED if any(one.dead is not None for one in each) else DONE
+
+
+def _preview_json(found: Preview) -> dict[str, object]:
+    dead = [] if found.dead is None else found.dead.to_pylist()
+    records = ranges_text(_spans(found))
+    return {"records": records, "in": found.given.to_pylist(), "out": found.made.to_pylist(), "dead_letters": dead}
+
+
+def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
-    if arguments.format == "json":
-        show_json({"records": ranges_text(_spans(found)), "in": given, "out": made, "dead_letters": dead})
-        return FAILED if dead else DONE
-    say(f"{counted(len(given), 'row')} of {fold.topic.name} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
+    say(f"{counted(len(given), 'row')} of {found.topic} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
     _print_rows(arguments, found.given.column_names, given)
     say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
     _print_rows(arguments, found.made.column_names, made)
     if dead:
         say(f"\n{counted(len(dead), 'record')} that would be set aside as dead letters:")
         _print_rows(arguments, ["_partition", "_offset", "reason"], dead)
-    return FAILED if dead else DONE
 
 
 def _spans(found: Preview) -> Iterator[tuple[int, int, int]]:
@@ -269,7 +284,7 @@ def rewind_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import opened, rewind
     from foldlog.spark.folds.replay import described, planned_rewind
 
-    to = parse_points(arguments.to)
+    to = parse_topic_points(arguments.to)
     fold, source = _fold(arguments), _source(arguments)
     if to.note:
         remark(f"note: {to.note}")
@@ -279,10 +294,12 @@ def rewind_fold(arguments: Arguments) -> int:
     else:
         rewound = rewind(fold, source, to.text, folds_key=arguments.folds_key)
     went = "would go" if arguments.dry_run else "went"
-    say(
-        f"{fold.name} {went} from {described(rewound.before)} to {described(rewound.now)}:"
-        f" {counted(rewound.again, 'offset')} to read again"
-    )
+    for one in rewound.each:
+        where = f" in {one.before.topic}" if len(fold.parts) > 1 else ""
+        say(
+            f"{fold.name} {went}{where} from {described(one.before)} to {described(one.now)}:"
+            f" {counted(one.again, 'offset')} to read again"
+        )
     return DONE
 
 
@@ -299,7 +316,7 @@ def rebuild_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import rebuild
 
     fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (rebuild)"]) as under_way:
+    with _running(arguments, [f"{part.title} (rebuild)" for part in fold.parts]) as under_way:
         feed = rebuild(
             fold,
             source,
@@ -308,8 +325,9 @@ def rebuild_fold(arguments: Arguments) -> int:
             folds_key=arguments.folds_key,
             **under_way.options,
         )
+    records = sum(one.records for one in feed.peers)
     kept = "" if arguments.drop_old else f"; the old one is kept until 'foldlog fold drop {fold.name} --old'"
-    say(f"{fold.view.place} is rebuilt from {counted(feed.records, 'record')}{kept}")
+    say(f"{fold.view.place} is rebuilt from {counted(records, 'record')}{kept}")
     return DONE
 
 
@@ -319,7 +337,7 @@ def verify_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.pipeline import told_verdict
 
     fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (verify)"]) as under_way:
+    with _running(arguments, [f"{part.title} (verify)" for part in fold.parts]) as under_way:
         verdict = verify(fold, source, **under_way.options)
     say(f"{fold.name} is {told_verdict(verdict)}")
     return DONE if verdict.answer == "equal" else FAILED
@@ -533,16 +551,18 @@ def show_states(arguments: Arguments, states: Sequence[FoldState]) -> None:
 
 def _row(state: FoldState, is_wide: bool) -> dict[str, object]:
     shown = len(state.end) if is_wide else _SHOWN_PARTITIONS
+    each = state.topics or (state,)
+    before = {one.topic: f"{one.topic} " if state.topics else "" for one in each}
     return {
         "fold": state.fold,
         "doing": _doing(state),
         "lag": state.lag,
-        "bookmark": offsets_text(state.bookmark or {}, shown),
-        "end": offsets_text(state.end, shown),
+        "bookmark": "; ".join(before[one.topic] + offsets_text(one.bookmark or {}, shown) for one in each),
+        "end": "; ".join(before[one.topic] + offsets_text(one.end, shown) for one in each),
         "dead_letters": state.dead_letters,
         "skipped": state.skipped,
         "view": state.view,
-        "topic": state.topic,
+        "topic": ", ".join(one.topic for one in each),
         "kind": state.kind,
         "runner": state.published.runner if state.published else None,
     }

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
+from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
+KEY_FORMATS: Final = ("json", "avro", "protobuf")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """Prefix of the module names of pipelines that were loaded from files."""
@@ -46,16 +49,35 @@ _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTopic:
-    """A topic as folds read it: the column that its keys fill, and the schema of its values. `topic()` makes one.
+    """A topic as folds read it: the columns that its keys fill, and the schema of its values. `topic()` makes one.
 
     Users know it as `fl.Topic`; `foldlog.Topic` is a topic in the log's catalog.
     """
 
     name: str
-    key: str | None
+    keys: tuple[str, ...]
     schema: str | StructType | None
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    key_format: str | None = None
+    """How keys are parsed into columns; None for one column that is the key."""
+    key_options: Mapping[str, Any] = field(default_factory=dict)
+    headers: str | StructType | None = None
+    """The columns that record headers fill."""
+    only: RecordType | None = None
+    """Which of its records are read; None for all."""
+
+    @property
+    def key(self) -> str | None:
+        """The column that is the record's key; None if there is none, or the key is parsed into columns."""
+        return self.keys[0] if self.keys and self.key_format is None else None
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """The column that tells records of different keys apart; empty if the topic names no key."""
+        if self.key_format is not None:
+            return (KEY,)
+        return self.keys
 
 
 class Fold:
@@ -69,11 +91,31 @@ class Fold:
         self.file: str | None = None  # of its declaration, if it was loaded from one
         self.__doc__ = function.__doc__
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its view's rows are replaced by a key of their own: see `View.keeps_rows`."""
+        return self.view.keeps_rows(self.topic.keys)
+
     def __call__(self, rows: DataFrame) -> DataFrame:
         return self.function(rows)
 
     def __repr__(self) -> str:
         return f"Fold({self.name!r}, {self.topic.name!r} -> {self.view.place!r})"
+
+    @property
+    def parts(self) -> Sequence[Fold]:
+        """A fold for each topic that it reads: itself, unless it joins several."""
+        return (self,)
+
+    @property
+    def title(self) -> str:
+        """For messages and tables of feeds: its name; with the topic, if it is a part of a join."""
+        return self.name
+
+    def close(self) -> None:
+        """Close the view's connections; it can be used again afterwards."""
+        for part in self.parts:
+            part.view.close()
 
     @property
     def group(self) -> str:
@@ -86,12 +128,68 @@ class Fold:
         return f"{self.name}.dead"
 
 
+class JoinFold(Fold):
+    """A fold of two topics, whose function returns `fl.join(left, right, ...)`. Its parts are ordinary folds of one
+    topic each, into that topic's side of the join; `topic` and `view` are the left one's.
+    """
+
+    def __init__(
+        self, name: str, topics: tuple[DeclaredTopic, DeclaredTopic], into: View, function: Callable[..., Any]
+    ) -> None:
+        left, right = topics
+        sides = into.joined((bool(left.keys), bool(right.keys)))
+        if sides is None:
+            raise InvalidArgument(
+                f"a fold of two topics keeps both sides of its join beside it, in one transaction, which"
+                f" {into.place} cannot; give a table of SQLite or PostgreSQL: into=fl.table('shop.db', '{name}')"
+            )
+        super().__init__(name, left, sides[0], function)
+        self._parts = (JoinPart(self, 0, left, sides[0]), JoinPart(self, 1, right, sides[1]))
+
+    @property
+    def parts(self) -> tuple[JoinPart, JoinPart]:
+        return self._parts
+
+    @property
+    def topics(self) -> tuple[DeclaredTopic, ...]:
+        return tuple(part.topic for part in self._parts)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        raise FoldError(f"fold {self.name!r} joins two topics, so it is called with the rows of both")
+
+    def __repr__(self) -> str:
+        return f"JoinFold({self.name!r}, {', '.join(repr(one.name) for one in self.topics)} -> {self.view.place!r})"
+
+
+class JoinPart(Fold):
+    """One topic of a join: a function of its rows to the rows of its side."""
+
+    def __init__(self, whole: JoinFold, number: int, source: DeclaredTopic, view: View) -> None:
+        super().__init__(whole.name, source, view, whole.function)
+        self.whole = whole
+        self.number = number
+        self.no_rows: DataFrame | None = None  # of its topic: see `foldlog.spark.joins`
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}/{self.topic.name}"
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        from foldlog.spark.joins import side_of
+
+        return side_of(self, rows)
+
+
 def topic(
     name: str,
     *,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
+    key_format: str | None = None,
+    key_options: Mapping[str, Any] | None = None,
+    headers: str | StructType | None = None,
+    only: RecordType | None = None,
     **options: Any,
 ) -> DeclaredTopic:
     """A topic to fold.
@@ -99,6 +197,12 @@ def topic(
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
     have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
     docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+
+    With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
+    `key` lists.
+
+    `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
+    other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -130,37 +234,71 @@ def topic(
         raise InvalidArgument(
             f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
         )
-    if key is not None and (not _is_name(key) or key in META):
-        raise InvalidArgument(f"key={brief_repr(key)} of topic {name!r} is not a name for a column")
-    return DeclaredTopic(name, key, schema, format, options)
+    keys = _checked_keys(name, key, key_format, key_options)
+    _check_headers_and_type(name, format, headers, only)
+    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+
+
+def _check_headers_and_type(topic: str, value_format: str, headers: object, only: object) -> None:
+    if headers is not None and not (isinstance(headers, str) and headers) and type(headers).__name__ != "StructType":
+        raise InvalidArgument(
+            f"headers of topic {topic!r} are columns, as in headers='trace_id STRING', not {brief_repr(headers)}"
+        )
+    if only is not None and not is_record_type(only):
+        raise InvalidArgument(
+            f"only={brief_repr(only)} of topic {topic!r} is not a type of records: give fl.by_field('type', 'order'),"
+            " fl.by_header(...) or fl.by_schema(...)"
+        )
+    if isinstance(only, ByField) and value_format != "json":
+        raise InvalidArgument(
+            f"topic {topic!r} has format={value_format!r}, and by_field() reads JSON; use by_schema() or by_header(),"
+            " or filter in the fold"
+        )
+
+
+def _checked_keys(topic: str, key: object, key_format: str | None, key_options: object) -> tuple[str, ...]:
+    """The columns of the key; InvalidArgument if they, or how they are parsed, make no sense."""
+    names = (key,) if isinstance(key, str) or key is None else key
+    if not isinstance(names, list | tuple) or not names or len(set(map(str, names))) < len(names):
+        raise InvalidArgument(f"key={brief_repr(key)} of topic {topic!r} is not a column, or a list of columns")
+    for one in names:
+        if one is not None and (not _is_name(one) or one in (*META, KEY)):
+            raise InvalidArgument(f"key={brief_repr(one)} of topic {topic!r} is not a name for a column")
+    _check_key_format(topic, len(names), key is not None, key_format, key_options)
+    return tuple(one for one in names if one is not None)
+
+
+def _check_key_format(topic: str, columns: int, has_key: bool, key_format: str | None, key_options: object) -> None:
+    if key_format is not None and key_format not in KEY_FORMATS:
+        raise InvalidArgument(
+            f"key_format={brief_repr(key_format)} of topic {topic!r} is not one of {', '.join(KEY_FORMATS)}; without"
+            " one, the key is one column: a text, bytes or a number"
+        )
+    if key_format is not None and not has_key:
+        raise InvalidArgument(f"topic {topic!r} has a key_format, and names no columns to fill: key=['region', 'id']")
+    if key_format is None and columns > 1:
+        raise InvalidArgument(
+            f"the key of topic {topic!r} is to fill {columns} columns, so say how to parse it: key_format='json'"
+        )
+    if key_options is not None and (key_format is None or not isinstance(key_options, Mapping)):
+        raise InvalidArgument(f"key_options of topic {topic!r} are a dict of options of its key_format")
 
 
 def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(
-    source: DeclaredTopic, *, into: View, name: str | None = None
-) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
+def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callable[[Callable[..., Any]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
-    The fold has the function's name, unless `name` is given.
+    The fold has the function's name, unless `name` is given. With two topics, the function gets the rows of both, and
+    returns their `fl.join` or `fl.join_asof`.
     """
-    if not isinstance(source, DeclaredTopic):
-        raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
-    if not isinstance(into, View):
-        raise InvalidArgument(
-            f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
-        )
-    if into.is_keyed and source.key is None:
-        raise InvalidArgument(
-            f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
-            f" say which column the record's key fills: fl.topic({source.name!r}, key='...')"
-        )
+    _check_sources(sources, into)
 
-    def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:
+    def declare(function: Callable[..., Any]) -> Fold:
         if not callable(function):
             raise InvalidArgument(f"a fold is made of a function of a DataFrame, not of {brief_repr(function)}")
         chosen = name if name is not None else getattr(function, "__name__", "")
@@ -168,13 +306,57 @@ def fold(
             raise InvalidArgument(
                 f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
             )
-        made = Fold(chosen, source, into, function)
+        made = (
+            Fold(chosen, sources[0], into, function)
+            if len(sources) == 1
+            else JoinFold(chosen, (sources[0], sources[1]), into, function)
+        )
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
         return made
 
     return declare
+
+
+def _check_reduction(source: DeclaredTopic, into: View) -> None:
+    if into.reduction is None:
+        return
+    if source.key is None:
+        raise InvalidArgument(
+            f"a state is kept by one column that is the record's key, and the key of topic {source.name!r} is parsed"
+            f" into {', '.join(source.keys)}; declare it as one column: fl.topic({source.name!r}, key='id')"
+        )
+    key = into.reduction.key
+    if key is not None and key != source.key:
+        raise InvalidArgument(
+            f"a state is kept for each key of its topic, {source.key!r} of {source.name!r}, and not for {key!r}: its"
+            " records may lie in several partitions, which have no order; write them to a topic with that key, or count"
+            " with fl.counters(), where the order does not matter"
+        )
+
+
+def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
+    for source in sources:
+        if not isinstance(source, DeclaredTopic):
+            raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
+    if not isinstance(into, View):
+        raise InvalidArgument(
+            f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
+        )
+    if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
+        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
+        raise InvalidArgument(
+            f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
+            f" say which column the record's key fills: fl.topic({sources[0].name!r}, key='...'){own}"
+        )
+    if not 1 <= len(sources) <= 2:
+        raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
+    if len({source.name for source in sources}) < len(sources):
+        raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if into.reduction is not None and len(sources) > 1:
+        raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
+    _check_reduction(sources[0], into)
 
 
 def load_folds(path: str | Path) -> list[Fold]:
