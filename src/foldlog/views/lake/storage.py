@@ -293,6 +293,8 @@ class LocalStorage(LakeStorage):
 
 
 class _SyncedFile(OpenedFile):
+    """On a file system: synced when it is finished."""
+
     def __init__(self, path: str) -> None:
         self._context = written(path)
         super().__init__(self._context.__enter__())
