@@ -32,6 +32,9 @@ may not create, write or change them: tools take such a topic for the broker's o
 FOLDS_TOPIC: Final = "__folds"
 """What runners of folds say and hear."""
 
+SCHEMAS_TOPIC: Final = "_schemas"
+"""What the schema registry keeps, in the formats and under the name of Confluent's; a user's topic, as there."""
+
 SCENE_TOPIC: Final = "__log_or_queue"
 """The console's scene, for people who want to see what a log is."""
 
