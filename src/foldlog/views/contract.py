@@ -110,7 +110,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]
-    """One word for messages: table, search, counters, lake, reduce."""
+    """One word for messages: table, search, counters, lake, changes, reduce."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
@@ -121,6 +121,12 @@ class View(ABC):
     holds_nul: ClassVar[bool] = True
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
+
+    holds_nan: ClassVar[bool] = True
+    """Whether floats may be NaN or infinite. If not, a record with one is a dead letter."""
+
+    keeps_old: ClassVar[bool] = True
+    """Whether a swap keeps the old contents until `drop_old`."""
 
     looks_up: ClassVar[bool] = False
     """Whether it gives rows by key: see `rows_of`."""
@@ -238,8 +244,9 @@ class View(ABC):
     def swap(self, shadow: View) -> None:
         """Replace this view by the shadow, with its bookmark, in one step: readers see the state before or after it.
 
-        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap. ViewInUse, with
-        nothing changed, if something depends on the old view and would be left behind.
+        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap, unless the view
+        says that it keeps none (`keeps_old`). ViewInUse, with nothing changed, if something depends on the old view and
+        would be left behind.
         """
 
     @abstractmethod

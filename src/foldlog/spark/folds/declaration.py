@@ -388,6 +388,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    check_order(found)
     for one in found:
         one.file = str(file.resolve())
     return found
@@ -432,6 +433,13 @@ def check_distinct(folds: Sequence[Fold]) -> None:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
             )
+
+
+def check_order(folds: Sequence[Fold]) -> None:
+    """FoldError if a fold reads what it writes, also by way of others."""
+    from foldlog.spark.change_topics.pipelines import graph_of
+
+    graph_of(folds)
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:
