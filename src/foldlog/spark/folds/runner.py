@@ -392,6 +392,8 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
+        self.holds = False
+        """Whether views are changed at their own pace: not where somebody waits for everything to be read."""
         self._near_origin: Origin | None = None
         """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
@@ -464,6 +466,8 @@ class Runner:
                 self._fail(feed, error)
                 continue
             feed.lag = lag_of(feed, standing.base, bounds)
+            if self._waits_for_more(standing, ends):
+                continue
             key = standing.sharing(ends)
             groups.setdefault(key, []).append(standing)
             reach[key] = (ends, bounds)
@@ -472,6 +476,20 @@ class Runner:
             facts, bounds = topics[standing.feed.fold.topic.name]
             standing.feed.rests_at = (facts, bounds, standing.stored)
         return has_more or any(moved)
+
+    def _waits_for_more(self, standing: _Standing, ends: Mapping[int, int]) -> bool:
+        """Whether it is too early for the view's next commit. The records wait in the log: the bookmark stays where it
+        is, and the lag tells of them. A replay, a single run and a feed that failed do not wait.
+        """
+        feed, pace = standing.feed, standing.feed.view.pace
+        if pace is None or not self.holds or feed.stops is not None or feed.state is State.WAITING:
+            return False
+        left = sum(max(0, end - (standing.base.offset(number) or 0)) for number, end in ends.items())
+        is_late = not feed.applied_ms or self.clock.monotonic_ms() - feed.applied_ms >= pace.every_ms
+        if not left or is_late or left * self._sizes.of_offset(standing.base.topic) >= pace.size_bytes:
+            return False
+        feed.state = State.RUNNING
+        return True
 
     # --- positions ------------------------------------------------------------------------------------------------
 
