@@ -76,7 +76,7 @@ def output_options(text: str = "each value on a line") -> list[Option]:
         option(
             "--registry",
             metavar="URL",
-            told="with --decode registry: where the schemas are (default: in the log's own topic _schemas)",
+            told="with --decode, if that is registry: where the schemas are (default: in the log's own topic _schemas)",
         ),
         switch("-Z", "--show-null", told="print NULL for a key or value that is null, in text and with -f"),
     )

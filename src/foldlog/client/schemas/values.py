@@ -20,11 +20,12 @@ from foldlog.broker.registry.schemas import AVRO, JSON, Referenced
 from foldlog.broker.registry.state import DEFAULT_CONTEXT, RegistryState
 from foldlog.broker.topics.names import SCHEMAS_TOPIC
 from foldlog.client.schemas.lookups import RegisteredSchema
-from foldlog.errors import MissingDependency, UnknownTopic
+from foldlog.errors import InvalidArgument, MissingDependency, UnknownTopic
 from foldlog.records.decoding import from_json
 from foldlog.records.schema_ids import NotFramed, read_header, read_message_path
 
 if TYPE_CHECKING:
+    from foldlog.broker.registry.protobuf_schemas import ProtobufSchema
     from foldlog.client.log import Log
 
 Lookup = Callable[[int], RegisteredSchema | None]
@@ -107,20 +108,34 @@ def _documented(value: Any) -> Any:
     return value
 
 
-def _protobuf_reader(schema: RegisteredSchema) -> Callable[[bytes, int], Any]:
+def _parsed_protobuf(schema: RegisteredSchema) -> ProtobufSchema:
     try:
-        from google.protobuf import json_format, message_factory
-        from google.protobuf.message import DecodeError
-
         from foldlog.broker.registry.protobuf_schemas import ProtobufSchema
     except ImportError as error:
         raise MissingDependency("decoding Protobuf", "protobuf", "registry") from error
     named = zip(schema.names, schema.references, strict=True)
     try:
-        parsed = ProtobufSchema.parse(schema.text, [Referenced(name, text) for name, text in named])
+        return ProtobufSchema.parse(schema.text, [Referenced(name, text) for name, text in named])
     except RegistryRefusal as error:
         raise ValueError(str(error)) from None
-    file = parsed.built()
+
+
+def descriptor_set(schema: RegisteredSchema) -> tuple[bytes, str]:
+    """A Protobuf schema as the bytes of a FileDescriptorSet, and the name of its first message."""
+    parsed = _parsed_protobuf(schema)
+    if not parsed.file.message_type:
+        raise InvalidArgument("this Protobuf schema has no message")
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    package = f"{parsed.file.package}." if parsed.file.package else ""
+    files: bytes = FileDescriptorSet(file=[*parsed.imported.values(), parsed.file]).SerializeToString()
+    return files, package + parsed.file.message_type[0].name
+
+
+def _protobuf_reader(schema: RegisteredSchema) -> Callable[[bytes, int], Any]:
+    file = _parsed_protobuf(schema).built()
+    from google.protobuf import json_format, message_factory
+    from google.protobuf.message import DecodeError
 
     def read(data: bytes, start: int) -> Any:
         try:
