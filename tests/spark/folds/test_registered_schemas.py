@@ -42,7 +42,7 @@ def client(broker: Broker) -> SchemaRegistryClient:
 
 def avro_value(client: SchemaRegistryClient, topic: str, schema: Any, value: dict[str, Any]) -> bytes:
     made = AvroSerializer(client, json.dumps(schema))(value, SerializationContext(topic, MessageField.VALUE))
-    assert made is not None
+    assert isinstance(made, bytes)
     return made
 
 
@@ -117,7 +117,7 @@ def test_a_version_can_be_kept(broker: Broker, client: SchemaRegistryClient) -> 
     for schema in (ORDER_1, ORDER_2):
         client.register_schema("kept", Schema(json.dumps(schema)))
     for version, names in ((1, ["paise"]), (2, ["paise", "city"]), (None, ["paise", "city"])):
-        more = {} if version is None else {"version": version}
+        more: dict[str, Any] = {} if version is None else {"version": version}
         taken = fl.topic("any", schema="registry", registry=broker.schema_registry_url, subject="kept", **more)
         assert decoder_for(taken.format, None, **taken.options).schema.names == names
 
