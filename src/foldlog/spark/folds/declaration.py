@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.places import parse_points
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
@@ -90,6 +91,7 @@ class Fold:
         self.view = view
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
+        self.start: str | None = None  # the place where a new view begins; None for the start of the log
         self.__doc__ = function.__doc__
 
     @property
@@ -294,15 +296,21 @@ def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callable[[Callable[..., Any]], Fold]:
+def fold(
+    *sources: DeclaredTopic, into: View, name: str | None = None, start: str | int | None = None
+) -> Callable[[Callable[..., Any]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
     The fold has the function's name, unless `name` is given. With two topics, the function gets the rows of both, and
     returns their `fl.join` or `fl.join_asof`.
+
+    `start` is where a new view begins: "latest", "earliest" (the default), or a place (docs/places.md), such as an
+    offset, "0=1200,1=900" or "@2026-01-15T10:30Z".
     """
     _check_sources(sources, into)
+    begins = _checked_start(start)
 
     def declare(function: Callable[..., Any]) -> Fold:
         if not callable(function):
@@ -317,12 +325,31 @@ def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callab
             if len(sources) == 1
             else JoinFold(chosen, (sources[0], sources[1]), into, function)
         )
+        for part in made.parts:
+            part.start = begins
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
         return made
 
     return declare
+
+
+def _check_reduction(source: DeclaredTopic, into: View) -> None:
+    if into.reduction is None:
+        return
+    if source.key is None:
+        raise InvalidArgument(
+            f"a state is kept by one column that is the record's key, and the key of topic {source.name!r} is parsed"
+            f" into {', '.join(source.keys)}; declare it as one column: fl.topic({source.name!r}, key='id')"
+        )
+    key = into.reduction.key
+    if key is not None and key != source.key:
+        raise InvalidArgument(
+            f"a state is kept for each key of its topic, {source.key!r} of {source.name!r}, and not for {key!r}: its"
+            " records may lie in several partitions, which have no order; write them to a topic with that key, or count"
+            " with fl.counters(), where the order does not matter"
+        )
 
 
 def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
@@ -333,7 +360,7 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
-    if len(sources) == 1 and into.is_keyed and not sources[0].keys and not into.keeps_rows(()):
+    if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
         own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
@@ -343,6 +370,24 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
     if len({source.name for source in sources}) < len(sources):
         raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if into.reduction is not None and len(sources) > 1:
+        raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
+    _check_reduction(sources[0], into)
+
+
+def _checked_start(start: object) -> str | None:
+    """The place as docs/places.md spells it; InvalidArgument if it is none."""
+    if start is None or start == "earliest":
+        return None
+    if isinstance(start, bool) or not isinstance(start, str | int):
+        raise InvalidArgument(
+            f"start={brief_repr(start)} is not a place in a topic; give 'latest', an offset or '@-6h'"
+        )
+    place = "end" if start == "latest" else str(start)
+    try:
+        return parse_points(place).portable  # as it is meant on this machine, wherever it runs later
+    except InvalidArgument as error:
+        raise InvalidArgument(f"start={brief_repr(start)}: {error}") from error
 
 
 def load_folds(path: str | Path) -> list[Fold]:
@@ -374,6 +419,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    check_order(found)
     for one in found:
         one.file = str(file.resolve())
     return found
@@ -418,6 +464,13 @@ def check_distinct(folds: Sequence[Fold]) -> None:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
             )
+
+
+def check_order(folds: Sequence[Fold]) -> None:
+    """FoldError if a fold reads what it writes, also by way of others."""
+    from foldlog.spark.change_topics.pipelines import graph_of
+
+    graph_of(folds)
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:
