@@ -68,7 +68,7 @@ class FoldTester:
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         with self._contents(fold) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
@@ -88,7 +88,7 @@ class FoldTester:
         """
         if type(tries) is not int or tries < 1:
             raise InvalidArgument(f"tries={brief_repr(tries)} is not a number from 1 on")
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
         with self._contents(fold) as contents:
@@ -142,6 +142,16 @@ class FoldTester:
                 yield frames, [OffsetRange(topic.name, number, 0, one.end) for number, one in bounds.items()]
             finally:
                 origin.close()
+
+
+def _one_topic(fold: Fold) -> DeclaredTopic:
+    """InvalidArgument for a join, of which only a side can be tried on records of one topic."""
+    if len(fold.parts) > 1:
+        raise InvalidArgument(
+            f"fold {fold.name!r} joins two topics; try each side by itself, on records of its topic:"
+            f" foldlog_fold({fold.name}.parts[0], ...) and {fold.name}.parts[1]"
+        )
+    return fold.topic
 
 
 def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenRecord]:

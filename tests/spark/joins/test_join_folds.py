@@ -18,6 +18,7 @@ import foldlog.spark as fl
 from foldlog.cli.main import main
 from foldlog.errors import FoldError, InvalidArgument
 from foldlog.spark.folds.declaration import Fold
+from foldlog.testing.folds import FoldTester
 
 Rows = list[tuple[Any, ...]]
 
@@ -178,6 +179,19 @@ def test_a_join_that_changes_asks_for_a_rebuild(directory: Path, tmp_path: Path,
         run(fold, directory, spark)
     fl.rebuild(fold, directory, spark=spark)
     assert rows(views) == []
+
+
+def test_each_side_is_tried_on_given_records(tmp_path: Path, spark: SparkSession) -> None:
+    fold = enriched_into(tmp_path / "views.db")
+    tester = FoldTester(lambda: spark)
+    orders = [
+        {"order_id": "o1", "customer": "ann", "amount": 5, "at": None},
+        {"order_id": "o2", "customer": "ann", "amount": 0, "at": None},
+    ]
+    assert tester(fold.parts[0], orders) == orders[:1]
+    tester.check_law(fold.parts[1], [("ann", {"name": "Ann"}), ("ann", None), ("bob", {"name": "Bob"})], tries=2)
+    with pytest.raises(InvalidArgument, match=r"enriched.parts\[0\]"):
+        tester(fold, orders)
 
 
 def test_what_a_fold_of_two_topics_is_declared_of(tmp_path: Path) -> None:
