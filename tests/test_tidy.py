@@ -45,6 +45,8 @@ SMALL_MODULES: dict[str, str] = {
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
+    "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
+    "server/schema_guard.py": "what the registry asks of other clients, beside what folds ask",
     "client/backends/cluster/queue.py": "one of the three ways to take records, loaded where it is used",
     "client/backends/cluster/reading.py": "one partition of a cluster as records, or its tail",
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
@@ -79,6 +81,7 @@ SMALL_MODULES: dict[str, str] = {
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
+    "views/reduce/reduce.py": "what users call, and what can be wrong with it",
     "views/search/search.py": "what users call, and which engine that means",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""

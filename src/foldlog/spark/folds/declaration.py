@@ -319,6 +319,23 @@ def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callab
     return declare
 
 
+def _check_reduction(source: DeclaredTopic, into: View) -> None:
+    if into.reduction is None:
+        return
+    if source.key is None:
+        raise InvalidArgument(
+            f"a state is kept by one column that is the record's key, and the key of topic {source.name!r} is parsed"
+            f" into {', '.join(source.keys)}; declare it as one column: fl.topic({source.name!r}, key='id')"
+        )
+    key = into.reduction.key
+    if key is not None and key != source.key:
+        raise InvalidArgument(
+            f"a state is kept for each key of its topic, {source.key!r} of {source.name!r}, and not for {key!r}: its"
+            " records may lie in several partitions, which have no order; write them to a topic with that key, or count"
+            " with fl.counters(), where the order does not matter"
+        )
+
+
 def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
     for source in sources:
         if not isinstance(source, DeclaredTopic):
@@ -327,7 +344,7 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
-    if len(sources) == 1 and into.is_keyed and not sources[0].keys and not into.keeps_rows(()):
+    if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
         own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
@@ -337,6 +354,9 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
     if len({source.name for source in sources}) < len(sources):
         raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if into.reduction is not None and len(sources) > 1:
+        raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
+    _check_reduction(sources[0], into)
 
 
 def load_folds(path: str | Path) -> list[Fold]:
@@ -368,6 +388,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    check_order(found)
     for one in found:
         one.file = str(file.resolve())
     return found
@@ -412,6 +433,13 @@ def check_distinct(folds: Sequence[Fold]) -> None:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
             )
+
+
+def check_order(folds: Sequence[Fold]) -> None:
+    """FoldError if a fold reads what it writes, also by way of others."""
+    from foldlog.spark.change_topics.pipelines import graph_of
+
+    graph_of(folds)
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:

@@ -182,7 +182,7 @@ def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapp
     met = bookmark.met(dict.fromkeys(bounds, 0))
     if met.topic_id != facts.topic_id:
         raise _missing(feed, met, min(met.positions, default=0), "recreated")
-    if facts.growths is None and feed.fold.view.is_keyed and len(met.positions) > len(bookmark.positions) > 0:
+    if facts.growths is None and feed.fold.view.follows_keys and len(met.positions) > len(bookmark.positions) > 0:
         raise FoldError(
             f"topic {facts.name!r} has gained partitions ({len(bookmark.positions)} before, {len(met.positions)} now),"
             " and its brokers do not tell where the older ones ended then, so an older record of a key could replace a"

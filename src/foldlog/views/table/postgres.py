@@ -59,6 +59,7 @@ class PostgresTable(View):
 
     kind: ClassVar[str] = "table"
     is_keyed: ClassVar[bool] = True
+    looks_up: ClassVar[bool] = True
     holds_nul: ClassVar[bool] = False
 
     def __init__(
@@ -272,6 +273,20 @@ class PostgresTable(View):
         if not isinstance(first, Bookmark):
             raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
+
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        import pyarrow as pa
+
+        with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            run = runner(connection)
+            table, _ = self._resolve(run)
+            shape = TableShape.from_json(self._expect(run, expected).settings, self._location)
+            if not len(keys):
+                return shape.columns.empty_table()
+            self._copy_keys(connection, shape, pa.chunked_array([keys]))
+            wanted = f"JOIN {_KEYS.sql} USING ({quoted(shape.record_columns[0])})"
+            found = copy_out(connection, table, shape.columns, self._location, wanted)
+            return pa.Table.from_batches(found, shape.columns)
 
     def close(self) -> None:
         self._database.close()

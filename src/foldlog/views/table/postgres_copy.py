@@ -59,9 +59,11 @@ def copy_in(connection: Connection, table: TableName, rows: pa.Table) -> None:
             copy.write(piece)
 
 
-def copy_out(connection: Connection, table: TableName, columns: pa.Schema, location: str) -> Iterator[pa.RecordBatch]:
-    """All rows of a table."""
-    statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql}) TO STDOUT {COPY_OPTIONS}"
+def copy_out(
+    connection: Connection, table: TableName, columns: pa.Schema, location: str, wanted: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a table, or those that `wanted` joins."""
+    statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql} {wanted}) TO STDOUT {COPY_OPTIONS}"
     lines: list[Any] = []
     size_bytes = 0
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
