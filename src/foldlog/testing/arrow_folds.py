@@ -26,7 +26,7 @@ from foldlog.views.reduce.stepping import Reduction, step_groups
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from foldlog.spark.folds.declaration import DeclaredTopic, Fold, JoinPart
+    from foldlog.spark.folds.declaration import DeclaredTopic, Fold
 
 _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 
@@ -216,6 +216,8 @@ def _folded(fold: Fold, whole: pa.Table, places: Sequence[tuple[int, int]]) -> t
 def _result(fold: Fold, given: pa.Table) -> pa.Table:
     """What the function returns for these rows, without the records that it fails at."""
     import pyarrow as pa
+
+    from foldlog.spark.folds.declaration import JoinPart
 
     if isinstance(fold, JoinPart):
         raise NeedsSpark  # its function is called with the rows of both topics

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import foldlog
 import foldlog.spark as fl
 from foldlog.cli.main import main
-from foldlog.errors import FoldError, InvalidArgument
+from foldlog.errors import FoldError, InvalidArgument, UnlawfulFold
 from foldlog.spark.folds.declaration import Fold
 from foldlog.testing.folds import FoldTester
 
@@ -204,6 +204,26 @@ def test_what_a_fold_of_two_topics_is_declared_of(tmp_path: Path) -> None:
         fl.fold(ORDERS, CUSTOMERS, into=fl.lake(tmp_path / "lake"), name="a")(lambda orders, customers: None)
     with pytest.raises(InvalidArgument, match="leave out key="):
         fl.fold(ORDERS, CUSTOMERS, into=fl.table(tmp_path / "b.db", "b", key="order_id"), name="a")(lambda a, b: None)
+
+
+def test_a_join_lies_behind_a_fold_that_writes_a_topic(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
+    """Its topic's newest record of a key is a side; every record of it is none, as their number says nothing."""
+    rich = fl.fold(CUSTOMERS, into=fl.changes("known"), name="rich")(lambda rows: rows.filter("city IS NOT NULL"))
+    view = fl.table(tmp_path / "views.db", "enriched")
+    known = fl.topic("known", key="customer", schema="name STRING, city STRING")
+    enriched = fl.fold(ORDERS, known, into=view, name="enriched")(
+        lambda orders, known: fl.join(orders, known, on="customer")
+    )
+    send(directory, "orders", ("o1", {"customer": "ann", "amount": 5}), ("o2", {"customer": "bob", "amount": 5}))
+    send(directory, "customers", ("ann", {"name": "Ann", "city": "Pune"}), ("bob", {"name": "Bob"}))
+    fl.run([enriched, rich], directory, once=True, spark=spark)
+    assert rows(tmp_path / "views.db") == [("o1", "ann", 5, "Ann")]
+    facts = fl.topic("known", schema="name STRING, city STRING")
+    counting = fl.fold(ORDERS, facts, into=fl.table(tmp_path / "views.db", "b"), name="b")(
+        lambda orders, known: fl.join(orders, known, on={"customer": "name"})
+    )
+    with pytest.raises(UnlawfulFold, match="adds up the records of topic 'known'"):
+        run(counting, directory, spark)
 
 
 @pytest.mark.faults
