@@ -93,6 +93,7 @@ def test_rows_with_keys_of_their_own_are_withdrawn_and_written_again(
     assert rows == {"n0": 27, "n3": 21, "n6": 24, "n1": 50, "n2": 29, "n5": 23, "n8": 26}
 
 
+@pytest.mark.faults
 def test_the_command_line_backfills_and_what_cannot_be_is_told(
     directory: Path,
     tmp_path: Path,
