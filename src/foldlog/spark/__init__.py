@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from foldlog.views.lake.lake import lake
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
+    from foldlog.views.versions.versions import history
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
@@ -48,6 +49,7 @@ _HOMES = {
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "history": "foldlog.views.versions.versions",
     "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
@@ -102,6 +104,7 @@ __all__ = [
     "from_avro",
     "from_json",
     "from_protobuf",
+    "history",
     "lake",
     "last",
     "load_folds",

@@ -193,7 +193,7 @@ class DuckdbSource(Source):
 
     @contextmanager
     def reading(self) -> Iterator[Run]:
-        from foldlog.views.counters.duckdb import load_duckdb
+        from foldlog.views.merged.duckdb import load_duckdb
 
         duckdb = load_duckdb()
         try:

@@ -17,6 +17,7 @@ from foldlog.views.sql.names import table_name
 from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
 from foldlog.views.table.shape import Replaces, TableSettings
+from foldlog.views.versions.versions import versions_at
 
 
 def table(
@@ -25,6 +26,7 @@ def table(
     key: str | Sequence[str] | None = None,
     *,
     replaces: Replaces | None = None,
+    order_by: str | None = None,
 ) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
@@ -34,7 +36,14 @@ def table(
     A key without the column of the record's key is the row's own: a row stays until a newer one has its key, and a
     tombstone of the record's key withdraws all rows that its records wrote. `replaces="row"` asks for that with any
     key, `replaces="record"` for a newer record that replaces all rows of its record key.
+
+    With `order_by`, the newest row of a key is the one with the largest value in that column, wherever and whenever it
+    was written: see docs/history.md.
     """
+    if order_by is not None:
+        if replaces is not None:
+            raise InvalidArgument("order_by= decides which row of a key is the newest; leave replaces= out")
+        return versions_at(url_or_path, name, key, order_by, keeps_all=False)
     _refuse_other_formats(url_or_path)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
