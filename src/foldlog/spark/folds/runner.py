@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import (
+    FAULTY_RECORDS_MAX,
     FOLD_NEAR_BYTES,
     FOLD_NEAR_OFFSETS,
     FOLD_STAGED_OFFSETS_MIN,
@@ -36,7 +37,7 @@ from foldlog.spark.folds.deltas import (
     prepare,
     ranges_read,
 )
-from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without_faults
+from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letters_of, without_faults
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
@@ -50,12 +51,14 @@ from foldlog.spark.folds.reference import (
     long_delta,
     read_sample,
     sampled,
+    try_steps,
 )
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
+from foldlog.views.reduce.view import ReduceView
 from foldlog.views.staging import StagedDelta, StageRefusal, ViewStage, staged_of
 
 if TYPE_CHECKING:
@@ -315,6 +318,26 @@ def _outcome(
     )
 
 
+def _stepped(
+    standing: _Standing, ranges: Sequence[OffsetRange], view: ReduceView, delta: Delta, dead: pa.Table | None
+) -> tuple[Delta, pa.Table | None]:
+    """The change of a view of states by a range's rows, and the dead letters, with those of the records that the step
+    fails at. Only now: a range is read before the states that it begins with are stored.
+    """
+    prepared, fold = standing.feed.prepared, standing.feed.fold
+    if prepared is None or fold.topic.key is None:
+        raise FoldError(f"fold {standing.feed.name!r} was not prepared")
+    change, found = view.step(delta, fold.topic.key, standing.stored, plainly=standing.feed.goes_long)
+    faults = [RecordFault(*one) for one in sorted(found.faults)]
+    if len(faults) > FAULTY_RECORDS_MAX and not standing.feed.goes_long:
+        at = faults[0]
+        raise FoldError(
+            f"the step of fold {fold.name!r} fails at {len(faults)} records of one range, so it is wrong itself; mend"
+            f" it. At offset {at.offset} of {fold.topic.name}-{at.partition}: {at.reason}"
+        )
+    return change, _merged_letters(dead, letters_of(prepared, ranges, faults))
+
+
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
     """The sample whose groups the range's job keeps apart, if there is one."""
     return next((one.ranges for one in trials if one is not None and one.short == "apart"), ())
@@ -368,6 +391,8 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
+        self.holds = False
+        """Whether views are changed at their own pace: not where somebody waits for everything to be read."""
         self._near_origin: Origin | None = None
         """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
@@ -440,6 +465,8 @@ class Runner:
                 self._fail(feed, error)
                 continue
             feed.lag = lag_of(feed, standing.base, bounds)
+            if self._waits_for_more(standing, ends):
+                continue
             key = standing.sharing(ends)
             groups.setdefault(key, []).append(standing)
             reach[key] = (ends, bounds)
@@ -448,6 +475,20 @@ class Runner:
             facts, bounds = topics[standing.feed.fold.topic.name]
             standing.feed.rests_at = (facts, bounds, standing.stored)
         return has_more or any(moved)
+
+    def _waits_for_more(self, standing: _Standing, ends: Mapping[int, int]) -> bool:
+        """Whether it is too early for the view's next commit. The records wait in the log: the bookmark stays where it
+        is, and the lag tells of them. A replay, a single run and a feed that failed do not wait.
+        """
+        feed, pace = standing.feed, standing.feed.view.pace
+        if pace is None or not self.holds or feed.stops is not None or feed.state is State.WAITING:
+            return False
+        left = sum(max(0, end - (standing.base.offset(number) or 0)) for number, end in ends.items())
+        is_late = not feed.applied_ms or self.clock.monotonic_ms() - feed.applied_ms >= pace.every_ms
+        if not left or is_late or left * self._sizes.of_offset(standing.base.topic) >= pace.size_bytes:
+            return False
+        feed.state = State.RUNNING
+        return True
 
     # --- positions ------------------------------------------------------------------------------------------------
 
@@ -761,6 +802,10 @@ class Runner:
             return self._explained(trial, error)
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
+        try:
+            try_steps(one.fold, sample)
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return error
         return delta
 
     def _explained(self, trial: _Trial, error: FoldError) -> Exception:
@@ -884,6 +929,8 @@ class Runner:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
+        if isinstance(feed.view, ReduceView) and isinstance(delta, Delta):
+            delta, dead = _stepped(standing, batch.ranges, feed.view, delta, dead)
         storing_ms = self.clock.monotonic_ms()
         # The letters first: a crash in between writes them again, under the same keys. In the other order, a crash
         # would lose them, while the bookmark says they were handled.
