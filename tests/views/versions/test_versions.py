@@ -329,7 +329,7 @@ def test_the_engine_follows_from_the_place_and_what_is_wrong_is_said() -> None:
     for arguments, sentence in wrong:
         with pytest.raises(InvalidArgument, match=sentence):
             history("a.db", **{"name": "x", **arguments})
-    with pytest.raises(InvalidArgument, match="leave replaces= out"):
+    with pytest.raises(InvalidArgument, match="omit replaces="):
         table("a.db", "x", order_by="v", replaces="row", key="id")
 
 

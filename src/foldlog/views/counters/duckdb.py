@@ -8,8 +8,9 @@ from foldlog.limits import VIEW_LOCK_WAIT_MS
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.settings import CounterSettings
 from foldlog.views.counters.view import CountersView
-from foldlog.views.merged.duckdb import DuckdbMerged, without_zones
+from foldlog.views.merged.duckdb import DuckdbMerged
 from foldlog.views.merged.view import MergedTransaction, StoredRows
+from foldlog.views.sql.duckdb import without_zones
 from foldlog.views.sql.names import quoted, quoted_list
 
 if TYPE_CHECKING:
