@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
+    from foldlog.views.versions.versions import history
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
@@ -55,6 +56,7 @@ _HOMES = {
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "history": "foldlog.views.versions.versions",
     "join": "foldlog.spark.joins",
     "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
@@ -115,6 +117,7 @@ __all__ = [
     "from_avro",
     "from_json",
     "from_protobuf",
+    "history",
     "join",
     "join_asof",
     "lake",
