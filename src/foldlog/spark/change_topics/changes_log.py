@@ -158,12 +158,13 @@ class ChangesLog:
         """The id of the topic of the bookmark, its end, and what was read up to there."""
         self._own: tuple[int, ChangesBookmark] | None = None
         """What this holder of the id has committed last, and its offset."""
-        self._sent: tuple[SendFuture, ChangesBookmark] | None = None
+        self._sent: list[tuple[SendFuture, ChangesBookmark]] = []
+        """The bookmark of the transaction that is under way."""
 
     def close(self) -> None:
         """It can be used again."""
         log, self._log = self._log, None
-        self._own = self._sent = None
+        self._own = None
         if log is not None:
             with suppress(FoldlogError):  # a transaction that is left open is aborted by whoever comes next
                 log.close()
@@ -308,11 +309,12 @@ class ChangesLog:
         )
 
     def _once(self, write: Callable[[Transaction], Result], *, rows: int, timeout_ms: int) -> Result:
-        self._seen = self._sent = None
+        self._seen = None
+        self._sent.clear()
         with self._moment(rows), self.log.transaction(self.transactional_id, timeout_ms=timeout_ms) as transaction:
             result = write(transaction)
-        if self._sent is not None:
-            self._own = (self._sent[0].result().offset, self._sent[1])
+        for sent, stored in self._sent:
+            self._own = (sent.result().offset, stored)
         return result
 
     def _moment(self, rows: int) -> AbstractContextManager[None]:
@@ -338,7 +340,7 @@ class ChangesLog:
 
     def send_bookmark(self, transaction: Transaction, stored: ChangesBookmark) -> None:
         sent = transaction.send(self.bookmark_topic, stored.to_json().encode(), BOOKMARK_KEY, partition=0)
-        self._sent = (sent, stored)
+        self._sent.append((sent, stored))
 
     def ensure_bookmark_topic(self) -> None:
         try:
