@@ -122,6 +122,9 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
+    expires: bool = False
+    """Whether rows leave the view by the time that later rows tell: compaction may remove those rows."""
+
     holds_nan: ClassVar[bool] = True
     """Whether floats may be NaN or infinite. If not, a record with one is a dead letter."""
 

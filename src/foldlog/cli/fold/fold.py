@@ -35,7 +35,7 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_topic_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
 
@@ -324,6 +324,7 @@ def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -
     file_option(),
     switch("--accept-loss", told="also if the log no longer holds everything"),
     switch("--drop-old", told="do not keep what was replaced"),
+    option("--start", metavar="PLACE", told=f"begin there, and not where the view began: {POINTS_HELP}"),
     downstream_option(),
     key_option(),
     *spark_options(),
@@ -340,6 +341,7 @@ def rebuild_fold(arguments: Arguments) -> int:
                 source,
                 accept_loss=arguments.accept_loss,
                 drop_old=arguments.drop_old,
+                start=arguments.start if one is fold else None,
                 folds_key=arguments.folds_key,
                 **under_way.options,
             )

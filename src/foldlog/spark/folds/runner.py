@@ -38,7 +38,7 @@ from foldlog.spark.folds.deltas import (
     ranges_read,
 )
 from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letters_of, without_faults
-from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
+from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, held_bytes, next_ranges
@@ -53,6 +53,7 @@ from foldlog.spark.folds.reference import (
     sampled,
     try_steps,
 )
+from foldlog.spark.folds.replay import beginning
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
@@ -497,7 +498,7 @@ class Runner:
         if feed.prepared is None or feed.prepared.frames is not frames:  # the topic may have been recreated
             feed.prepared = prepare(feed.fold, frames)
         if feed.bookmark is None:
-            start = feed.start or starting_bookmark(facts, bounds)
+            start = feed.start or beginning(feed.fold, self.origin, facts, dict(bounds), self.clock.now_ms())
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
         feed.is_checked = False
         base = self._with_logic(feed, checked_bookmark(feed, self.origin, facts, bounds))
