@@ -179,6 +179,17 @@ def test_folds_are_measured_beside_the_same_job_of_sparks_own(
         assert sorted(written["tx_id"].to_pylist()) == sorted(folded["tx_id"].to_pylist())
 
 
+@pytest.mark.faults
+def test_session_counters_are_measured_beside_session_window(
+    bench: Any, place: Any, scale: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
+    row = bench("spark_sessions").measure(place, scale, spark, tmp_path / "log")
+    assert row.other.startswith("session_window")
+    (tmp_path / "stream").mkdir()
+    assert bench("spark_sessions").stream_of_sessions(tmp_path / "stream", tmp_path / "log", spark) > 0
+
+
 def test_what_a_runner_at_rest_takes_is_counted_with_its_jvm(bench: Any, place: Any) -> None:
     found = bench("spark_idle").measure(place, 0.5, 2)
     assert set(found) == {0, bench("spark_idle").RATE}
