@@ -728,6 +728,9 @@ worth, and what Spark keeps in a plan."""
 FOLD_NEAR_BYTES = 1 << 20
 """Such ranges hold at most about this much."""
 
+FOLD_BACKFILL_KEYS_MAX = 100_000
+"""Keys of one backfill: the driver holds all their rows, and a rebuild is soon faster."""
+
 FOLD_PREVIEW_MAX = 10_000
 """The most records of a preview: the driver holds them, and somebody reads them."""
 
@@ -748,6 +751,9 @@ LAKE_SORT_ROWS = 500_000
 LAKE_ROW_GROUP_ROWS = 131_072
 LAKE_ROW_GROUP_BYTES = 64 << 20
 """The most of a row group of files that executors write: a task holds as much in memory."""
+
+LAKE_PARTITIONS_MAX = 1000
+"""The most values of the columns by which a lake table is partitioned in one range: each is a file."""
 
 FOLD_STAGED_OFFSETS_MIN = 40_000
 """A shorter range goes through the driver, where a view could take it from the executors: it is one task's work, and a

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foldlog.spark.folds.reading import TopicFrames
     from foldlog.spark.origins.origin import OffsetRange
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.versions.settings import VersionSettings
 
 Given = Mapping[str, Any] | tuple[Any, Any] | GivenRecord
 """A record as a test gives it: its columns, with that of the key among them; (key, value); or a GivenRecord."""
@@ -70,7 +71,7 @@ class FoldTester:
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         with self._contents(fold, given) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
@@ -90,7 +91,7 @@ class FoldTester:
         """
         if type(tries) is not int or tries < 1:
             raise InvalidArgument(f"tries={brief_repr(tries)} is not a number from 1 on")
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
         with self._contents(fold, given) as contents:
@@ -99,7 +100,7 @@ class FoldTester:
 
     def needs_spark(self, fold: Fold, records: Iterable[Given]) -> bool:
         """Whether the fold is run by Spark: not if its function returns its rows, or uses functions of Arrow."""
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         try:
             contents_without_spark(fold)(given, whole(given))
         except NeedsSpark:
@@ -165,6 +166,16 @@ class FoldTester:
                 yield frames, [OffsetRange(topic.name, number, 0, one.end) for number, one in bounds.items()]
             finally:
                 origin.close()
+
+
+def _one_topic(fold: Fold) -> DeclaredTopic:
+    """InvalidArgument for a join, of which only a side can be tried on records of one topic."""
+    if len(fold.parts) > 1:
+        raise InvalidArgument(
+            f"fold {fold.name!r} joins two topics; try each side by itself, on records of its topic:"
+            f" foldlog_fold({fold.name}.parts[0], ...) and {fold.name}.parts[1]"
+        )
+    return fold.topic
 
 
 def _no_session() -> SparkSession:
@@ -233,6 +244,10 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
         return states_after(fold.view.reduction, fold.topic.key or "", (delta.rows for delta in deltas))
     if fold.view.aggregation is not None:
         return _counters(fold.view.aggregation, shape, deltas)
+    from foldlog.views.versions.view import VersionsView
+
+    if isinstance(fold.view, VersionsView):
+        return _versions(fold.view.settings_for(shape), deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
@@ -262,6 +277,15 @@ def _own_keyed(fold: Fold, shape: Shape, rows: Iterable[Mapping[str, Any]]) -> l
         else:
             kept[at] = (owner, _shown(row))
     return [row for _, row in kept.values()]
+
+
+def _versions(settings: VersionSettings, deltas: Iterable[Delta]) -> list[Row]:
+    import pyarrow as pa
+
+    kept = settings.partial_columns().empty_table()
+    for delta in deltas:
+        kept = settings.merged(pa.concat_tables([kept, settings.fitted(delta.rows, "the view")]))
+    return list(settings.shown_rows(settings.versions_of(kept).to_pylist()))
 
 
 def _shown(row: Mapping[str, Any]) -> Row:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.client.fold_proof import runners_key
-from foldlog.client.places import parse_topic_points
+from foldlog.client.places import parse_points, parse_topic_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
@@ -167,7 +167,7 @@ def run(
             Pipeline(
                 folds,
                 spec,
-                _session(spark),
+                session_of(spark),
                 strict=strict,
                 skip_missing=skip_missing,
                 accept_change=accept_change,
@@ -213,7 +213,7 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
         spans = {part: last_ranges(part.topic.name, origin.bounds(part.topic.name), last) for part in fold.parts}
         if not any(spans.values()):
             raise FoldError(f"topic {fold.topic.name!r} has no records to show fold {fold.name!r} on; append some")
-        session = _session(spark)
+        session = session_of(spark)
         found: list[Preview] = []
         for part, ranges in spans.items():
             name = part.topic.name
@@ -362,17 +362,20 @@ def rebuild(
     *,
     accept_loss: bool = False,
     drop_old: bool = False,
+    start: str | int | None = None,
     range_bytes: int | None = None,
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. Returns the
-    feed that did it; of a join, the left side's, whose `peers` are both.
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. It begins where
+    the view began, or at the place `start`: an earlier one adds what came before. Returns the feed that did it; of a
+    join, the left side's, whose `peers` are both.
     """
+    place = None if start is None else parse_points(str(start)).portable
     with opened(source, [fold]) as (origin, ledger):
-        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None, start_at=place)
         _drain(feeds, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()
@@ -452,7 +455,8 @@ def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
         origin.close()
 
 
-def _session(spark: Spark | None) -> SparkSession:
+def session_of(spark: Spark | None) -> SparkSession:
+    """The session to use: the given one, the active one, or a new one."""
     from foldlog.spark.session import fold_session
 
     if spark is None:
@@ -483,7 +487,7 @@ def _drain(
 
     stop = stop or Event()
     first = feeds[0]
-    with Runner(_session(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
+    with Runner(session_of(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
         while not stop.is_set() and not any(feed.state is State.FAILED for feed in feeds):
             runner.drain(stop)
             if all(feed.state is State.DONE for feed in feeds):
