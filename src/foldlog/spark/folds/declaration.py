@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
+FORMATS: Final = ("json", "avro", "protobuf", "csv", "debezium", "text", "raw")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """Prefix of the module names of pipelines that were loaded from files."""
@@ -97,8 +97,9 @@ def topic(
     """A topic to fold.
 
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
-    have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
-    docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+    have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro", "protobuf", "csv"
+    or "debezium" (see docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as
+    BINARY).
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -121,7 +122,7 @@ def topic(
             f"the schema of topic {name!r} has a {unread['type'].upper()}, which no format fills; declare it as STRING"
             " if the values have it in a text" + (f", and {way_out}" if unread["type"].upper() == "VARIANT" else "")
         )
-    if format == "json" and not schema:
+    if format in ("json", "csv", "debezium") and not schema:
         raise InvalidArgument(
             f"topic {name!r} needs a schema, such as schema='merchant STRING, amount_paise BIGINT';"
             " or format='text' for values as they are"

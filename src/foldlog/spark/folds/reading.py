@@ -233,7 +233,8 @@ class RangeDecoder:
         if self.look == "tombstones":
             numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
             found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
-            return found.filter(pc.is_null(values))
+            arrays = self.values.decode(values)[0] if DELETED in self.values.schema.names else ()
+            return found.filter(_deletions(values, dict(zip(self.values.schema.names, arrays, strict=False))))
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.key is not None and self.keys is not None:
@@ -241,7 +242,7 @@ class RangeDecoder:
         times, reasons = self._times(records, reasons)
         if self.look == "dead":
             return _dead(records, wanted, reasons)
-        deleted = pc.is_null(values)
+        deleted = _deletions(values, columns)
         if self.seen is not None:
             dead = 0 if reasons is None else len(reasons) - reasons.null_count
             self.seen.add(Seen(records.num_rows, dead, records.nbytes))
@@ -291,6 +292,14 @@ class RangeDecoder:
         more = pc.if_else(late, told, None)
         held = _as_times(pc.min_element_wise(times, pa.scalar(last_ms)))
         return held, more if reasons is None else pc.coalesce(reasons, more)
+
+
+def _deletions(values: pa.Array, columns: Mapping[str, Any]) -> pa.Array:
+    """Which records delete: those without a value, and those whose decoder says so."""
+    import pyarrow.compute as pc
+
+    said = columns.get(DELETED)
+    return pc.is_null(values) if said is None else pc.or_(pc.is_null(values), pc.fill_null(said, False))
 
 
 def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
@@ -736,5 +745,5 @@ def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[De
     fields = [one for one in given or () if one.name != topic.key]
     arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if given is not None else None
     decoder = decoder_for(topic.format, arrow, **topic.options)
-    filled = [one for one in from_arrow_schema(decoder.schema) if one.name != topic.key]
+    filled = [one for one in from_arrow_schema(decoder.schema) if one.name not in (topic.key, DELETED)]
     return decoder, [T.StructField(one.name, one.dataType, True) for one in filled]
