@@ -9,11 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foldlog.spark.decoders.record_types import by_field, by_header, by_schema
 from foldlog.spark.folds.declaration import DeclaredTopic as Topic
 from foldlog.spark.folds.declaration import Fold, fold, load_folds, topic
 from foldlog.spark.interpreter import prefer_this_python
 from foldlog.views.contract import META, Delta, Shape, Snapshot, View
-from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
+from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
+    approx_count_distinct,
+    avg,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004
+    min,  # noqa: A004
+    quantile,
+    sum,  # noqa: A004
+    top,
+)
+from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
@@ -72,29 +86,40 @@ __all__ = [
     "Snapshot",
     "Topic",
     "View",
+    "approx_count_distinct",
     "ask",
     "avg",
+    "by_field",
+    "by_header",
+    "by_schema",
     "count",
+    "count_distinct",
     "counters",
     "drop",
     "finish_writes",
+    "first",
     "fold",
     "from_avro",
     "from_json",
     "from_protobuf",
     "lake",
+    "last",
     "load_folds",
     "log_at",
     "max",
     "min",
     "preview",
+    "quantile",
     "rebuild",
     "rewind",
     "run",
     "search",
+    "sessions",
     "status",
     "sum",
     "table",
+    "top",
     "topic",
     "verify",
+    "window",
 ]

@@ -154,8 +154,7 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
             continue
         if isinstance(one, Mapping):
             value = dict(one)
-            key = value.pop(topic.key, None) if topic.key is not None else None
-            made = GivenRecord(value, key if key is None or isinstance(key, bytes) else str(key))
+            made = GivenRecord(value, _popped_key(topic, value, number))
         elif isinstance(one, tuple) and len(one) == 2:
             made = GivenRecord(one[1], one[0])
         else:
@@ -165,6 +164,19 @@ def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenR
         spread = number if made.key is None else sum(str(made.key).encode())
         found.append(made._replace(partition=spread % _PARTITIONS))
     return found
+
+
+def _popped_key(topic: DeclaredTopic, value: dict[str, Any], number: int) -> bytes | str | None:
+    """The record's key, taken out of its columns, as its writer would have written it."""
+    found = {name: value.pop(name, None) for name in topic.keys}
+    if topic.key_format == "json":
+        return json.dumps(found)
+    if topic.key_format is not None:
+        raise InvalidArgument(
+            f"record {number} needs its key as bytes: topic {topic.name!r} has {topic.key_format} keys"
+        )
+    key = next(iter(found.values()), None)
+    return key if key is None or isinstance(key, bytes) else str(key)
 
 
 def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[OffsetRange]:
@@ -188,10 +200,12 @@ def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[Offs
 def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     """The rows of a view that stored these changes, one after the other, as a reader sees them."""
     if fold.view.aggregation is not None:
-        return _counters(fold.view.aggregation, deltas)
+        return _counters(fold.view.aggregation, shape, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
+    if shape.keeps_rows:
+        return _own_keyed(fold, shape, rows)
     newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
     for row in rows:
         coordinate = (row[PARTITION], row[OFFSET])
@@ -203,38 +217,38 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     return [row for _, rows_of_key in newest.values() for row in rows_of_key]
 
 
+def _own_keyed(fold: Fold, shape: Shape, rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The newest row of each key of its own; a tombstone, which has no such key, withdraws what its record wrote."""
+    kept: dict[str, tuple[Any, Row]] = {}
+    for row in rows:
+        own = [row[name] for name in fold.view.filled(shape)]
+        at, owner = json.dumps(own, default=str), row[shape.record_key or ""]
+        if row[DELETED] and None in own:
+            kept = {other: found for other, found in kept.items() if found[0] != owner}
+        elif row[DELETED]:
+            kept.pop(at, None)
+        else:
+            kept[at] = (owner, _shown(row))
+    return [row for _, row in kept.values()]
+
+
 def _shown(row: Mapping[str, Any]) -> Row:
     return {name: value for name, value in row.items() if name not in META and name != RECORD}
 
 
-def _counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> list[Row]:
-    groups = aggregation.group_columns()
-    kept: dict[str, dict[str, Any]] = {}
+def _counters(aggregation: Aggregation, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
+    import pyarrow as pa
+
+    from foldlog.views.counters.merging import merged
+    from foldlog.views.counters.settings import CounterSettings
+
+    settings = CounterSettings(aggregation, shape.columns)
+    kept = settings.partial_columns().empty_table()
     for delta in deltas:
-        for row in delta.rows.to_pylist():
-            group = json.dumps([row[name] for name in groups], default=str)
-            partials = kept.setdefault(group, {name: row[name] for name in groups})
-            for name, how, _ in aggregation.partials():
-                partials[name] = _merged(how, partials.get(name), row[name])
-    return [
-        {name: row[name] for name in groups}
-        | {name: _measure(name, measure.kind, row) for name, measure in aggregation.measures.items()}
-        for row in kept.values()
-    ]
-
-
-def _measure(name: str, kind: str, row: Mapping[str, Any]) -> Any:
-    if kind != "avg":
-        return row[name]
-    return row[f"{name}__sum"] / row[f"{name}__count"] if row[f"{name}__count"] else None
-
-
-def _merged(how: str, one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if how in ("count", "sum"):
-        return one + other
-    return min(one, other) if how == "min" else max(one, other)
+        rows = settings.fitted(delta.rows.select(shape.columns.names), "the view")
+        kept = merged(pa.concat_tables([kept, rows]), aggregation)
+    stored = settings.to_stored(kept).combine_chunks()
+    return [row for batch in stored.to_batches() for row in settings.show(batch).to_pylist()]
 
 
 def _order(row: Mapping[str, Any]) -> str:

@@ -47,11 +47,15 @@ class Shape:
     them, and a tombstone deletes them. It is the column that the topic fills from the record's key (None if it names
     none), or RECORD, one of `columns`, if the fold may have changed that one. `key` makes a row unique: `record_key`,
     or more columns if one record gives several rows, or others if `record_key` is RECORD.
+
+    With `keeps_rows`, a newer record leaves the rows of older ones alone: rows are replaced by their own key, and
+    `record_key` tells whose each row is. See `View.keeps_rows`.
     """
 
     columns: pa.Schema
     record_key: str | None = None
     key: tuple[str, ...] = ()
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,13 @@ class View(ABC):
     def filled(self, shape: Shape) -> tuple[str, ...]:
         """The columns that must not be null: a record with a null in one is a dead letter. Touches nothing."""
         return ()
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        """Whether rows are replaced by a key of their own, if these columns are the record's key. Then a row stays
+        until a newer one has its key; a row with `_deleted` deletes the row of its key; and a row with `_deleted` whose
+        key is null, which stands for a tombstone, withdraws all rows of its record key. Touches nothing.
+        """
+        return False
 
     def holds_unicode(self) -> bool:
         """Whether texts may contain every character but NUL. If not, see `unheld_characters`."""

@@ -686,7 +686,7 @@ def test_each_record_stands_where_it_stood_however_many_are_bad(one_of: int, spa
             assert (found, reason) == (number, None)
 
 
-# --- time zones, and fields that the schema does not name --------------------------------------------------------------
+# --- time zones, and fields that the schema does not name -------------------------------------------------------------
 
 BERLIN = "Europe/Berlin"
 ZONED = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("many", pa.list_(pa.timestamp("us", tz="UTC")))])

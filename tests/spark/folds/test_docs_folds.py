@@ -45,17 +45,23 @@ def follow(path: Path, blocks: list[Block], directory: Path) -> list[list[str]]:
     return run
 
 
+PAGES = {"folds.md": {"run", "status", "rewind", "rebuild", "verify", "drop"}, "rows_and_keys.md": {"run", "verify"}}
+
+
 @pytest.mark.faults  # with the other long runs
-def test_the_page_about_folds_is_true(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_the_pages_about_folds_are_true(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    path = DOCS / "folds.md"
+    path = DOCS / name
     blocks = [
         block
         for block in blocks_of(page(path))
         if block.language == "sh" or (block.language == "python" and HERE in (block.not_run or ""))
     ]
     run = follow(path, blocks, tmp_path)
-    assert {command[1] for command in run} == {"run", "status", "rewind", "rebuild", "verify", "drop"}
+    assert {command[1] for command in run} == PAGES[name]
 
 
 def test_the_folds_of_the_readme_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation
 from foldlog.views.counters.measures import Aggregation, Measure
+from foldlog.views.counters.windows import Window
 from views.view_contract import COLUMNS, Event, ViewCase
 
 Rows = Sequence[dict[str, Any]]
@@ -57,7 +58,7 @@ def shown(aggregation: Aggregation, rows: Rows) -> list[dict[str, object]]:
 
 def _group(aggregation: Aggregation, row: dict[str, Any]) -> tuple[Any, ...]:
     group = [row[name] for name in aggregation.by]
-    if aggregation.window is not None:
+    if isinstance(aggregation.window, Window):
         moment = row[aggregation.window.column]
         epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         if moment is not None:

@@ -31,8 +31,9 @@ from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation, counters
 from foldlog.views.counters.duckdb import DuckdbCounters
-from foldlog.views.counters.measures import WINDOW_START, Aggregation, Measure, parse_window
+from foldlog.views.counters.measures import Aggregation, Measure
 from foldlog.views.counters.view import CountersView
+from foldlog.views.counters.windows import WINDOW_START, parse_window
 from postgres_server import PostgresServer
 from views.counters.counters_model import MEASURES, CountersCase, Rows, aggregated, shown
 from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, held, in_order
@@ -317,8 +318,8 @@ def test_what_somebody_else_made_under_the_name_is_left_alone(make: Make, place:
     [
         ({"by": ["tx_id"]}, "counted by merchant and is now by tx_id"),
         ({"by": []}, "counted by merchant and is now by nothing"),
-        ({"window": ("at", "1 hour")}, "window was 60000 ms of at and is now 3600000 ms of at"),
-        ({"window": None}, "window was 60000 ms of at and is now none"),
+        ({"window": ("at", "1 hour")}, "window was 1m of at and is now 1h of at"),
+        ({"window": None}, "window was 1m of at and is now none"),
         ({"measures": {**MEASURES, "more": fl.count()}}, r"measures were payments=count\(\).*more=count\(\)"),
         ({"measures": {"payments": fl.count("amount")}}, r"are now payments=count\(amount\)"),
     ],

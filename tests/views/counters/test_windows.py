@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from foldlog.errors import InvalidArgument
-from foldlog.views.counters.measures import Window, parse_width_ms, parse_window
+from foldlog.views.counters.windows import (
+    Sessions,
+    Window,
+    parse_width_ms,
+    parse_window,
+    sessions,
+    window,
+    window_from_json,
+    window_to_json,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +61,51 @@ def test_a_window_is_a_column_and_a_width() -> None:
 def test_a_window_of_another_form_is_refused(window: object) -> None:
     with pytest.raises(InvalidArgument, match=r"\('at', '1 minute'\)"):
         parse_window(window)
+
+
+WINDOWS: dict[str, Window | Sessions] = {
+    "1m of at": window("at", "1 minute"),
+    "1h every 15m of at": window("at", "1 hour", every="15 minutes"),
+    "1d of at in Asia/Kolkata": window("at", "1 day", zone="Asia/Kolkata"),
+    "3 months of at in UTC": window("at", "1 quarter"),
+    "12 months of at in Europe/Berlin": window("at", "1 Year", zone="Europe/Berlin"),
+    "sessions of at with a gap of 30m": sessions("at", "30 minutes"),
+}
+
+
+@pytest.mark.parametrize("text", WINDOWS)
+def test_a_window_is_told_and_stored(text: str) -> None:
+    made = WINDOWS[text]
+    assert str(made) == text
+    assert window_from_json(window_to_json(made)) == made
+    assert parse_window(made) is made
+
+
+def test_a_plain_window_is_stored_as_it_always_was() -> None:
+    assert window_to_json(Window("at", 60_000)) == ["at", 60_000]
+    assert window_from_json(["at", 60_000]) == Window("at", 60_000)
+    assert window("at", "1 hour", every="1 hour") == Window("at", 3_600_000)
+    assert window_from_json({"column": "at", "gap_ms": 5}) == Sessions("at", 5)
+    with pytest.raises(TypeError):
+        window_from_json(5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"width": "1 hour", "every": "2 hours"}, "would leave out what is between them"),
+        ({"width": "1 day", "every": "1 second"}, "in more than 1000 windows"),
+        ({"width": "5 hours", "zone": "Europe/Berlin"}, "a part of a day, such as '6 hours', or days"),
+        ({"width": "36 hours", "zone": "Europe/Berlin"}, "a part of a day"),
+        ({"width": "1 day", "zone": "CET"}, "is no time zone; name one"),
+        ({"width": "1 day", "zone": "Europe/Atlantis"}, "is no time zone"),
+        ({"width": "1 day", "zone": "../etc/passwd"}, "is no time zone"),
+        ({"width": "1 day", "zone": 5}, "is no time zone"),
+        ({"width": "5 months"}, "is no part of a year"),
+        ({"width": "1 month", "every": "1 day"}, "follow the calendar"),
+        ({"width": "1 day", "column": ""}, "a window is of a timestamp column"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgument, match=sentence):
+        window(**{"column": "at", **arguments})

@@ -54,5 +54,44 @@ class ValueKeyCase(ViewCase):
         return [{"tx_id": event.tx_id, "merchant": event.merchant, "amount": event.amount} for event in newest.values()]
 
 
+class RowKeyCase(ViewCase):
+    """Rows have a key of their own, and belong to one of three record keys; negative amounts delete a row, and
+    tombstones withdraw all rows of a record key.
+    """
+
+    shape = Shape(pa.schema([*COLUMNS, ("owner", pa.string())]), record_key="owner", key=("tx_id",), keeps_rows=True)
+    grows = False
+
+    def delta(self, events: Sequence[Event], start: int, stop: int) -> Delta:
+        rows: list[dict[str, object]] = []
+        for event in events:
+            if start <= event.offset < stop:
+                meta = {"owner": _owner(event), "_offset": event.offset}
+                if event.amount is None:
+                    rows.append({**meta, "_deleted": True})
+                else:
+                    own = {"tx_id": event.tx_id, "merchant": event.merchant, "amount": event.amount}
+                    rows.append({**meta, **own, "_deleted": event.amount < 0})
+        return delta_of(rows, self.shape.columns, start, stop)
+
+    def content(self, events: Sequence[Event], stop: int) -> list[dict[str, object]]:
+        held: dict[str, dict[str, object]] = {}
+        for event in events:
+            if event.offset >= stop:
+                continue
+            if event.amount is None:
+                held = {key: row for key, row in held.items() if row["owner"] != _owner(event)}
+            elif event.amount < 0:
+                held.pop(event.tx_id, None)
+            else:
+                values = {"merchant": event.merchant, "amount": event.amount, "owner": _owner(event)}
+                held[event.tx_id] = {"tx_id": event.tx_id, **values}
+        return list(held.values())
+
+
+def _owner(event: Event) -> str:
+    return f"customer {int(event.tx_id.removeprefix('tx-')) % 3}"
+
+
 def _with_merchant(events: Sequence[Event]) -> list[Event]:
     return [event._replace(merchant=event.merchant or "nobody") for event in events if not event.is_deleted]

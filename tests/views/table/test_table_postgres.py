@@ -24,7 +24,7 @@ from foldlog.views.table.postgres_stage import PostgresStage
 from foldlog.views.table.table import table
 from postgres_server import PostgresServer
 from views.staged_contract import StagedCase, StagedContract, reports, stage
-from views.table.table_cases import ExplodedCase, ValueKeyCase
+from views.table.table_cases import ExplodedCase, RowKeyCase, ValueKeyCase
 from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
 
 
@@ -52,6 +52,15 @@ class TestPostgresTableWithoutRecordKey(ViewContract):
         with psycopg.connect(postgres_url) as connection:
             connection.execute('CREATE SCHEMA "my shop"')
         return ValueKeyCase(lambda: table(postgres_url, "my shop.payments", key=["merchant", "tx_id"]))
+
+
+@pytest.mark.faults  # the decisions are those of SQLite's tables
+class TestPostgresTableOfRowsWithKeysOfTheirOwn(ViewContract):
+    """The contract, with rows that a newer record of the same record key leaves alone."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> ViewCase:
+        return RowKeyCase(lambda: table(postgres_url, "payments", key="tx_id"))
 
 
 STEPS = [f"foldlog.views.table.postgres.{name}" for name in ("gather", "sweep")]

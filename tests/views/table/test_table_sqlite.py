@@ -21,7 +21,7 @@ from foldlog.views.sql.names import BOOKMARKS, TableName
 from foldlog.views.table.sqlite import SqliteTable
 from foldlog.views.table.table import table
 from views import killed_writer
-from views.table.table_cases import ExplodedCase, ValueKeyCase
+from views.table.table_cases import ExplodedCase, RowKeyCase, ValueKeyCase
 from views.view_contract import (
     COLUMNS,
     START,
@@ -58,6 +58,14 @@ class TestSqliteTableWithoutRecordKey(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return ValueKeyCase(lambda: table(tmp_path / "live.db", "payments", key=["merchant", "tx_id"]))
+
+
+class TestSqliteTableOfRowsWithKeysOfTheirOwn(ViewContract):
+    """The contract, with rows that a newer record of the same record key leaves alone."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> ViewCase:
+        return RowKeyCase(lambda: table(tmp_path / "live.db", "payments", key="tx_id"))
 
 
 EVENTS = some_events(40)

@@ -94,6 +94,15 @@ def key_decoder(type: pa.DataType) -> KeyDecoder:  # noqa: A002 what it is
     return PlainKeyDecoder(type)
 
 
+def parsed_key_decoder(format: str, schema: pa.Schema, **options: Any) -> Decoder:  # noqa: A002 Spark's word
+    """From keys that are objects to columns: format "json" or "debezium"."""
+    if format == "debezium":
+        from foldlog.spark.decoders.debezium import DebeziumKeyDecoder
+
+        return _made(DebeziumKeyDecoder, format, schema=schema, **options)
+    return decoder_for(format, schema, **options)
+
+
 def _made(decoder: Callable[..., Decoder], format_name: str, **options: Any) -> Decoder:
     try:
         return decoder(**options)

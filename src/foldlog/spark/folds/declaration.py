@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
+from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS: Final = ("json", "avro", "protobuf", "csv", "debezium", "text", "raw")
+KEY_FORMATS: Final = ("json", "avro", "protobuf", "debezium")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """Prefix of the module names of pipelines that were loaded from files."""
@@ -46,16 +49,35 @@ _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTopic:
-    """A topic as folds read it: the column that its keys fill, and the schema of its values. `topic()` makes one.
+    """A topic as folds read it: the columns that its keys fill, and the schema of its values. `topic()` makes one.
 
     Users know it as `fl.Topic`; `foldlog.Topic` is a topic in the log's catalog.
     """
 
     name: str
-    key: str | None
+    keys: tuple[str, ...]
     schema: str | StructType | None
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    key_format: str | None = None
+    """How keys are parsed into columns; None for one column that is the key."""
+    key_options: Mapping[str, Any] = field(default_factory=dict)
+    headers: str | StructType | None = None
+    """The columns that record headers fill."""
+    only: RecordType | None = None
+    """Which of its records are read; None for all."""
+
+    @property
+    def key(self) -> str | None:
+        """The column that is the record's key; None if there is none, or the key is parsed into columns."""
+        return self.keys[0] if self.keys and self.key_format is None else None
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """The column that tells records of different keys apart; empty if the topic names no key."""
+        if self.key_format is not None:
+            return (KEY,)
+        return self.keys
 
 
 class Fold:
@@ -68,6 +90,11 @@ class Fold:
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
         self.__doc__ = function.__doc__
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its view's rows are replaced by a key of their own: see `View.keeps_rows`."""
+        return self.view.keeps_rows(self.topic.keys)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         return self.function(rows)
@@ -89,9 +116,13 @@ class Fold:
 def topic(
     name: str,
     *,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
+    key_format: str | None = None,
+    key_options: Mapping[str, Any] | None = None,
+    headers: str | StructType | None = None,
+    only: RecordType | None = None,
     **options: Any,
 ) -> DeclaredTopic:
     """A topic to fold.
@@ -100,6 +131,12 @@ def topic(
     have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro", "protobuf", "csv"
     or "debezium" (see docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as
     BINARY).
+
+    With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
+    `key` lists.
+
+    `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
+    other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -131,9 +168,56 @@ def topic(
         raise InvalidArgument(
             f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
         )
-    if key is not None and (not _is_name(key) or key in META):
-        raise InvalidArgument(f"key={brief_repr(key)} of topic {name!r} is not a name for a column")
-    return DeclaredTopic(name, key, schema, format, options)
+    if format == "debezium" and key is not None and key_format is None:
+        key_format = "debezium"  # its keys are objects, of one field or more
+    keys = _checked_keys(name, key, key_format, key_options)
+    _check_headers_and_type(name, format, headers, only)
+    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+
+
+def _check_headers_and_type(topic: str, value_format: str, headers: object, only: object) -> None:
+    if headers is not None and not (isinstance(headers, str) and headers) and type(headers).__name__ != "StructType":
+        raise InvalidArgument(
+            f"headers of topic {topic!r} are columns, as in headers='trace_id STRING', not {brief_repr(headers)}"
+        )
+    if only is not None and not is_record_type(only):
+        raise InvalidArgument(
+            f"only={brief_repr(only)} of topic {topic!r} is not a type of records: give fl.by_field('type', 'order'),"
+            " fl.by_header(...) or fl.by_schema(...)"
+        )
+    if isinstance(only, ByField) and value_format != "json":
+        raise InvalidArgument(
+            f"topic {topic!r} has format={value_format!r}, and by_field() reads JSON; use by_schema() or by_header(),"
+            " or filter in the fold"
+        )
+
+
+def _checked_keys(topic: str, key: object, key_format: str | None, key_options: object) -> tuple[str, ...]:
+    """The columns of the key; InvalidArgument if they, or how they are parsed, make no sense."""
+    names = (key,) if isinstance(key, str) or key is None else key
+    if not isinstance(names, list | tuple) or not names or len(set(map(str, names))) < len(names):
+        raise InvalidArgument(f"key={brief_repr(key)} of topic {topic!r} is not a column, or a list of columns")
+    for one in names:
+        if one is not None and (not _is_name(one) or one in (*META, KEY)):
+            raise InvalidArgument(f"key={brief_repr(one)} of topic {topic!r} is not a name for a column")
+    _check_key_format(topic, len(names), key is not None, key_format, key_options)
+    return tuple(one for one in names if one is not None)
+
+
+def _check_key_format(topic: str, columns: int, has_key: bool, key_format: str | None, key_options: object) -> None:
+    if key_format is not None and key_format not in KEY_FORMATS:
+        raise InvalidArgument(
+            f"key_format={brief_repr(key_format)} of topic {topic!r} is not one of {', '.join(KEY_FORMATS)}; without"
+            " one, the key is one column: a text, bytes or a number"
+        )
+    if key_format is not None and not has_key:
+        raise InvalidArgument(f"topic {topic!r} has a key_format, and names no columns to fill: key=['region', 'id']")
+    if key_format is None and columns > 1:
+        raise InvalidArgument(
+            f"the key of topic {topic!r} is to fill {columns} columns, so say how to parse it: key_format='json'"
+        )
+    if key_options is not None and (key_format is None or not isinstance(key_options, Mapping)):
+        raise InvalidArgument(f"key_options of topic {topic!r} are a dict of options of its key_format")
 
 
 def _is_name(given: object) -> bool:
@@ -155,10 +239,11 @@ def fold(
         raise InvalidArgument(
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
-    if into.is_keyed and source.key is None:
+    if into.is_keyed and not source.keys and not into.keeps_rows(()):
+        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
-            f" say which column the record's key fills: fl.topic({source.name!r}, key='...')"
+            f" say which column the record's key fills: fl.topic({source.name!r}, key='...'){own}"
         )
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
+from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.folds.counting.aggregating import aggregated, collected
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
 from foldlog.spark.folds.plans import (
@@ -36,11 +37,11 @@ from foldlog.spark.folds.plans import (
 from foldlog.spark.folds.reading import Count, Seen, TopicFrames, quoted, staging_frame
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
+from foldlog.spark.folds.unstorable import check_aggregated
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.bookmark import Logic
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
-from foldlog.views.counters.measures import WINDOW_START, Aggregation
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
+from foldlog.views.counters.merging import merged
 from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class PreparedFold:
         apart = apart and facts.keeps_tasks
         # Few rows: in one task, an aggregation needs no shuffle.
         taken = result.coalesce(1) if self.frames.is_near else result
-        final = _final(self.fold, taken, self.shape, apart=apart)
+        final = _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -196,7 +197,9 @@ class PlannedFold:
         prepared = self.prepared
         if not self.keeps_deleted and prepared.fold.view.aggregation is None:
             table = with_deleted(table, prepared.frames.tombstones(ranges))
-        if prepared.shape.record_key == RECORD:
+        if prepared.shape.keeps_rows:
+            table = self._with_withdrawals(table, ranges, seen.value)
+        elif prepared.shape.record_key == RECORD:
             table = with_records(prepared.fold, prepared.shape, table, prepared.frames.keys(ranges))
         elif prepared.fold.view.is_keyed:
             table = self._with_deletions(table, ranges, seen.value)
@@ -225,14 +228,54 @@ class PlannedFold:
             return table
         return _with_missing(table, self.prepared.frames.keys(ranges), coordinates)
 
+    def _with_withdrawals(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
+        """For rows with keys of their own: tell whose each is, and what each tombstone withdraws: see
+        `View.keeps_rows`. A record that the fold returned no rows for changes nothing.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        prepared, shape = self.prepared, self.prepared.shape
+        if not prepared.fold.topic.keys:
+            # Without keys, only records of one partition have an order: it stands for the key.
+            owner = pc.binary_join_element_wise("partition", table[PARTITION].cast(pa.string()), " ")
+            return _with_keyed_deletions(prepared, table.append_column(RECORD, owner))
+        coordinates = coordinates_of(table)
+        has_all = 0 < seen.records - seen.dead <= len(coordinates.unique())
+        if shape.record_key != RECORD and has_all and not pc.any(table[DELETED], min_count=0).as_py():
+            return table
+        records = prepared.frames.keys(ranges)
+        tombstones = records.filter(records[DELETED])
+        if shape.record_key == RECORD:
+            table = with_owners(prepared.fold, shape, table, records)
+            (column,) = prepared.fold.topic.record_columns
+            tombstones = tombstones.append_column(RECORD, record_digests(tombstones[column])).drop_columns([column])
+        # Whatever the function makes of a tombstone, it withdraws what its key has written.
+        table = table.filter(pc.invert(pc.is_in(coordinates, value_set=coordinates_of(tombstones))))
+        table = _with_keyed_deletions(prepared, table)
+        return _with_missing(table, tombstones, coordinates_of(table))
+
+
+def _with_keyed_deletions(prepared: PreparedFold, table: pa.Table) -> pa.Table:
+    """Without the rows that delete and have no key: there is no row that they mean."""
+    import pyarrow.compute as pc
+
+    for name in prepared.fold.view.filled(prepared.shape):
+        table = table.filter(pc.invert(pc.and_(table[DELETED], pc.is_null(table[name]))))
+    return table
+
 
 def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
     """Spark's result in the view's types and with all META columns."""
     import pyarrow as pa
 
-    if fold.view.aggregation is not None:
-        check_aggregated(fold.view, fold.view.aggregation, found)
-        return found.select(shape.columns.names).cast(shape.columns)
+    aggregation = fold.view.aggregation
+    if aggregation is not None:
+        found = collected(aggregation, shape.columns, found)
+        check_aggregated(fold.view, aggregation, found)
+        rows = found.select(shape.columns.names).cast(shape.columns)
+        # Pieces of sessions, and groups of which rows have different signs, are still apart.
+        return rows if aggregation.is_plain and aggregation.sessions is None else merged(rows, aggregation)
     own = [one for one in shape.columns if one.name != RECORD]
     table = _as(found, pa.schema([*own, *_carried_fields()]))
     return in_offset_order(table).append_column(
@@ -257,13 +300,20 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
 
     `records` has the key and META of every record of the range that parses. Rows know their record by its coordinates.
     """
+    (column,) = fold.topic.record_columns
+    owned = with_owners(fold, shape, table, records)
+    records = records.append_column(RECORD, record_digests(records[column]))
+    # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
+    return _with_missing(owned, records.drop_columns([column]), coordinates_of(table))
+
+
+def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
+    """Add to each row the digest of its record's key; `records` as in `with_records`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    key = fold.topic.key
-    if key is None:
-        raise FoldError(f"topic {fold.topic.name!r} names no key, and its rows cannot be told apart")
-    records = records.append_column(RECORD, record_digests(records[key]))
+    (column,) = fold.topic.record_columns
+    records = records.append_column(RECORD, record_digests(records[column]))
     coordinates, all_coordinates = coordinates_of(table), coordinates_of(records)
     numbers = pc.index_in(coordinates, value_set=all_coordinates)
     if numbers.null_count:
@@ -273,9 +323,7 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
             " it was not given just now; keep _partition and _offset as they are: select(..., *fl.META)"
         )
     owned = table.append_column(RECORD, records[RECORD].take(numbers))
-    wanted = pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)])
-    # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
-    return _with_missing(_as(owned, wanted), records.drop_columns([key]), coordinates)
+    return _as(owned, pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)]))
 
 
 def record_digests(keys: pa.ChunkedArray) -> pa.Array:
@@ -303,9 +351,9 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
         return table
     records = prepared.frames.keys(ranges)
     records = records.filter(records[DELETED])
-    key = prepared.fold.topic.key
-    if prepared.shape.record_key == RECORD and key is not None:
-        records = records.append_column(RECORD, record_digests(records[key])).drop_columns([key])
+    if prepared.shape.record_key == RECORD and prepared.fold.topic.keys:
+        (column,) = prepared.fold.topic.record_columns
+        records = records.append_column(RECORD, record_digests(records[column])).drop_columns([column])
     return _with_missing(table, records, coordinates_of(table))
 
 
@@ -337,7 +385,7 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         result = fold(given)
         check_plan(fold.name, given, result)
         shape = _shape(fold, result)
-        is_plain = result is rows and fold.view.aggregation is None
+        is_plain = result is rows and fold.view.aggregation is None and shape.record_key != RECORD
         doing = doing_of(result)
         logic = doing.logic(result)
         if result is not given and _logic_again(fold, given, result, doing) != logic:
@@ -365,7 +413,7 @@ def _logic_again(fold: Fold, given: DataFrame, result: DataFrame, doing: Doing) 
 
 def _plan_facts(fold: Fold, result: DataFrame, shape: Shape, doing: Doing) -> PlanFacts:
     kept = kept_columns(result)
-    keeps_key = fold.view.is_keyed and kept >= {fold.topic.key, PARTITION, OFFSET}
+    keeps_key = fold.view.is_keyed and kept >= {*fold.topic.keys, PARTITION, OFFSET}
     return PlanFacts(
         used_columns(result, _taken(fold, result, shape)), keeps_key, DELETED in kept, keeps_tasks(result), doing
     )
@@ -376,9 +424,7 @@ def _taken(fold: Fold, result: DataFrame, shape: Shape) -> set[str]:
     aggregation = fold.view.aggregation
     if aggregation is None:
         return {*(name for name in shape.columns.names if name != RECORD), *_CARRIED}
-    window = () if aggregation.window is None else (aggregation.window.column,)
-    measured = (column for _, _, column in aggregation.partials() if column is not None)
-    return {*aggregation.by, *window, *measured, *({DELETED} & set(result.columns))}
+    return {*aggregation.inputs(), *({DELETED} & set(result.columns))}
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -411,20 +457,30 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
             f"fold {fold.name!r} drops {', '.join(dropped)}, by which its view knows what it has;"
             " keep them: rows.select(..., *fl.META)"
         )
-    key = fold.topic.key
-    if fold.view.is_keyed and key not in names:
-        raise FoldError(f"fold {fold.name!r} drops {key!r}, the key of its rows; keep it")
     import pyarrow as pa
 
     # A column that Spark knows to be never null is null in the rows that delete.
-    columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in META])
-    if not fold.view.is_keyed or {key, PARTITION, OFFSET} <= kept_columns(result):
-        return Shape(columns, key, (key,) if key else ())
-    if RECORD in names:
+    columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in (*META, KEY)])
+    if fold.view.is_keyed:
+        return _keyed_shape(fold, columns, result)
+    key = fold.topic.key
+    return Shape(columns, key, (key,) if key else ())
+
+
+def _keyed_shape(fold: Fold, columns: pa.Schema, result: DataFrame) -> Shape:
+    import pyarrow as pa
+
+    key, keys = fold.topic.key, fold.topic.keys
+    lost = next((name for name in keys if name not in columns.names), None)
+    if lost is not None and not fold.keeps_rows:
+        raise FoldError(f"fold {fold.name!r} drops {lost!r}, the key of its rows; keep it")
+    if key and {key, PARTITION, OFFSET} <= kept_columns(result):
+        return Shape(columns, key, keys, fold.keeps_rows)
+    if RECORD in columns.names:
         raise FoldError(
             f"fold {fold.name!r} returns a column {RECORD!r}, in which its view keeps whose rows they are; rename it"
         )
-    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, (key,) if key else ())
+    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, keys, fold.keeps_rows)
 
 
 def _check_type(fold: Fold, column: str, given: DataType) -> None:
@@ -447,39 +503,16 @@ def _check_type(fold: Fold, column: str, given: DataType) -> None:
         _check_type(fold, column, given.valueType)
 
 
-def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool = False) -> DataFrame:
+def _final(fold: Fold, result: DataFrame, shape: Shape, *, apart: bool, is_near: bool) -> DataFrame:
     """The whole plan: the function's result, then the columns or the aggregation that the view needs."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
         if DELETED in result.columns:
             # Tombstones are already filtered out, so these are the deletions that the fold asks for.
             result = result.filter(f"NOT coalesce(CAST({DELETED} AS BOOLEAN), false)")
-        return _aggregated(fold.view, result, aggregation, shape.columns, apart=apart)
+        return aggregated(fold.view, result, shape.columns, apart=_APART if apart else None, is_near=is_near)
     own = [name for name in shape.columns.names if name != RECORD]
     return result.selectExpr(*(quoted(name) for name in (*own, *_CARRIED)))
-
-
-def _aggregated(
-    view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema, *, apart: bool
-) -> DataFrame:
-    # Written in SQL: an expression made of Column objects costs some five calls into the JVM for each of its parts,
-    # which was 20 ms a range.
-    groups = [quoted(name) for name in aggregation.by]
-    window_start: str | None = None
-    if aggregation.window is not None:
-        at = f"unix_millis({quoted(aggregation.window.column)})"
-        window_start = f"timestamp_millis({at} - pmod({at}, {aggregation.window.width_ms}L))"
-        groups.append(f"{window_start} AS {quoted(WINDOW_START)}")
-    if apart:
-        # Evaluated before the shuffle, where the rows still are in the task that read them.
-        groups.append(f"spark_partition_id() = 0 AS {_APART}")
-    partials = []
-    for name, how, column in aggregation.partials():
-        kind = from_arrow_type(columns.field(name).type).simpleString()
-        partials.append(f"CAST({how}({1 if column is None else quoted(column)}) AS {kind}) AS {quoted(name)}")
-    # Checked over the aggregated rows, not the result: a larger text may hide an unholdable one in this range only.
-    signs = signs_of_unheld(view, aggregation, result, window_start)
-    return result.groupBy(*map(F.expr, groups)).agg(*map(F.expr, [*partials, *signs]))
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:

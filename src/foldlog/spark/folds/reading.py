@@ -31,7 +31,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
 from foldlog.limits import FOLD_LETTERS_BYTES
-from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
+from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder, parsed_key_decoder
+from foldlog.spark.decoders.headers import HeaderColumns
+from foldlog.spark.decoders.key_columns import KEY, KeyColumns
+from foldlog.spark.decoders.record_types import RecordType
 from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
@@ -49,6 +52,7 @@ SMALLEST_TASK: Final = 20_000
 """With fewer offsets, a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
+NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so it is not known what it deletes"
 _TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
 
 _META_TYPES: Final = T.StructType(
@@ -168,8 +172,9 @@ class RangeDecoder:
     spec: OriginSpec
     topic_id: str
     tasks: Sequence[Sequence[OffsetRange]]
-    key: str | None
-    keys: KeyDecoder | None
+    keys: KeyColumns | None
+    headers: HeaderColumns | None
+    only: RecordType | None
     values: Decoder
     needs_key: bool
     schema: pa.Schema
@@ -207,8 +212,9 @@ class RangeDecoder:
 
     def _columns(self) -> list[str]:
         """The log's columns that are needed for the wanted ones."""
+        of_type = () if self.only is None else self.only.columns
         if self.look == "tombstones":
-            return ["value", "offset"]
+            return sorted({"value", "offset", *of_type})
         # A value that does not parse, or a time out of range, makes a dead letter even if the column is not used.
         columns = ["value", "timestamp"]
         tells_dead = self.look == "dead" or self.seen is not None
@@ -216,6 +222,8 @@ class RangeDecoder:
             columns.append("key")
         if self._wants(OFFSET) or tells_dead:
             columns.append("offset")
+        if self.headers is not None or "headers" in of_type:
+            columns.append("headers")
         return columns
 
     def _wants(self, column: str) -> bool:
@@ -229,6 +237,8 @@ class RangeDecoder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if self.only is not None:
+            records = records.filter(self.only.of(records))
         values = records.column("value")
         if self.look == "tombstones":
             numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
@@ -237,8 +247,17 @@ class RangeDecoder:
             return found.filter(_deletions(values, dict(zip(self.values.schema.names, arrays, strict=False))))
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
-        if self.key is not None and self.keys is not None:
-            columns[self.key], reasons = self._key(records.column("key"), reasons)
+        if self.keys is not None:
+            found, reasons = self._key(self.keys, records.column("key"), reasons)
+            columns.update(found)
+        elif self.needs_key and values.null_count:
+            missing = pc.if_else(pc.is_null(values), NO_KEY_AND_VALUE, None)
+            reasons = missing if reasons is None else pc.coalesce(missing, reasons)
+        if self.headers is not None:
+            found, why = self.headers.decode(records.column("headers"))
+            columns.update(found)
+            if why is not None:
+                reasons = why if reasons is None else pc.coalesce(reasons, why)
         times, reasons = self._times(records, reasons)
         if self.look == "dead":
             return _dead(records, wanted, reasons)
@@ -261,12 +280,12 @@ class RangeDecoder:
         keep = None if reasons is None else pc.is_null(reasons)
         return found if keep is None else found.filter(keep)
 
-    def _key(self, keys: pa.Array, reasons: pa.StringArray | None) -> tuple[pa.Array, pa.StringArray | None]:
+    def _key(
+        self, columns: KeyColumns, keys: pa.Array, reasons: pa.StringArray | None
+    ) -> tuple[dict[str, pa.Array], pa.StringArray | None]:
         import pyarrow.compute as pc
 
-        if self.keys is None:
-            raise FoldError("a topic without a key column has no keys to decode")
-        decoded, key_reasons = self.keys.decode(keys)
+        decoded, key_reasons = columns.decode(keys)
         if self.needs_key and keys.null_count:
             missing = pc.if_else(pc.is_null(keys), NO_KEY, None)
             key_reasons = missing if key_reasons is None else pc.coalesce(missing, key_reasons)
@@ -349,16 +368,13 @@ class TopicFrames:
         self._spec = spec
         self._topic_id = topic_id
         self._name = _new_name()
-        self._key = topic.key
-        given = _parsed(topic)
+        self._record_columns = topic.record_columns
+        given = _parsed(topic, topic.schema)
         self._values, fields = _value_columns(topic, given)
-        columns = list(fields)
-        self._keys: KeyDecoder | None = None
-        if topic.key is not None:
-            typed = next((one.dataType for one in given or () if one.name == topic.key), T.StringType())
-            one_column = T.StructType([T.StructField(topic.key, typed)])
-            self._keys = key_decoder(to_arrow_schema(one_column, timezone="UTC").field(0).type)
-            columns.insert(0, one_column[0])
+        self._keys, key_fields = _key_columns(topic, given)
+        self._headers, header_fields = _header_columns(topic, [*key_fields, *fields])
+        self._only = topic.only
+        columns = [*key_fields, *fields, *header_fields]
         clash = sorted({one.name for one in columns} & set(META))
         if clash:
             raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
@@ -447,7 +463,7 @@ class TopicFrames:
         return self._read_here(ranges, self._key_schema(), needs_key)
 
     def _key_schema(self) -> T.StructType:
-        names = {*META, *([self._key] if self._key else [])}
+        names = {*META, *self._record_columns}
         return T.StructType([one for one in self.schema if one.name in names])
 
     def sample(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
@@ -556,8 +572,9 @@ class TopicFrames:
             spec=self._spec,
             topic_id=self._topic_id,
             tasks=[first, *tasks] if first else tasks,
-            key=self._key,
             keys=self._keys,
+            headers=self._headers,
+            only=self._only,
             values=self._values,
             needs_key=needs_key,
             schema=to_arrow_schema(schema, timezone="UTC"),
@@ -606,7 +623,7 @@ class NearFrames(TopicFrames):
         return self._within(ranges)
 
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
-        return self._within(ranges).select([*([self._key] if self._key else []), *META])
+        return self._within(ranges).select([*self._record_columns, *META])
 
     def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         rows = self._within(ranges)
@@ -707,12 +724,12 @@ def try_label() -> str:
     return f"{0 if context is None else context.partitionId():05d}-{uuid.uuid4().hex[:12]}"
 
 
-def _parsed(topic: DeclaredTopic) -> T.StructType | None:
-    """The topic's schema; FoldError if Spark cannot read it."""
-    if not topic.schema:
+def _parsed(topic: DeclaredTopic, schema: str | T.StructType | None) -> T.StructType | None:
+    """A schema of the topic; FoldError if Spark cannot read it."""
+    if not schema:
         return None
     try:
-        parsed = topic.schema if isinstance(topic.schema, T.StructType) else T.StructType.fromDDL(topic.schema)
+        parsed = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(schema)
     except Exception as error:
         raise FoldError(f"the schema of topic {topic.name!r} cannot be read: {brief_spark_error(error)}") from error
     if not isinstance(parsed, T.StructType):
@@ -740,10 +757,56 @@ def _kinds_in(of: T.DataType) -> Iterator[str]:
         yield of.simpleString()
 
 
+def _key_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[KeyColumns | None, list[T.StructField]]:
+    """What decodes a topic's keys, and the columns that it fills: STRING, unless the schema says otherwise."""
+    if not topic.keys:
+        return None, []
+    types = {one.name: one.dataType for one in given or ()}
+    fields = [T.StructField(name, types.get(name, T.StringType())) for name in topic.keys]
+    arrow = to_arrow_schema(T.StructType(fields), timezone="UTC")
+    if topic.key_format is None:
+        return KeyColumns(topic.keys[0], key_decoder(arrow.field(0).type)), fields
+    if topic.key_format in ("json", "debezium"):
+        decoder = parsed_key_decoder(topic.key_format, arrow, **topic.key_options)
+    else:
+        # Their own schemas have the types.
+        decoder = decoder_for(topic.key_format, None, **topic.key_options)
+        found = {one.name: one for one in from_arrow_schema(decoder.schema)}
+        for one in fields:
+            if one.name not in found:
+                raise FoldError(
+                    f"the keys of topic {topic.name!r} have no field {one.name!r}; they have {', '.join(found)}"
+                )
+            if one.name in types and found[one.name].dataType != one.dataType:
+                raise FoldError(
+                    f"the field {one.name!r} in the keys of topic {topic.name!r} is"
+                    f" {found[one.name].dataType.simpleString()}, and its schema says {one.dataType.simpleString()}"
+                )
+        fields = [T.StructField(name, found[name].dataType) for name in topic.keys]
+    return KeyColumns(KEY, None, decoder), [*fields, T.StructField(KEY, T.BinaryType())]
+
+
+def _header_columns(
+    topic: DeclaredTopic, others: Sequence[T.StructField]
+) -> tuple[HeaderColumns | None, list[T.StructField]]:
+    """What decodes a topic's headers, and the columns that they fill."""
+    given = _parsed(topic, topic.headers)
+    if given is None:
+        return None, []
+    twice = next((one.name for one in given if one.name in {other.name for other in others}), None)
+    if twice is not None:
+        raise FoldError(
+            f"topic {topic.name!r} has the column {twice!r} from its values or keys, and from a header, too"
+        )
+    fields = [T.StructField(one.name, one.dataType) for one in given]
+    return HeaderColumns(to_arrow_schema(T.StructType(fields), timezone="UTC")), fields
+
+
 def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
     """The decoder of a topic's values, and the columns it fills. The key's column is filled from the key instead."""
-    fields = [one for one in given or () if one.name != topic.key]
-    arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if given is not None else None
+    fields = [one for one in given or () if one.name not in topic.keys]
+    selects = given is not None and (bool(fields) or topic.format == "json")
+    arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if selects else None
     decoder = decoder_for(topic.format, arrow, **topic.options)
-    filled = [one for one in from_arrow_schema(decoder.schema) if one.name not in (topic.key, DELETED)]
+    filled = [one for one in from_arrow_schema(decoder.schema) if one.name not in (*topic.keys, DELETED)]
     return decoder, [T.StructField(one.name, one.dataType, True) for one in filled]

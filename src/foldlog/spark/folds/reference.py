@@ -15,7 +15,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,20 +23,15 @@ from pyspark.sql import DataFrame
 from foldlog.client.places import places_text
 from foldlog.errors import FoldError, UnlawfulFold
 from foldlog.limits import FAULTY_RECORDS_MAX, FOLD_TRIAL_OFFSETS
+from foldlog.spark.folds.counting.recounting import are_in_time, held_counters, recounted
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.reading import TopicFrames, quoted
 from foldlog.spark.folds.spark_errors import is_records_fault
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
-from foldlog.views.counters.measures import Aggregation
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_NAN: Final = float("nan")
-"""A single NaN object: two NaNs are not equal, but tuples compare identity first."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ROW: Final = "__row"
 """A constant column, for counters that use no other."""
@@ -63,7 +57,7 @@ def long_deltas(
     if fold.view.aggregation is None and sample is None:
         records = [frames.records(piece, needs_key=fold.view.is_keyed) for piece in pieces]
     elif fold.view.aggregation is None and sample is not None:
-        names = [*([fold.topic.key] if fold.topic.key else []), *META]
+        names = [*fold.topic.record_columns, *META]
         records = [one.select(names) for one in sample.parts]
     tombstones = [set() if one is None else _tombstones(one) for one in records]
     try:
@@ -97,9 +91,11 @@ def _delta(
     parts, faulty = given
     found = pa.concat_tables(parts or _given_rows(fold, frames, [[]], [tombstones]))
     if fold.view.aggregation is not None:
-        return Delta(_counted(found, fold.view.aggregation, shape), _spans(ranges))
+        return Delta(recounted(found, fold.view.aggregation, shape), _spans(ranges))
     rows = _in_order(_typed(fold, shape, found))
-    if fold.view.is_keyed and records is not None:
+    if shape.keeps_rows and records is not None:
+        rows = _with_withdrawals(fold, shape, rows, _sound(records, faulty))
+    elif fold.view.is_keyed and records is not None:
         rows = _with_records(fold, shape, rows, _sound(records, faulty))
         if shape.record_key != RECORD:
             # A key that the view cannot hold is not in it, so no deletion is needed.
@@ -209,11 +205,9 @@ def _result(fold: Fold, given: DataFrame) -> DataFrame:
     aggregation = fold.view.aggregation
     if aggregation is None:
         return fold(given)
-    window = () if aggregation.window is None else (aggregation.window.column,)
-    measured = (column for _, _, column in aggregation.partials() if column is not None)
     result = fold(given.where(f"NOT {DELETED}"))
     said = (DELETED,) if DELETED in result.columns else ()
-    names = dict.fromkeys((*aggregation.by, *window, *measured, *said))
+    names = dict.fromkeys((*aggregation.inputs(), *said))
     return result.selectExpr(f"1 AS {_ROW}", *map(quoted, names))  # in SQL: a Column costs ten calls into the JVM
 
 
@@ -260,8 +254,8 @@ def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
         rows = _live(rows)
     else:
         keys = list(aggregation.by)
-        kept = [*keys, *(one for _, how, one in aggregation.partials() if one and how in ("min", "max"))]
-        if not all(map(_is_in_time, _window_starts(rows, aggregation))):
+        kept = aggregation.kept()
+        if not are_in_time(rows, aggregation):
             return False
     if not all(_is_held(fold, rows[name]) for name in kept):
         return False
@@ -290,23 +284,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _texts(one)
-
-
-def _is_in_time(micros: int | None) -> bool:
-    try:
-        return micros is None or bool(_EPOCH + timedelta(microseconds=micros))
-    except OverflowError:
-        return False
-
-
-def _window_starts(rows: pa.Table, aggregation: Aggregation) -> list[int | None]:
-    import pyarrow as pa
-
-    if aggregation.window is None:
-        return []
-    micros = rows[aggregation.window.column].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-    width_us = aggregation.window.width_ms * 1000
-    return [None if one is None else one // width_us * width_us for one in micros]
 
 
 def _sound(records: pa.Table, faulty: Coordinates) -> pa.Table:
@@ -351,9 +328,10 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
     if None in owners:
         raise FoldError(f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset")
     if shape.record_key == RECORD:
-        digests = record_digests(records[fold.topic.key])
+        (column,) = fold.topic.record_columns
+        digests = record_digests(records[column])
         rows = rows.append_column(RECORD, digests.take(pa.array(owners, pa.int64())))
-        records = records.drop_columns([fold.topic.key]).append_column(RECORD, digests)
+        records = records.drop_columns([column]).append_column(RECORD, digests)
     bare = sorted(set(numbers.values()).difference(owners))
     deletions = records.take(pa.array(bare, pa.int64()))
     columns = {one.name: pa.nulls(len(bare), one.type) for one in rows.schema}
@@ -364,47 +342,39 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
     return _in_order(pa.concat_tables([rows, pa.table(columns, schema=rows.schema)]))
 
 
-def _counted(rows: pa.Table, aggregation: Aggregation, shape: Shape) -> pa.Table:
-    """One row for each group, aggregated value by value."""
+def _with_withdrawals(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
+    """For rows with keys of their own: whose each is, and one deletion without a key for each tombstone."""
     import pyarrow as pa
 
-    groups = [_same_nan(rows[name].to_pylist()) for name in aggregation.by]
-    if aggregation.window is not None:
-        groups.append(_window_starts(rows, aggregation))
-    partials = aggregation.partials()
-    values = [[1] * rows.num_rows if column is None else rows[column].to_pylist() for _, _, column in partials]
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for number, group in enumerate(zip(*groups, strict=True) if groups else [()] * rows.num_rows):
-        kept = found.setdefault(group, [0 if how == "count" else None for _, how, _ in partials])
-        for index, (_, how, _) in enumerate(partials):
-            kept[index] = _merged(how, kept[index], _one(how, values[index][number]))
-    lines = [(*group, *kept) for group, kept in found.items()]
-    columns = list(zip(*lines, strict=True)) if lines else [()] * len(shape.columns)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, shape.columns, strict=True)]
-    return pa.table(arrays, schema=shape.columns)
+    from foldlog.spark.folds.deltas import record_digests
 
-
-def _same_nan(values: list[Any]) -> list[Any]:
-    return [_NAN if isinstance(one, float) and one != one else one for one in values]
-
-
-def _one(how: str, value: Any) -> Any:
-    return int(value is not None) if how == "count" else value
-
-
-def _merged(how: str, one: Any, other: Any) -> Any:
-    """Merge two partial results; null is ignored, and NaN is the largest number."""
-    if one is None or other is None:
-        return other if one is None else one
-    if how in ("count", "sum"):
-        return one + other
-    smaller, larger = sorted((one, other), key=_with_nan_last)
-    return smaller if how == "min" else larger
-
-
-def _with_nan_last(value: Any) -> tuple[bool, Any]:
-    is_nan = value != value
-    return is_nan, value
+    columns = fold.topic.record_columns
+    owner: dict[tuple[int, int], Any] = {}
+    gone = _tombstones(records)
+    for row in records.to_pylist():
+        at = (row[PARTITION], row[OFFSET])
+        owner[at] = row[columns[0]] if columns else f"partition {at[0]}"
+    if columns and shape.record_key == RECORD:
+        kind = records.schema.field(columns[0]).type
+        owner = dict(
+            zip(owner, record_digests(pa.chunked_array([list(owner.values())], kind)).to_pylist(), strict=True)
+        )
+    found: list[dict[str, Any]] = []
+    for row in rows.to_pylist():
+        at = (row[PARTITION], row[OFFSET])
+        if at not in owner:
+            raise FoldError(
+                f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset"
+            )
+        means_nothing = row[DELETED] and any(row[name] is None for name in fold.view.filled(shape))
+        if at not in gone and not means_nothing:
+            found.append({**row, **({RECORD: owner[at]} if shape.record_key == RECORD else {})})
+    for row in records.to_pylist():
+        if row[DELETED]:
+            bare = dict.fromkeys(shape.columns.names) | {name: row[name] for name in META}
+            found.append({**bare, shape.record_key or "": owner[row[PARTITION], row[OFFSET]]})
+    meta = [one for one in rows.schema if one.name in META]
+    return _in_order(pa.Table.from_pylist(found, pa.schema([*shape.columns, *meta])))
 
 
 # --- the trial ------------------------------------------------------------------------------------------------------
@@ -539,10 +509,12 @@ def _cut(ranges: Ranges, chance: random.Random) -> tuple[list[OffsetRange], list
 def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
     """The contents of a view after these changes, in plain Python: each row as a text, with its count."""
     if fold.view.aggregation is not None:
-        return _held_counters(fold.view.aggregation, deltas)
+        return held_counters(fold.view.aggregation, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return Counter(_text(row, ()) for row in rows)
+    if shape.keeps_rows:
+        return _held_rows(fold, shape, rows)
     held: dict[Any, tuple[tuple[int, int], list[str]]] = {}
     for row in rows:
         key, coordinate = row[shape.record_key], (row[PARTITION], row[OFFSET])
@@ -553,16 +525,19 @@ def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
     return Counter(text for _, texts in held.values() for text in texts)
 
 
-def _held_counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> Counter[str]:
-    groups, partials = aggregation.group_columns(), aggregation.partials()
-    held: dict[str, dict[str, Any]] = {}
-    for delta in deltas:
-        for row in delta.rows.to_pylist():
-            group = {name: row[name] for name in groups}
-            kept = held.setdefault(_text(group, ()), {**group, **{name: None for name, _, _ in partials}})
-            for name, how, _ in partials:
-                kept[name] = _merged(how, kept[name], row[name])
-    return Counter(_text(row, ()) for row in held.values())
+def _held_rows(fold: Fold, shape: Shape, rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    """As `_held`, of rows with keys of their own. Rows that two record keys write are compared, too: both are kept."""
+    key = fold.view.filled(shape)
+    kept: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        record, own = row[shape.record_key or ""], tuple(row[name] for name in key)
+        if row[DELETED] and None in own:
+            kept = {at: text for at, text in kept.items() if at[0] != record}
+        elif row[DELETED]:
+            kept.pop((record, own), None)
+        else:
+            kept[record, own] = _text(row, (*META, RECORD))
+    return Counter(kept.values())
 
 
 def _text(row: dict[str, Any], without: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ extremes of many rows, where a larger value hides a smaller one; so Spark checks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _SIGNS: Final = "__unheld"
 """Column of an aggregated range: a kind of values among its rows that the view cannot hold."""
+
+ROW_SIGNS: Final = (_SIGNS,)
+"""The columns of `row_signs_of_unheld`."""
 
 _CHARACTERS: Final = "__characters"
 """Column of an aggregated range: the characters beyond ASCII in its texts, if the view cannot hold all of them."""
@@ -100,25 +103,45 @@ def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]
 # --- what is aggregated -----------------------------------------------------------------------------------------------
 
 
-def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, window_start: str | None) -> list[str]:
-    """Aggregates, in SQL, that detect unholdable values in the columns that a view of this aggregation stores."""
-    kept = {*aggregation.by, *(column for _, how, column in aggregation.partials() if how in ("min", "max"))}
-    fields = [one for one in rows.schema if one.name in kept]
-    texts = [quoted(one.name) for one in fields if isinstance(one.dataType, T.StringType)]
-    signs = {
-        "utf8": [f"NOT is_valid_utf8({one})" for one in texts],
-        "years": [sign for one in fields if (sign := _is_out_of_years(one)) is not None],
-        "nul": [] if view.holds_nul else [f"contains({one}, chr(0))" for one in texts],
-    }
-    if window_start is not None:
-        signs["years"].append(f"unix_micros({window_start}) NOT BETWEEN {FIRST_US}L AND {LAST_US}L")
+def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, moments: Sequence[str]) -> list[str]:
+    """Aggregates, in SQL, that detect unholdable values in the columns that a view of this aggregation stores.
+    `moments` are the times of windows, in SQL.
+    """
     # `max` ignores nulls, and so does an OR of which another part is true.
+    signs = _signs(view, aggregation, rows, moments)
     found = [f"WHEN max({' OR '.join(flags)}) THEN '{kind}'" for kind, flags in signs.items() if flags]
     columns = [f"CASE {' '.join(found)} END AS {_SIGNS}"] if found else []
+    texts = _texts(aggregation, rows)
     if texts and not view.holds_unicode():
         letters = [f"split(regexp_replace(coalesce({one}, ''), r'[\\x00-\\x7f]', ''), '')" for one in texts]
         columns.append(f"array_distinct(flatten(collect_set(concat({', '.join(letters)})))) AS {_CHARACTERS}")
     return columns
+
+
+def row_signs_of_unheld(
+    view: View, aggregation: Aggregation, rows: DataFrame, moments: Sequence[str]
+) -> dict[str, str]:
+    """Whether a row has such a value, in SQL, by the name of a column. Only for a view that holds Unicode."""
+    signs = _signs(view, aggregation, rows, moments)
+    found = [f"WHEN {' OR '.join(flags)} THEN '{kind}'" for kind, flags in signs.items() if flags]
+    return {_SIGNS: f"CASE {' '.join(found)} END"} if found else {}
+
+
+def _texts(aggregation: Aggregation, rows: DataFrame) -> list[str]:
+    kept = aggregation.kept()
+    return [quoted(one.name) for one in rows.schema if one.name in kept and isinstance(one.dataType, T.StringType)]
+
+
+def _signs(view: View, aggregation: Aggregation, rows: DataFrame, moments: Sequence[str]) -> dict[str, list[str]]:
+    """For each kind of values that cannot be held, in SQL whether a row has one."""
+    kept, texts = aggregation.kept(), _texts(aggregation, rows)
+    fields = [one for one in rows.schema if one.name in kept]
+    years = [sign for one in fields if (sign := _is_out_of_years(one)) is not None]
+    return {
+        "utf8": [f"NOT is_valid_utf8({one})" for one in texts],
+        "years": [*years, *(f"unix_micros({one}) NOT BETWEEN {FIRST_US}L AND {LAST_US}L" for one in moments)],
+        "nul": [] if view.holds_nul else [f"contains({one}, chr(0))" for one in texts],
+    }
 
 
 def check_aggregated(view: View, aggregation: Aggregation, found: pa.Table) -> None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text
-from foldlog.views.counters.measures import Aggregation, Measure, Window, parse_window
+from foldlog.views.counters.measures import Aggregation, Measure
 from foldlog.views.counters.settings import check_aggregation
 from foldlog.views.counters.view import CountersView
+from foldlog.views.counters.windows import AnyWindow, parse_window
 from foldlog.views.sql.postgres import is_postgres_url
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ DUCKDB_PREFIX = "duckdb:///"
 def counters(
     url_or_path: str | PathLike[str],
     by: Sequence[str] | str = (),
-    window: tuple[str, str] | Window | None = None,
+    window: tuple[str, str] | AnyWindow | None = None,
     measures: Mapping[str, Measure] | None = None,
     name: str = "counters",
 ) -> CountersView[Any]:
     """Counters at a URL or path, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is created yet.
 
-    Without `by` and `window` there is a single row.
+    `fl.window()` and `fl.sessions()` make other windows. Without `by` and `window` there is a single row.
     """
     aggregation = aggregation_of(by, window, measures)
     text: object = as_text(url_or_path)
@@ -69,6 +70,7 @@ def aggregation_of(by: object, window: object, measures: object) -> Aggregation:
             raise InvalidArgument(f"a measure has a name, such as 'payments', not {brief_repr(title)}")
         if not isinstance(measure, Measure):
             raise InvalidArgument(
-                f"measure {title!r} is one of fl.count, fl.sum, fl.min, fl.max and fl.avg, not {brief_repr(measure)}"
+                f"measure {title!r} is one of fl.count, fl.sum, fl.min, fl.max, fl.avg, fl.count_distinct,"
+                f" fl.approx_count_distinct, fl.quantile, fl.first, fl.last and fl.top, not {brief_repr(measure)}"
             )
     return Aggregation(tuple(names), parse_window(window), dict(measures))

@@ -131,6 +131,30 @@ class DuckdbCounters(CountersView[Any]):
         )
         transaction.connection.unregister("foldlog_range")
 
+    def _take(self, transaction: CountersTransaction[Any], stored: StoredCounters, keys: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        connection, schema = transaction.connection, stored.settings.stored()
+        # With one more column: a table without any has no rows.
+        wider = keys.append_column("_", pa.nulls(keys.num_rows, pa.int8()))
+        connection.register("foldlog_range", _without_zones(wider))
+        found = " UNION ALL ".join(
+            f"SELECT kept.rowid FROM foldlog_range AS new, {stored.table.sql} AS kept WHERE {condition}"
+            for condition in stored.met("IS NOT DISTINCT FROM")
+        )
+        taken = connection.sql(
+            f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql} WHERE rowid IN ({found})"
+        ).to_arrow_table()
+        transaction.run(f"DELETE FROM {stored.table.sql} WHERE rowid IN ({found})")
+        connection.unregister("foldlog_range")
+        return taken.cast(schema)
+
+    def _put(self, transaction: CountersTransaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+        transaction.connection.register("foldlog_range", _without_zones(rows))
+        columns = quoted_list(rows.column_names)
+        transaction.run(f"INSERT INTO {stored.table.sql} ({columns}) SELECT {columns} FROM foldlog_range")
+        transaction.connection.unregister("foldlog_range")
+
     def _read(self, transaction: CountersTransaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         schema = stored.settings.stored()
         found = transaction.connection.sql(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")

@@ -170,10 +170,7 @@ class PostgresCounters(CountersView[Any]):
         _refuse_nul(rows, self.place)
         columns = quoted_list(rows.column_names)
         transaction.run(f"CREATE TEMP TABLE foldlog_range (LIKE {stored.table.sql}) ON COMMIT DROP")
-        statement = f"COPY foldlog_range ({columns}) FROM STDIN {COPY_OPTIONS}"
-        with transaction.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for piece in csv_of(rows):
-                copy.write(piece)
+        _copy(transaction, "foldlog_range", rows)
         try:
             transaction.run(
                 f"INSERT INTO {stored.table.sql} AS kept ({columns}) SELECT {columns} FROM foldlog_range"
@@ -182,16 +179,40 @@ class PostgresCounters(CountersView[Any]):
         except psycopg.errors.NumericValueOutOfRange as error:
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
 
-    def _read(self, transaction: CountersTransaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+    def _take(self, transaction: CountersTransaction[Any], stored: StoredCounters, keys: pa.Table) -> pa.Table:
         import pyarrow as pa
 
+        _refuse_nul(keys, self.place)
+        schema, by = stored.settings.stored(), stored.settings.groups
+        transaction.run(f"CREATE TEMP TABLE foldlog_range (LIKE {stored.table.sql}) ON COMMIT DROP")
+        if keys.column_names:
+            _copy(transaction, "foldlog_range", keys)
+        else:
+            transaction.run("INSERT INTO foldlog_range DEFAULT VALUES")
+        transaction.run("ANALYZE foldlog_range")
+        # An index does not find what may be null, so groups with a null are looked for separately, if there are any.
+        conditions = stored.met("=", seeks=True)[:1]
+        if any(keys[name].null_count for name in by):
+            has_null = " OR ".join(f"new.{quoted(name)} IS NULL" for name in by)
+            conditions += [f"({has_null}) AND {one}" for one in stored.met("IS NOT DISTINCT FROM")]
+        found: list[tuple[Any, ...]] = []
+        for condition in conditions:
+            found += transaction.run(
+                f"DELETE FROM {stored.table.sql} AS kept USING foldlog_range AS new WHERE {condition}"
+                f" RETURNING {', '.join(f'kept.{quoted(name)}' for name in schema.names)}"
+            )
+        return pa.Table.from_batches([_batch(found, schema)])
+
+    def _put(self, transaction: CountersTransaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+        _refuse_nul(rows, self.place)
+        _copy(transaction, stored.table.sql, rows)
+
+    def _read(self, transaction: CountersTransaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         schema = stored.settings.stored()
         with transaction.connection.cursor("foldlog_scan") as cursor:
             cursor.execute(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}".encode())
             while found := cursor.fetchmany(VIEW_SCAN_ROWS):
-                columns = zip(*found, strict=True)
-                arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield _batch(found, schema)
 
     def _mean(self, name: str, stored: StoredCounters) -> str:
         from pyarrow import types
@@ -204,6 +225,21 @@ class PostgresCounters(CountersView[Any]):
 
     def _another(self, label: str) -> PostgresCounters:
         return PostgresCounters(self._url, self.aggregation, str(self._table), label)
+
+
+def _copy(transaction: CountersTransaction[Any], table: str, rows: pa.Table) -> None:
+    statement = f"COPY {table} ({quoted_list(rows.column_names)}) FROM STDIN {COPY_OPTIONS}"
+    with transaction.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for piece in csv_of(rows):
+            copy.write(piece)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _refuse_nul(rows: pa.Table, location: str) -> None:

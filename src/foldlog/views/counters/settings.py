@@ -2,7 +2,7 @@
 
 A range arrives aggregated: its groups and, for each measure, partial columns (see measures). The view stores the merged
 partials of all ranges, in wide types: integers of 64 bits, DECIMAL of 38 digits. A reader sees each measure under its
-name; a mean is divided when it is read.
+name; a mean is divided when it is read, and what a state shows is stored beside it. Lists are stored as JSON.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from decimal import Context, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, SchemaChanged
-from foldlog.views.counters.measures import WINDOW_START, Aggregation, Measure, Window
+from foldlog.views.counters.measures import Aggregation, Measure
+from foldlog.views.counters.states import estimates, quantiles
+from foldlog.views.counters.windows import WINDOW_END, WINDOW_START, window_from_json, window_to_json
 from foldlog.views.sql.names import check_columns
-from foldlog.views.sql.types import kept_schema
+from foldlog.views.sql.nested import decode_nested, encode_nested
+from foldlog.views.sql.types import is_nested, kept_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +33,9 @@ SUM_DIGITS_MORE: Final = 10
 
 MEAN_DIGITS_MORE: Final = 4
 """How many more digits after the point a mean of DECIMAL has than its column, as in Spark."""
+
+DISTINCT_MAX: Final = 1_000_000
+"""How many values an exact count_distinct keeps in a group: with every range they are read and written again."""
 
 SUM_TOO_LARGE: Final = (
     "a sum has grown beyond its type; sum a larger unit, or cast the column to DECIMAL(38, s) and rebuild"
@@ -45,11 +51,10 @@ class CounterSettings:
 
     def to_json(self) -> str:
         """The form in which the view stores it."""
-        window = self.aggregation.window
         fields = {
             "by": self.aggregation.by,
-            "window": None if window is None else [window.column, window.width_ms],
-            "measures": {name: [measure.kind, measure.column] for name, measure in self.aggregation.measures.items()},
+            "window": window_to_json(self.aggregation.window),
+            "measures": {name: _measure_to_json(measure) for name, measure in self.aggregation.measures.items()},
             "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
         }
         return json.dumps(fields, separators=(",", ":"))
@@ -61,9 +66,8 @@ class CounterSettings:
 
         try:
             fields = json.loads(text)
-            window = fields["window"]
-            measures = {name: Measure(kind, column) for name, (kind, column) in fields["measures"].items()}
-            aggregation = Aggregation(tuple(fields["by"]), None if window is None else Window(*window), measures)
+            measures = {name: Measure(*stored) for name, stored in fields["measures"].items()}
+            aggregation = Aggregation(tuple(fields["by"]), window_from_json(fields["window"]), measures)
             return cls(aggregation, pa.ipc.read_schema(pa.py_buffer(b64decode(fields["columns"]))))
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise MalformedBytes("counters' settings", f"they cannot be understood ({error!r})", 0) from error
@@ -73,19 +77,61 @@ class CounterSettings:
         """The columns that make a row unique; null is a value like any other."""
         return self.aggregation.group_columns()
 
-    def stored(self) -> pa.Schema:
-        """The columns of the view's table: sums of DECIMAL with the maximum of digits."""
+    @property
+    def merges_in_sql(self) -> bool:
+        """Whether the engine merges a range's rows by itself: a row for each group, and no states."""
+        return self.aggregation.is_plain and self.aggregation.sessions is None
+
+    def partial_columns(self) -> pa.Schema:
+        """The columns of merged ranges: sums of DECIMAL with the maximum of digits."""
         import pyarrow as pa
 
         sums = {name for name, how, _ in self.aggregation.partials() if how == "sum"}
         return pa.schema([_widened(field) if field.name in sums else field for field in self.columns])
 
+    def stored(self) -> pa.Schema:
+        """The columns of the view's table: merged ranges, with lists as JSON, and what states show."""
+        import pyarrow as pa
+
+        fields = [*self.partial_columns(), *(self._shown_field(name) for name in self._with_states())]
+        return pa.schema([pa.field(one.name, pa.string()) if is_nested(one.type) else one for one in fields])
+
     def fitted(self, rows: pa.Table, location: str) -> pa.Table:
-        """A range's rows in the types of the view's table."""
+        """A range's rows in the types of merged ones."""
         if rows.column_names != self.columns.names:
             shown = ", ".join(rows.column_names)
             raise SchemaChanged(location, f"a range has the columns {shown} and not {', '.join(self.columns.names)}")
-        return rows.cast(self.stored())
+        return rows.cast(self.partial_columns())
+
+    def to_stored(self, rows: pa.Table) -> pa.Table:
+        """Merged ranges as rows of the view's table. ArithmeticError if one cannot be kept."""
+        import pyarrow as pa
+
+        columns = {name: _as_text(rows[name]) for name in rows.column_names}
+        for name in self._with_states():
+            field = self._shown_field(name)
+            values = _shown_by_state(name, self.aggregation.measures[name], rows)
+            columns[name] = _as_text(pa.chunked_array([pa.array(values, field.type)]))
+        return pa.table(columns, schema=self.stored())
+
+    def from_stored(self, rows: pa.Table) -> pa.Table:
+        """The inverse of `to_stored`."""
+        import pyarrow as pa
+
+        schema = self.partial_columns()
+        return pa.table([_from_text(rows[one.name], one.type) for one in schema], schema=schema)
+
+    def _with_states(self) -> list[str]:
+        return [name for name, measure in self.aggregation.measures.items() if measure.state is not None]
+
+    def _shown_field(self, name: str) -> pa.Field:
+        import pyarrow as pa
+
+        state = self.aggregation.measures[name].state
+        if state != "top":
+            return pa.field(name, pa.float64() if state == "buckets" else pa.int64())
+        value = self.columns.field(f"{name}__top").type.value_type.field("value").type
+        return pa.field(name, pa.list_(pa.field("element", value)))
 
     def refuse_change(self, wanted: CounterSettings, location: str) -> None:
         """SchemaChanged if `wanted` differs: what was counted before cannot be counted again from here."""
@@ -93,7 +139,7 @@ class CounterSettings:
         if mine.by != other.by:
             raise SchemaChanged(location, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
         if mine.window != other.window:
-            raise SchemaChanged(location, f"its window was {_window(mine.window)} and is now {_window(other.window)}")
+            raise SchemaChanged(location, f"its window was {mine.window or 'none'} and is now {other.window or 'none'}")
         if dict(mine.measures) != dict(other.measures) or list(mine.measures) != list(other.measures):
             raise SchemaChanged(location, f"its measures were {_measures(mine)} and are now {_measures(other)}")
         for was, now in zip(self.columns, wanted.columns, strict=True):
@@ -104,11 +150,15 @@ class CounterSettings:
         """The columns that a reader sees: groups, then measures."""
         import pyarrow as pa
 
-        stored = self.stored()
-        fields = [pa.field(name, stored.field(name).type) for name in self.groups]
+        stored = self.partial_columns()
+        ends = [WINDOW_END] if self.aggregation.sessions is not None else []
+        fields = [pa.field(name, stored.field(name).type) for name in (*self.groups, *ends)]
         for name, measure in self.aggregation.measures.items():
-            kind = self._mean_type(name) if measure.kind == "avg" else stored.field(name).type
-            fields.append(pa.field(name, kind))
+            if measure.state is not None:
+                fields.append(self._shown_field(name))
+            else:
+                kind = self._mean_type(name) if measure.kind == "avg" else stored.field(name).type
+                fields.append(pa.field(name, kind))
         return pa.schema(fields)
 
     def show(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -122,7 +172,7 @@ class CounterSettings:
                 sums, counts = (batch.column(f"{field.name}__{part}").to_pylist() for part in ("sum", "count"))
                 arrays.append(pa.array(means(sums, counts, field.type), field.type))
             else:
-                arrays.append(batch.column(field.name))
+                arrays.append(_from_text(batch.column(field.name), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.shown())
 
     def _mean_type(self, name: str) -> Any:
@@ -164,12 +214,15 @@ def check_aggregation(aggregation: Aggregation, input_schema: pa.Schema) -> pa.S
         if not types.is_timestamp(kind) or kind.tz is None:
             raise InvalidArgument(f"window={column!r} is {kind} and no TIMESTAMP; cast it in the fold")
         fields.append(pa.field(WINDOW_START, pa.timestamp("us", "UTC")))
+    if aggregation.sessions is not None:
+        fields.append(pa.field(WINDOW_END, pa.timestamp("us", "UTC")))
     for name, measure in aggregation.measures.items():
         fields += [
             pa.field(partial, _partial_type(name, measure, how, column, input_schema))
             for partial, how, column in measure.partials(name)
         ]
-    names = [field.name for field in fields]
+    # What a state shows is stored beside it.
+    names = [field.name for field in fields] + [name for name, one in aggregation.measures.items() if one.state]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidArgument(f"counters would have two columns {twice[0]!r}; give the measure another name")
@@ -200,13 +253,24 @@ def _partial_type(name: str, measure: Measure, how: str, column: str | None, sch
     import pyarrow as pa
     from pyarrow import types
 
-    said = f"measure {name!r}, {measure.kind}({column or ''}),"
+    said = f"measure {name!r}, {measure},"
     kind: Any = pa.null() if column is None else _type_of(schema, column, f"the column of {said}")
     if how == "count":
         return pa.int64()
-    if how in ("min", "max"):
-        if not is_orderable(kind):
-            raise InvalidArgument(f"{said} is of {kind}, which has no order; take a part of it in the fold")
+    if how == "buckets":
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal128(kind)):
+            raise InvalidArgument(f"{said} is of {kind}, which is no number; cast it in the fold")
+        return pa.binary()
+    if how != "sum" and not is_orderable(kind):
+        raise InvalidArgument(f"{said} is of {kind}, which has no order; take a part of it in the fold")
+    if how in ("values", "registers"):
+        if types.is_floating(kind):
+            raise InvalidArgument(f"{said} is of {kind}, whose values are not exact; cast it to DECIMAL in the fold")
+        return pa.binary() if how == "registers" else pa.list_(pa.field("element", kind))
+    if how == "top":
+        order = _partial_type(name, measure, "order", measure.order_by, schema)
+        return pa.list_(pa.field("element", pa.struct([("order", order), ("value", kind)])))
+    if how != "sum":
         return kind
     if types.is_integer(kind):
         return pa.int64()
@@ -218,6 +282,39 @@ def _partial_type(name: str, measure: Measure, how: str, column: str | None, sch
             " use an integer of the smallest unit, or cast to DECIMAL in the fold"
         )
     raise InvalidArgument(f"{said} is of {kind}, which cannot be added up; cast it to BIGINT or DECIMAL in the fold")
+
+
+def _measure_to_json(measure: Measure) -> list[object]:
+    """The form in which a view stores it: as older versions do, where they know such a measure."""
+    more = (measure.order_by, measure.size, measure.rank)
+    return [measure.kind, measure.column, *(more if more != (None, 0, 0.0) else ())]
+
+
+def _shown_by_state(name: str, measure: Measure, rows: pa.Table) -> list[Any]:
+    import pyarrow.compute as pc
+
+    states = rows[f"{name}__{measure.state}"].combine_chunks()
+    if measure.state == "registers":
+        return estimates(states, measure.size)
+    if measure.state == "buckets":
+        return quantiles(states, measure.rank, measure.size)
+    if measure.state == "top":
+        return [[] if one is None else [pair["value"] for pair in one] for one in states.to_pylist()]
+    lengths: list[int] = pc.fill_null(pc.list_value_length(states), 0).to_pylist()
+    if max(lengths, default=0) > DISTINCT_MAX:
+        raise ArithmeticError(
+            f"a group of {name!r} has more than {DISTINCT_MAX} different values, which are too many to keep one by one;"
+            f" use fl.approx_count_distinct({measure.column!r}) and rebuild"
+        )
+    return lengths
+
+
+def _as_text(column: Any) -> Any:
+    return encode_nested(column) if is_nested(column.type) else column
+
+
+def _from_text(column: Any, kind: Any) -> Any:
+    return decode_nested(column.to_pylist(), kind) if is_nested(kind) else column
 
 
 def _type_of(schema: pa.Schema, name: str, said: str) -> Any:
@@ -239,9 +336,5 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def _window(window: Window | None) -> str:
-    return "none" if window is None else f"{window.width_ms} ms of {window.column}"
-
-
 def _measures(aggregation: Aggregation) -> str:
-    return ", ".join(f"{name}={one.kind}({one.column or ''})" for name, one in aggregation.measures.items())
+    return ", ".join(f"{name}={one}" for name, one in aggregation.measures.items())

@@ -103,6 +103,35 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
                 raise
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
 
+    def _take(
+        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, keys: pa.Table
+    ) -> pa.Table:
+        import pyarrow as pa
+
+        connection, schema = transaction.connection, stored.settings.stored()
+        declared = ", ".join(f"{quoted(name)} {sqlite_type(schema.field(name).type)}" for name in keys.column_names)
+        connection.execute(f"CREATE TEMP TABLE foldlog_range ({declared or 'x'})")
+        marks = ", ".join("?" * len(keys.column_names)) or "NULL"
+        connection.executemany(f"INSERT INTO temp.foldlog_range VALUES ({marks})", _values(keys))
+        # CROSS JOIN, which SQLite does not reorder: the range's rows come first, and the index finds theirs.
+        found = " UNION ALL ".join(
+            f"SELECT kept.rowid FROM temp.foldlog_range AS new CROSS JOIN {stored.table.sql} AS kept WHERE {condition}"
+            for condition in stored.met("IS", seeks=True)
+        )
+        taken = connection.execute(
+            f"DELETE FROM {stored.table.sql} WHERE rowid IN ({found}) RETURNING {quoted_list(schema.names)}"
+        ).fetchall()
+        connection.execute("DROP TABLE temp.foldlog_range")
+        return pa.Table.from_batches([from_values(taken, schema, self.place)])
+
+    def _put(
+        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, rows: pa.Table
+    ) -> None:
+        marks = ", ".join("?" * len(rows.column_names))
+        transaction.connection.executemany(
+            f"INSERT INTO {stored.table.sql} ({quoted_list(rows.column_names)}) VALUES ({marks})", _values(rows)
+        )
+
     def _read(
         self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters
     ) -> Iterator[pa.RecordBatch]:
@@ -177,6 +206,8 @@ def _declared(field: Any, *, is_sum: bool) -> str:
 
 
 def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    if not rows.column_names:
+        return iter([()] * rows.num_rows)
     return zip(*(to_values(column) for column in rows.columns), strict=True)
 
 

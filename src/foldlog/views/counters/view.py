@@ -19,7 +19,9 @@ from foldlog.errors import InvalidArgument, ViewUnavailable
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
 from foldlog.views.counters.measures import Aggregation
+from foldlog.views.counters.merging import merged
 from foldlog.views.counters.settings import CounterSettings
+from foldlog.views.counters.windows import WINDOW_END, WINDOW_START
 from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
 from foldlog.views.sql.names import OLD, TableName, quoted
 
@@ -67,6 +69,27 @@ class StoredCounters:
             parts.append(f"{quoted(name)} = {both}")
         return ", ".join(parts)
 
+    def met(self, same: str, *, seeks: bool = False) -> list[str]:
+        """Conditions of which a row of the table, aliased `kept`, has to meet one, to be merged with a row of `new`:
+        it is of the same group, or a session that overlaps. `same` compares two values that may be null. With `seeks`,
+        an engine with an index of the groups reads only around a session, and not from its group's first one.
+        """
+        by = self.settings.aggregation.by
+        alike = [f"kept.{quoted(name)} {same} new.{quoted(name)}" for name in by]
+        start, end = quoted(WINDOW_START), quoted(WINDOW_END)
+        if self.settings.aggregation.sessions is None:
+            alike += [f"kept.{quoted(name)} {same} new.{quoted(name)}" for name in self.settings.groups[len(by) :]]
+            return [" AND ".join(alike) or "TRUE"]
+        overlapping = [*alike, f"kept.{start} < new.{end}", f"kept.{end} > new.{start}"]
+        if seeks:
+            # The only session that begins before and may reach here is the last of those: no two of them overlap.
+            older = " AND ".join([*(f"older.{quoted(name)} {same} new.{quoted(name)}" for name in by), "TRUE"])
+            overlapping.append(
+                f"kept.{start} >= coalesce((SELECT max(older.{start}) FROM {self.table.sql} AS older"
+                f" WHERE {older} AND older.{start} <= new.{start}), new.{start})"
+            )
+        return [" AND ".join(overlapping), " AND ".join([*alike, f"kept.{start} IS NULL", f"new.{start} IS NULL"])]
+
 
 class CountersView(View, Generic[Connection]):
     """`table` is the name for readers; `label` distinguishes a shadow from the view itself."""
@@ -108,7 +131,17 @@ class CountersView(View, Generic[Connection]):
 
     @abstractmethod
     def _merge(self, transaction: CountersTransaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
-        """Insert rows of new groups, and merge those of known ones; `rows` is in the types of the table."""
+        """Insert rows of new groups, and merge those of known ones; `rows` is in the types of the table. Only for
+        settings that merge in SQL.
+        """
+
+    @abstractmethod
+    def _take(self, transaction: CountersTransaction[Connection], stored: StoredCounters, keys: pa.Table) -> pa.Table:
+        """Remove the rows that are to be merged with these, and return them; `keys` has the columns that say which."""
+
+    @abstractmethod
+    def _put(self, transaction: CountersTransaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
+        """Insert rows of groups that the table does not have."""
 
     @abstractmethod
     def _read(self, transaction: CountersTransaction[Connection], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
@@ -144,7 +177,7 @@ class CountersView(View, Generic[Connection]):
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
         wanted = CounterSettings(self.aggregation, shape.columns)
-        expected = [*self.aggregation.group_columns(), *(name for name, _, _ in self.aggregation.partials())]
+        expected = self.aggregation.columns()
         if shape.columns.names != expected:
             raise InvalidArgument(f"counters are fed the columns {', '.join(expected)}: see check_aggregation")
         with self._writing(create=True) as transaction:
@@ -166,8 +199,26 @@ class CountersView(View, Generic[Connection]):
         with self._writing() as transaction:
             stored = self._understood(self._bookmarks.expect(transaction.run, self._name, self.place, expected))
             if delta.rows.num_rows:
-                self._merge(transaction, stored, stored.settings.fitted(delta.rows, self.place))
+                rows = stored.settings.fitted(delta.rows, self.place)
+                if stored.settings.merges_in_sql:
+                    self._merge(transaction, stored, rows)
+                else:
+                    self._exchange(transaction, stored, rows)
             self._bookmarks.set_bookmark(transaction.run, self._name, new)
+
+    def _exchange(self, transaction: CountersTransaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
+        """Merge rows that no SQL can merge: sessions, which change their groups, and states."""
+        import pyarrow as pa
+
+        settings = stored.settings
+        ends = [WINDOW_END] if settings.aggregation.sessions is not None else []
+        try:
+            rows = merged(rows, settings.aggregation)
+            known = settings.from_stored(self._take(transaction, stored, rows.select([*settings.groups, *ends])))
+            rows = settings.to_stored(merged(pa.concat_tables([known, rows]), settings.aggregation))
+        except ArithmeticError as error:
+            raise ViewUnavailable(self.place, str(error)) from error
+        self._put(transaction, stored, rows)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         with self._writing() as transaction:
@@ -258,7 +309,8 @@ class CountersView(View, Generic[Connection]):
 
     def _selection(self, stored: StoredCounters) -> str:
         """The SELECT of the readers' SQL view."""
-        columns = [quoted(name) for name in stored.settings.groups]
+        ends = [WINDOW_END] if stored.settings.aggregation.sessions is not None else []
+        columns = [quoted(name) for name in (*stored.settings.groups, *ends)]
         for name, measure in stored.settings.aggregation.measures.items():
             shown = self._mean(name, stored) if measure.kind == "avg" else quoted(name)
             columns.append(f"{shown} AS {quoted(name)}")

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable, brief_repr
 from foldlog.limits import PEEK_COUNT_ROWS_MAX, PEEK_SERIES_ROWS_MAX
-from foldlog.views.counters.measures import WINDOW_START
 from foldlog.views.counters.settings import CounterSettings
+from foldlog.views.counters.windows import DAY_MS, WINDOW_START, Window
 from foldlog.views.peek.peek import Page, Peek, Series, checked_limit
 from foldlog.views.peek.sources import Source, pattern_of
 from foldlog.views.peek.values import number_of, shown
@@ -23,6 +23,8 @@ SERIES_WINDOWS: Final = 60
 
 SERIES_MAX: Final = 8
 """Distinguishable lines of a chart; the largest groups are shown."""
+
+_MONTH_MS: Final = 31 * DAY_MS
 
 _SKIPPED_MAX: Final = 100_000
 
@@ -63,8 +65,9 @@ class CountersPeek(Peek):
             table, settings = self._found(run)
             window = settings.aggregation.window
             chosen = _chosen(settings, measure)
-            if window is None or chosen is None:
+            if not isinstance(window, Window) or chosen is None:
                 return None
+            step_ms = window.step_ms or window.months * _MONTH_MS
             start = self._source.name(WINDOW_START)
             # With a value, as in every statement here: without one, the driver treats percent signs differently.
             newest = run(
@@ -75,7 +78,7 @@ class CountersPeek(Peek):
             if not newest:
                 return []
             ((latest,),) = self._source.batch(newest, settings.stored()).select([WINDOW_START]).to_pydict().values()
-            since = latest - timedelta(milliseconds=window.width_ms * (SERIES_WINDOWS - 1))
+            since = latest - timedelta(milliseconds=step_ms * (SERIES_WINDOWS - 1))
             ending = f"WHERE {start} >= {self._source.mark}"
             found = self._select(run, table, settings, ending, [self._source.moment(since)], PEEK_SERIES_ROWS_MAX, 0)
         return _series(found, settings, chosen)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable, brief_repr
 from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
@@ -41,8 +41,8 @@ from foldlog.views.table.postgres_load import (
     written_once,
 )
 from foldlog.views.table.postgres_stage import gather, load, merge, new_stage, sweep
-from foldlog.views.table.rows import Change, decide_change
-from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.rows import Change, decide_change, written_by_two
+from foldlog.views.table.shape import TableSettings, TableShape, added_columns, decide_shape, reconcile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _DELTA: Final = TableName("_foldlog_delta", "pg_temp")
 _KEYS: Final = TableName("_foldlog_keys", "pg_temp")
+_ROWS_GONE: Final = TableName("_foldlog_rows_gone", "pg_temp")
 
 _SCAN_BYTES: Final = 8 << 20
 """The maximum size of a scan's batch."""
@@ -64,11 +65,16 @@ class PostgresTable(View):
     holds_nul: ClassVar[bool] = False
 
     def __init__(
-        self, url: str, table: TableName, key: tuple[str, ...] = (), *, wait_ms: int = VIEW_LOCK_WAIT_MS
+        self,
+        url: str,
+        table: TableName,
+        asked: TableSettings = TableSettings(),  # noqa: B008 it is immutable
+        *,
+        wait_ms: int = VIEW_LOCK_WAIT_MS,
     ) -> None:
         self._url = url
         self._named = table
-        self._key = key
+        self._asked = asked
         self._wait_ms = wait_ms
         self._location = f"table {table} in {public_url(url)}"
         locked = (table, TableName(BOOKMARKS, table.schema))
@@ -97,7 +103,7 @@ class PostgresTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._key, self._location, loading=loading)
+        wanted = decide_shape(shape, self._asked.key, self._location, loading=loading)
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -118,7 +124,10 @@ class PostgresTable(View):
         return entry.bookmark
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
-        return self._key or shape.key
+        return self._asked.key or shape.key
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        return self._asked.keeps_rows(record_key)
 
     def holds_unicode(self) -> bool:
         return self._limits.holds_unicode()
@@ -154,7 +163,7 @@ class PostgresTable(View):
             if entry is None:
                 return None
             shape = TableShape.from_json(entry.settings, self._location)
-            if shape.record_key is None or shape.replaces_records:
+            if shape.record_key is None or shape.replaces_records or shape.keeps_rows:
                 return None  # which rows a record replaces, the driver tells, and says it if two have one key
             self._has_stages = True
             return new_stage(run, self._url, self._location, table, shape, ranges, expected)
@@ -208,7 +217,7 @@ class PostgresTable(View):
             bookmarks.set_settings(run, table.name, shape.loaded().to_json())
 
     def shadow(self, label: str) -> PostgresTable:
-        return PostgresTable(self._url, self._named.beside(f"__{label}"), self._key, wait_ms=self._wait_ms)
+        return PostgresTable(self._url, self._named.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
 
     def check_swap(self) -> None:
         with self._database.transaction() as connection:
@@ -330,6 +339,8 @@ class PostgresTable(View):
                     f"DELETE FROM {table.sql} AS kept USING {_KEYS.sql} AS gone"
                     f" WHERE kept.{record_key} = gone.{record_key}"
                 )
+        if change.gone is not None:
+            self._delete_rows(connection, table, shape, change.gone)
         if change.rows.num_rows:
             columns = quoted_list(shape.columns.names)
             types = [
@@ -339,11 +350,36 @@ class PostgresTable(View):
             run(f"CREATE TEMPORARY TABLE {_DELTA.sql} ({', '.join(types)}) ON COMMIT DROP")
             _copy(connection, _DELTA, change.rows)
             # In key order, neighbours go to the same pages of the index.
+            if shape.keeps_rows:
+                self._check_owners(run, table, shape, _DELTA)
             with written_once(self._location):
                 run(
                     f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {_DELTA.sql}"
                     f" ORDER BY {quoted_list(shape.key)}{_on_conflict(shape)}"
                 )
+
+    def _delete_rows(self, connection: Connection, table: TableName, shape: TableShape, gone: pa.Table) -> None:
+        run = runner(connection)
+        types = [
+            f"{quoted(name)} {postgres_type(shape.columns.field(name).type, in_key=True)}" for name in gone.column_names
+        ]
+        run(f"CREATE TEMPORARY TABLE {_ROWS_GONE.sql} ({', '.join(types)}) ON COMMIT DROP")
+        _copy(connection, _ROWS_GONE, gone)
+        run(f"ANALYZE {_ROWS_GONE.sql}")
+        self._check_owners(run, table, shape, _ROWS_GONE)
+        run(f"DELETE FROM {table.sql} AS kept USING {_ROWS_GONE.sql} AS new WHERE {_same_key(shape)}")
+
+    def _check_owners(self, run: Run, table: TableName, shape: TableShape, given: TableName) -> None:
+        """FoldError if a row of these keys is of another record key."""
+        record = quoted(shape.record_columns[0])
+        keys = ", ".join(f"new.{quoted(name)}" for name in shape.key)
+        found = run(
+            f"SELECT {keys} FROM {table.sql} AS kept JOIN {given.sql} AS new ON {_same_key(shape)}"
+            f" WHERE kept.{record} <> new.{record} LIMIT 1"
+        )
+        for row in found:
+            told = ", ".join(f"{name}={brief_repr(value)}" for name, value in zip(shape.key, row, strict=True))
+            raise written_by_two(self._location, told)
 
     def _copy_keys(self, connection: Connection, shape: TableShape, keys: pa.ChunkedArray) -> None:
         import pyarrow as pa
@@ -415,6 +451,10 @@ def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         for piece in csv_of(rows):
             copy.write(piece)
+
+
+def _same_key(shape: TableShape) -> str:
+    return " AND ".join(f"kept.{quoted(name)} = new.{quoted(name)}" for name in shape.key)
 
 
 def _on_conflict(shape: TableShape) -> str:

@@ -34,6 +34,8 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
 
     sink = pa.BufferOutputStream()
     texts = pa.table([_text(column) for column in rows.columns], names=rows.column_names)
+    if any(not len(chunk) for column in texts.columns for chunk in column.chunks):
+        texts = texts.combine_chunks()  # of an empty chunk, Arrow 26 writes bytes that happen to be in memory
     options = csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=_BATCH_ROWS)
     csv.write_csv(texts, sink, options)
     whole = memoryview(sink.getvalue())

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from foldlog.views.contract import RECORD
 from foldlog.views.sql.bookmarks import Run
 from foldlog.views.sql.names import TableName, quoted, quoted_list
 from foldlog.views.sql.postgres import load_psycopg
@@ -62,8 +61,8 @@ def drop_superseded(run: Run, table: TableName, shape: TableShape) -> bool:
 
 def index_records(run: Run, table: TableName, shape: TableShape) -> None:
     """An index for looking up rows by record, which is not part of the primary key."""
-    if shape.record_key == RECORD:
-        run(f"CREATE INDEX ON {table.sql} ({quoted(RECORD)})")
+    if shape.finds_records:
+        run(f"CREATE INDEX ON {table.sql} ({quoted_list(shape.record_columns)})")
 
 
 @contextmanager

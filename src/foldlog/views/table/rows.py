@@ -20,16 +20,18 @@ class Change:
     """`rows` (the table's columns, unique by its key) replace the table's rows with the same keys.
 
     `tombstones` are the record keys to delete. If a record may have several rows, `replaced` are the record keys whose
-    rows are deleted first; otherwise it is empty.
+    rows are deleted first; otherwise it is empty. `gone` are rows to delete by their own keys: the columns of the key,
+    and the record key.
     """
 
     rows: pa.Table
     tombstones: pa.ChunkedArray | None
     replaced: pa.ChunkedArray | None
+    gone: pa.Table | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self.rows.num_rows == 0 and self.tombstones is None
+        return self.rows.num_rows == 0 and self.tombstones is None and self.gone is None
 
 
 def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
@@ -37,6 +39,8 @@ def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
 
     FoldError if a row has no key, or two rows of one record have the same.
     """
+    if shape.keeps_rows:
+        return _change_of_rows(delta.rows, shape, location)
     has_tombstones = _any(delta.rows[DELETED])
     if has_tombstones and shape.record_key is None:
         first = _position_of_first(delta.rows[DELETED])
@@ -87,6 +91,90 @@ def _without_tombstones(rows: pa.Table, record_key: str) -> tuple[pa.Table, pa.C
     return live, _chunked(keys) if len(keys) else None
 
 
+def _change_of_rows(rows: pa.Table, shape: TableShape, location: str) -> Change:
+    """The change of a table whose rows have keys of their own: see `View.keeps_rows`.
+
+    A row whose record is withdrawn later in the range counts for nothing. Of the others, all with one key have to be of
+    one record key: only its records have an order. The last of them counts.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    record_key = shape.record_columns[0]
+    _check_not_null(rows, record_key, location)
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    has_no_key = pc.and_(rows[DELETED], pc.is_null(rows[shape.key[0]])).combine_chunks()
+    withdrawn = rows[record_key].filter(has_no_key)
+    if len(withdrawn):
+        records = rows[record_key].combine_chunks()
+        last = pa.table({"record": withdrawn, "number": numbers.filter(has_no_key)})
+        last = last.group_by("record", use_threads=False).aggregate([("number", "max")])
+        latest = (
+            last["number_max"].combine_chunks().take(pc.index_in(records, value_set=last["record"].combine_chunks()))
+        )
+        rows = rows.filter(pc.greater(numbers, pc.fill_null(latest, -1)))
+    newest, gone = _newest_rows(rows, shape, location)
+    tombstones = withdrawn.unique() if len(withdrawn) else None
+    return Change(
+        conformed(newest, shape, location),
+        None if tombstones is None else _chunked(tombstones),
+        None,
+        gone if gone.num_rows else None,
+    )
+
+
+def _newest_rows(rows: pa.Table, shape: TableShape, location: str) -> tuple[pa.Table, pa.Table]:
+    """The newest row of each key; and the keys, with their record key, of those that are deleted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in shape.key:
+        _check_not_null(rows, name, location)
+    codes = _codes([rows[name] for name in shape.key], rows.num_rows)
+    record_key = shape.record_columns[0]
+    of_rows = pa.table(
+        {
+            "code": codes,
+            "number": pa.array(range(rows.num_rows), pa.int64()),
+            "owner": _codes([rows[record_key]], rows.num_rows),
+            "place": _codes([rows[PARTITION], rows[OFFSET]], rows.num_rows),
+        }
+    )
+    grouped = of_rows.group_by("code", use_threads=False)
+    found = grouped.aggregate(
+        [("number", "max"), ("number", "count"), ("owner", "min"), ("owner", "max"), ("place", "count_distinct")]
+    )
+    twice = found.filter(pc.not_equal(found["owner_min"], found["owner_max"]))
+    if twice.num_rows:
+        first, *_, last = pc.indices_nonzero(pc.equal(codes, twice["code"][0])).to_pylist()
+        raise written_by_two(
+            location, f"{_key_text(rows, shape, last)}, at {_where(rows, first)} and at {_where(rows, last)}"
+        )
+    twice = found.filter(pc.less(found["place_count_distinct"], found["number_count"]))
+    if twice.num_rows:
+        last = twice["number_max"][0].as_py()
+        raise FoldError(
+            f"{location} cannot hold two rows with the same key ({_key_text(rows, shape, last)}) of one record, at"
+            f" {_where(rows, last)}; name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
+        )
+    kept = rows.take(found["number_max"].combine_chunks())
+    names = list(dict.fromkeys((*shape.key, record_key)))
+    return kept.filter(pc.invert(kept[DELETED])), kept.filter(kept[DELETED]).select(names)
+
+
+def _key_text(rows: pa.Table, shape: TableShape, number: int) -> str:
+    return ", ".join(f"{name}={brief_repr(rows[name][number].as_py())}" for name in shape.key)
+
+
+def written_by_two(location: str, which: str) -> FoldError:
+    """The error for a row that records of two keys, or of two partitions without keys, have written."""
+    return FoldError(
+        f"{location} cannot hold one row of two record keys ({which}): there is no order between them, so nobody can"
+        " tell which is newer; write all records of a row with the same record key, or add the record's key to the"
+        " table's: fl.table(..., key=[...], replaces='row')"
+    )
+
+
 def _check_unique(rows: pa.Table, shape: TableShape, location: str) -> None:
     import pyarrow.compute as pc
 
@@ -98,7 +186,7 @@ def _check_unique(rows: pa.Table, shape: TableShape, location: str) -> None:
     seen: set[int] = set()
     for number, code in enumerate(codes.to_pylist()):
         if code in seen:
-            key = ", ".join(f"{name}={brief_repr(rows[name][number].as_py())}" for name in shape.key)
+            key = _key_text(rows, shape, number)
             twin = codes.to_pylist().index(code)
             if shape.record_key == RECORD and rows[RECORD][number] != rows[RECORD][twin]:
                 raise written_twice(location, f"{key}, at {_where(rows, twin)} and at {_where(rows, number)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
 from foldlog.views.contract import META, RECORD, WHOSE_ROWS_UNKNOWN, Shape
@@ -18,17 +18,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Replaces = Literal["record", "row"]
+"""What a newer record replaces: all rows of its record key, or the rows with the keys that it writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What the user asks of a table, beside its place. `key` is empty for the record's key."""
+
+    key: tuple[str, ...] = ()
+    replaces: Replaces | None = None
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        """See `View.keeps_rows`. Without a word about it, rows are kept if the key says nothing of their record."""
+        if self.replaces is not None:
+            return self.replaces == "row"
+        return bool(self.key) and not (record_key and set(record_key) <= set(self.key))
+
+
 @dataclass(frozen=True, slots=True)
 class TableShape:
     """`key` is the primary key. `record_key`, if there is one, is what a tombstone deletes by: part of it, or RECORD.
 
-    `is_loading`: the table has all versions of rows, and no primary key yet.
+    `is_loading`: the table has all versions of rows, and no primary key yet. `keeps_rows`: as in `Shape`; `record_key`
+    is then any column, and has an index.
     """
 
     columns: pa.Schema
     key: tuple[str, ...]
     record_key: str | None
     is_loading: bool = False
+    keeps_rows: bool = False
 
     @property
     def record_columns(self) -> tuple[str, ...]:
@@ -38,7 +58,12 @@ class TableShape:
     @property
     def replaces_records(self) -> bool:
         """Whether one record may have several rows, which a newer one replaces all."""
-        return self.key != self.record_columns
+        return self.key != self.record_columns and not self.keeps_rows
+
+    @property
+    def finds_records(self) -> bool:
+        """Whether rows are looked up by a record key that is not what the primary key begins with."""
+        return self.record_key is not None and self.key[0] != self.record_key
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -52,6 +77,7 @@ class TableShape:
             "key": list(self.key),
             "record_key": self.record_key,
             "is_loading": self.is_loading,
+            **({"keeps_rows": True} if self.keeps_rows else {}),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -66,6 +92,7 @@ class TableShape:
                 key=tuple(map(str, fields["key"])),
                 record_key=fields["record_key"],
                 is_loading=bool(fields["is_loading"]),
+                keeps_rows=bool(fields.get("keeps_rows", False)),
             )
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise ViewUnavailable(location, f"what is stored of its columns cannot be understood ({error})") from error
@@ -111,12 +138,15 @@ def decide_shape(shape: Shape, key: tuple[str, ...], location: str, *, loading: 
             )
     if len(set(chosen)) != len(chosen):
         raise InvalidArgument(f"the key of {location} names a column twice: {', '.join(chosen)}")
-    if shape.record_key not in (None, RECORD, *chosen):
+    if shape.record_key not in (None, RECORD, *chosen) and not shape.keeps_rows:
         raise InvalidArgument(
             f"the key of {location} ({', '.join(chosen)}) has to include {shape.record_key!r}, the record's own key:"
             " a newer record or a tombstone could not find the rows it replaces"
         )
-    return TableShape(columns, tuple(chosen), shape.record_key, is_loading=loading)
+    # Of rows with keys of their own, which are withdrawn, deleted and written again, a bulk load could not tell in the
+    # end what happened in which order.
+    is_loading = loading and not shape.keeps_rows
+    return TableShape(columns, tuple(chosen), shape.record_key, is_loading, shape.keeps_rows)
 
 
 def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableShape:
@@ -129,6 +159,11 @@ def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableSha
         raise SchemaChanged(location, WHOSE_ROWS_UNKNOWN)
     if (stored.key, stored.record_key) != (wanted.key, wanted.record_key):
         raise SchemaChanged(location, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
+    if stored.keeps_rows != wanted.keeps_rows:
+        what = {True: "its own key", False: "its record's key"}
+        raise SchemaChanged(
+            location, f"its rows are replaced by {what[stored.keeps_rows]}, and the fold's by {what[wanted.keeps_rows]}"
+        )
     added = []
     for field in wanted.columns:
         position = stored.columns.get_field_index(field.name)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
-from foldlog.errors import InvalidArgument, SchemaChanged, ViewInUse, ViewUnavailable
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewInUse, ViewUnavailable, brief_repr
 from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import RECORD, Delta, Shape, Snapshot, View
@@ -19,8 +19,8 @@ from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
 from foldlog.views.sql.names import OLD, TableName, quoted, quoted_list
 from foldlog.views.sql.sqlite import SqliteDatabase, runner
 from foldlog.views.sql.types import sqlite_type
-from foldlog.views.table.rows import Change, decide_change, written_twice
-from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.rows import Change, decide_change, written_by_two, written_twice
+from foldlog.views.table.shape import TableSettings, TableShape, added_columns, decide_shape, reconcile
 from foldlog.views.table.sqlite_values import from_values, to_values
 
 if TYPE_CHECKING:
@@ -37,11 +37,16 @@ class SqliteTable(View):
     is_keyed: ClassVar[bool] = True
 
     def __init__(
-        self, path: str, table: TableName, key: tuple[str, ...] = (), *, wait_ms: int = VIEW_LOCK_WAIT_MS
+        self,
+        path: str,
+        table: TableName,
+        asked: TableSettings = TableSettings(),  # noqa: B008 it is immutable
+        *,
+        wait_ms: int = VIEW_LOCK_WAIT_MS,
     ) -> None:
         self._path = path
         self._table = table
-        self._key = key
+        self._asked = asked
         self._wait_ms = wait_ms
         self._location = f"table {table} in sqlite:///{path}"
         self._database = SqliteDatabase(path, self._location, wait_ms=wait_ms)
@@ -66,7 +71,7 @@ class SqliteTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._key, self._location, loading=False)
+        wanted = decide_shape(shape, self._asked.key, self._location, loading=False)
         with self._database.write(create=True) as connection:
             run = runner(connection)
             self._bookmarks.create(run)
@@ -84,7 +89,10 @@ class SqliteTable(View):
             return entry.bookmark
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
-        return self._key or shape.key
+        return self._asked.key or shape.key
+
+    def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
+        return self._asked.keeps_rows(record_key)
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         # Computed before the file is locked, from the settings of the last call; under the lock they are compared.
@@ -107,7 +115,7 @@ class SqliteTable(View):
             self._bookmarks.set_bookmark(run, self._table.name, new)
 
     def shadow(self, label: str) -> SqliteTable:
-        return SqliteTable(self._path, self._table.beside(f"__{label}"), self._key, wait_ms=self._wait_ms)
+        return SqliteTable(self._path, self._table.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
 
     def check_swap(self) -> None:
         with self._database.read() as connection:
@@ -176,9 +184,10 @@ class SqliteTable(View):
             for field in shape.columns
         ]
         columns.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
-        if shape.record_key == RECORD:
-            # Rows are looked up by it. As a constraint, its index follows the table, without a name that could collide.
-            columns.append(f"UNIQUE ({quoted_list((RECORD, *shape.key))})")
+        if shape.finds_records:
+            # As a constraint, its index follows the table, without a name that could collide.
+            others = [name for name in shape.key if name != shape.record_key]
+            columns.append(f"UNIQUE ({quoted_list((*shape.record_columns, *others))})")
         run(f"CREATE TABLE {self._table.sql} ({', '.join(columns)})")
         self._bookmarks.add(run, self._table.name, StoredBookmark(self.kind, start, shape.to_json()))
 
@@ -210,15 +219,46 @@ class SqliteTable(View):
                 column = quoted(shape.record_columns[0])
                 statement = f"DELETE FROM {self._table.sql} WHERE {column} = ?"
                 connection.executemany(statement, [(key,) for key in to_values(keys)])
+        if change.gone is not None:
+            self._delete_rows(connection, shape, change.gone)
         if values:
             marks = ", ".join("?" * len(shape.columns))
             statement = f"INSERT INTO {self._table.sql} ({quoted_list(shape.columns.names)}) VALUES ({marks})"
             try:
-                connection.executemany(statement + _on_conflict(shape), values)
+                stored = connection.executemany(statement + _on_conflict(shape), values)
+                if shape.keeps_rows and stored.rowcount < len(values):
+                    self._raise_written_by_two(connection, shape, values)
             except sqlite3.IntegrityError as error:
                 if shape.record_key != RECORD:
                     raise
                 raise written_twice(self._location, str(error)) from error
+
+    def _delete_rows(self, connection: sqlite3.Connection, shape: TableShape, gone: pa.Table) -> None:
+        keys = list(zip(*(to_values(gone[name]) for name in shape.key), strict=True))
+        records = to_values(gone[shape.record_columns[0]])
+        where = " AND ".join(f"{quoted(name)} = ?" for name in shape.key)
+        for key, record_key in zip(keys, records, strict=True):
+            self._check_owner(connection, shape, key, record_key)
+        connection.executemany(f"DELETE FROM {self._table.sql} WHERE {where}", keys)
+
+    def _raise_written_by_two(
+        self, connection: sqlite3.Connection, shape: TableShape, values: list[tuple[object, ...]]
+    ) -> NoReturn:
+        """FoldError for rows that were not stored, because another record key has their key."""
+        names = shape.columns.names
+        at = names.index(shape.record_columns[0])
+        for row in values:
+            self._check_owner(connection, shape, tuple(row[names.index(name)] for name in shape.key), row[at])
+        raise ViewUnavailable(self._location, "some rows could not be stored, for a reason that is not known")
+
+    def _check_owner(
+        self, connection: sqlite3.Connection, shape: TableShape, key: tuple[object, ...], record_key: object
+    ) -> None:
+        """FoldError if the row of this key is of another record key."""
+        where = " AND ".join(f"{quoted(name)} = ?" for name in shape.key)
+        statement = f"SELECT 1 FROM {self._table.sql} WHERE {where} AND {quoted(shape.record_columns[0])} <> ?"
+        if connection.execute(statement, (*key, record_key)).fetchone() is not None:
+            raise written_by_two(self._location, _shown(shape, key))
 
     def _drop(self, run: Run) -> bool:
         if self._entry(run) is None:
@@ -255,10 +295,18 @@ class SqliteTable(View):
 def _on_conflict(shape: TableShape) -> str:
     if shape.replaces_records:
         return ""  # conflicting rows were just deleted
-    if not shape.others:
+    if not shape.others and not shape.keeps_rows:
         return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
-    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in shape.others)
-    return f" ON CONFLICT ({quoted_list(shape.key)}) DO UPDATE SET {changes}"
+    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in shape.others or shape.key)
+    upsert = f" ON CONFLICT ({quoted_list(shape.key)}) DO UPDATE SET {changes}"
+    if not shape.keeps_rows:
+        return upsert
+    record = quoted(shape.record_columns[0])  # not qualified, it is the table's
+    return f"{upsert} WHERE {record} = excluded.{record}"
+
+
+def _shown(shape: TableShape, key: tuple[object, ...]) -> str:
+    return ", ".join(f"{name}={brief_repr(value)}" for name, value in zip(shape.key, key, strict=True))
 
 
 _LITERALS_AND_COMMENTS = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)

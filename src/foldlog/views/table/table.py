@@ -7,6 +7,7 @@ are lost at the next rebuild. Making a view connects to nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text, suffix_of
@@ -15,26 +16,41 @@ from foldlog.views.local_paths import local_path
 from foldlog.views.sql.names import table_name
 from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
+from foldlog.views.table.shape import Replaces, TableSettings
 
 
-def table(url_or_path: str | PathLike[str], name: str | None = None, key: str | Sequence[str] | None = None) -> View:
+def table(
+    url_or_path: str | PathLike[str],
+    name: str | None = None,
+    key: str | Sequence[str] | None = None,
+    *,
+    replaces: Replaces | None = None,
+) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
     `key` are the columns that make a row unique; by default the column of the record's key. With more columns, one
     record may give several rows, and a newer record of the same key replaces them all.
+
+    A key without the column of the record's key is the row's own: a row stays until a newer one has its key, and a
+    tombstone of the record's key withdraws all rows that its records wrote. `replaces="row"` asks for that with any
+    key, `replaces="record"` for a newer record that replaces all rows of its record key.
     """
     _refuse_other_formats(url_or_path)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
-    columns = key_columns(key)
+    if replaces not in (None, *get_args(Replaces)):
+        raise InvalidArgument(f"replaces={brief_repr(replaces)} is not one of {', '.join(get_args(Replaces))}")
+    if replaces == "row" and key is None:
+        raise InvalidArgument("replaces='row' needs the key of a row: fl.table(..., key=['order_id'], replaces='row')")
+    asked = TableSettings(key_columns(key), replaces)
     if is_postgres_url(url_or_path):
         from foldlog.views.table.postgres import PostgresTable
 
-        return PostgresTable(str(url_or_path), table_name(name, with_schema=True), columns)
+        return PostgresTable(str(url_or_path), table_name(name, with_schema=True), asked)
     from foldlog.views.table.sqlite import SqliteTable
 
     # Absolute: a view stays where it is if its process changes directory.
-    return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), columns)
+    return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
 
 
 def _refuse_other_formats(path: object) -> None:
