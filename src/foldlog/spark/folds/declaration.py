@@ -132,8 +132,8 @@ def topic(
     or "debezium" (see docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as
     BINARY).
 
-    With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
-    `key` lists.
+    With `key_format` ("json", "avro", "protobuf" or "debezium", with its `key_options`), keys are parsed into the
+    columns that `key` lists.
 
     `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
     other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
