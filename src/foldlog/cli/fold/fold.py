@@ -54,6 +54,8 @@ The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and F
 NOUN: Final = Noun(
     {
         "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
+        "init": LazyVerb("fold.first:init_pipeline", "write a first pipeline for a topic, from its records"),
+        "explain": LazyVerb("fold.first:explain_fold", "say what a run of a fold would read, shuffle and write"),
         "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
@@ -168,8 +170,8 @@ def run_folds(arguments: Arguments) -> int:
     timeout_s = None if arguments.timeout is None else parse_seconds(arguments.timeout, "--timeout")
     interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
-    source = _source(arguments)
-    with _running(arguments, [fold.name for fold in folds]) as under_way:
+    source = chosen_source(arguments)
+    with running_spark(arguments, [fold.name for fold in folds]) as under_way:
         feeds = run(
             folds,
             source,
@@ -209,8 +211,8 @@ def run_folds(arguments: Arguments) -> int:
 def preview_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import preview
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [fold.name]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [fold.name]) as under_way:
         found = preview(fold, source, last=arguments.last, spark=under_way.start)
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
@@ -248,7 +250,7 @@ def show_status(arguments: Arguments) -> int:
     from foldlog.spark.folds.declaration import chosen_folds
 
     folds = chosen_folds(_folds(arguments), arguments.names)
-    states = status(folds, _source(arguments))
+    states = status(folds, chosen_source(arguments))
     if arguments.format == "json":
         show_json([asdict(state) for state in states])
     else:
@@ -269,7 +271,7 @@ def rewind_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.replay import described, planned_rewind
 
     to = parse_points(arguments.to)
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
     if to.note:
         remark(f"note: {to.note}")
     if arguments.dry_run:
@@ -297,8 +299,8 @@ def rewind_fold(arguments: Arguments) -> int:
 def rebuild_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import rebuild
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (rebuild)"]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [f"{fold.name} (rebuild)"]) as under_way:
         feed = rebuild(
             fold,
             source,
@@ -317,8 +319,8 @@ def verify_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import verify
     from foldlog.spark.folds.pipeline import told_verdict
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (verify)"]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [f"{fold.name} (verify)"]) as under_way:
         verdict = verify(fold, source, **under_way.options)
     say(f"{fold.name} is {told_verdict(verdict)}")
     return DONE if verdict.answer == "equal" else FAILED
@@ -335,7 +337,7 @@ def verify_fold(arguments: Arguments) -> int:
 def drop_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import drop, status
 
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
     what = f"what the last rebuild of {fold.view.place} replaced" if arguments.old else fold.view.place
     (state,) = status([fold], source)
     if state.is_running and state.published is not None and not arguments.old:
@@ -355,7 +357,7 @@ def drop_fold(arguments: Arguments) -> int:
 def ask_runner(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import ask, status
 
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
     (state,) = status([fold], source)
     ask(fold.name, source, arguments.verb, folds_key=arguments.folds_key)
     if state.is_running and state.published is not None:
@@ -412,7 +414,7 @@ class _UnderWay:
 
 
 @contextmanager
-def _running(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
+def running_spark(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
     if find_spec("pyspark") is None:
         raise MissingDependency("running a fold", "pyspark", "spark")
     with progress_for(sys.stderr, names) as progress, StopOnSignals(progress.hear) as signals:
@@ -425,7 +427,7 @@ def _running(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
             raise KeyboardInterrupt from error
 
 
-def _source(arguments: Arguments) -> OriginSpec:
+def chosen_source(arguments: Arguments) -> OriginSpec:
     from foldlog.broker.data_directory import check_path
     from foldlog.spark.origins.origin import origin_spec
 
@@ -454,7 +456,7 @@ def _folds(arguments: Arguments) -> list[Fold]:
     return load_folds(file)
 
 
-def _fold(arguments: Arguments) -> Fold:
+def chosen_fold(arguments: Arguments) -> Fold:
     from foldlog.spark.folds.declaration import chosen_folds
 
     return chosen_folds(_folds(arguments), [arguments.name])[0]

@@ -36,12 +36,13 @@ class CsvDecoder:
         null: str = "",
         timezone: str | None = None,
     ) -> None:
-        for name, given in (("delimiter", delimiter), ("quote", quote)):
+        options: tuple[tuple[str, object], ...] = (("delimiter", delimiter), ("quote", quote))
+        for name, given in options:
             if not isinstance(given, str) or len(given) != 1 or given in "\r\n":
                 raise InvalidArgument(f"{name}={brief_repr(given)} of format 'csv' is not one character")
         if delimiter == quote:
             raise InvalidArgument(f"delimiter and quote of format 'csv' are both {delimiter!r}")
-        if not isinstance(null, str) or {delimiter, quote, "\r", "\n"} & set(null):
+        if {delimiter, quote, "\r", "\n"} & set(null):
             raise InvalidArgument(f"null={brief_repr(null)} of format 'csv' is not a text that can stand in a field")
         if not len(schema):
             raise InvalidArgument("a schema needs at least one field")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from foldlog.spark.advice.explanation import Explanation
+    from foldlog.spark.advice.inference import Proposal
     from foldlog.spark.folds.feed import Feed
     from foldlog.spark.folds.runner import OnProgress
     from foldlog.spark.watch.watch import Watch
@@ -199,6 +201,31 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
     finally:
         origin.close()
         fold.view.close()
+
+
+def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> Explanation:
+    """What the next run of a fold would read, shuffle and write. Reads no records, and stores nothing."""
+    from foldlog.spark.advice.explanation import explained
+    from foldlog.spark.folds.reading import TopicFrames
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        topic_id = origin.topic(fold.topic.name).topic_id
+        return explained(fold, TopicFrames(_session(spark), fold.topic, origin.spec, topic_id), origin)
+    finally:
+        origin.close()
+        fold.view.close()
+
+
+def first_pipeline(topic: str, source: Source) -> tuple[str, Proposal]:
+    """A pipeline for a topic as the text of a Python file, from its last records. Needs no Spark."""
+    from foldlog.spark.advice.first_pipeline import pipeline_text, sampled_records
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        return pipeline_text(topic, sampled_records(origin, topic))
+    finally:
+        origin.close()
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
