@@ -30,7 +30,19 @@ from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
 from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
+    from foldlog.spark.folds.commands import (
+        ask,
+        drop,
+        explain,
+        first_pipeline,
+        log_at,
+        preview,
+        rebuild,
+        rewind,
+        run,
+        status,
+        verify,
+    )
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
@@ -44,7 +56,9 @@ _HOMES = {
     "ask": "foldlog.spark.folds.commands",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
+    "explain": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
+    "first_pipeline": "foldlog.spark.folds.commands",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
@@ -96,8 +110,10 @@ __all__ = [
     "count_distinct",
     "counters",
     "drop",
+    "explain",
     "finish_writes",
     "first",
+    "first_pipeline",
     "fold",
     "from_avro",
     "from_json",

@@ -71,7 +71,7 @@ def propose(records: Sequence[tuple[bytes | None, bytes | None]]) -> Proposal:
         found = _of_objects(documents, len(values))
     else:
         found = _of_texts(values)
-    return _with_key(found, records, documents)
+    return _with_key(found, records)
 
 
 def _document(value: bytes) -> Members | None:
@@ -133,25 +133,29 @@ def _type_of(values: Sequence[Any], notes: list[str], path: str, depth: int) -> 
     if not values:
         notes.append(f"{path} is always null: left out")
         return None
-    if all(isinstance(one, bool) for one in values):
-        return "BOOLEAN"
-    if all(isinstance(one, Number) for one in values):
-        return _number_type(values)
-    if all(type(one) is str for one in values):
-        return _text_type(values)
-    if all(isinstance(one, Members) for one in values):
+    kinds = {_kind(one) for one in values}
+    if kinds == {"object"}:
         inside = _columns(values, notes, f"{path}.", depth + 1) if depth < DEPTH_MAX else {}
         if inside:
             return f"STRUCT<{', '.join(f'{named(name)}: {kind}' for name, kind in inside.items())}>"
         notes.append(f"{path} is an object without fields to name: left out")
         return None
-    if all(type(one) is list for one in values):
+    if kinds == {"array"}:
         items = [item for one in values for item in one if item is not None]
         kind = _type_of(items, notes, f"{path}[]", depth + 1)
         return None if kind is None else f"ARRAY<{kind}>"
-    what = "NaN or an infinity" if any(isinstance(one, Constant) for one in values) else "of several types"
-    notes.append(f"{path} is {what}: left out")
-    return None
+    simple = _SIMPLE.get("".join(kinds)) if len(kinds) == 1 else None
+    if simple is None:
+        notes.append(f"{path} is {'NaN or an infinity' if 'constant' in kinds else 'of several types'}: left out")
+        return None
+    return simple(values)
+
+
+def _kind(value: Any) -> str:
+    for name, of in _KINDS.items():
+        if isinstance(value, of):
+            return name
+    return "text"
 
 
 def _number_type(values: Sequence[Any]) -> str:
@@ -180,6 +184,12 @@ def _is_time(text: str, kind: str) -> bool:
     except Misfit:
         return False
     return True
+
+
+_KINDS: Final = {"boolean": bool, "number": Number, "constant": Constant, "object": Members, "array": list}
+"""What `parse_document` returns; in this order, as some are kinds of others."""
+
+_SIMPLE: Final = {"boolean": lambda _: "BOOLEAN", "number": _number_type, "text": _text_type}
 
 
 def _group_of(columns: dict[str, str], rows: Sequence[Members]) -> str | None:
@@ -253,27 +263,31 @@ def _of_csv(rows: list[list[str]], delimiter: str) -> Proposal:
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
-def _with_key(
-    found: Proposal, records: Sequence[tuple[bytes | None, bytes | None]], documents: Sequence[Members]
-) -> Proposal:
-    keys = [key for key, _ in records]
-    if not keys or any(key is None for key in keys):
+def _with_key(found: Proposal, records: Sequence[tuple[bytes | None, bytes | None]]) -> Proposal:
+    keys = [key for key, _ in records if key is not None]
+    if not keys or len(keys) < len(records):
         return found
-    texts = [_text(key or b"") for key in keys]
     if found.format == "debezium":
         names = [name for name in _key_fields(keys) if name in found.columns]
         return _keyed(found, names[0]) if len(names) == 1 else found
-    if any(text is None for text in texts):
-        note = "keys are no text: key= names a BINARY column for them"
-        return _keyed(found, "key", "BINARY", note)
-    for name, kind in found.columns.items() if found.format == "json" else ():
-        pairs = [(text, dict(document).get(name)) for text, document in _paired(records)]
-        if pairs and all(value is not None and str(value) == text for text, value in pairs):
-            if kind == "BIGINT" and all(_WHOLE.fullmatch(text or "") for text in texts):
-                return _keyed(found, name)
-            if kind == "STRING":
-                return _keyed(found, name)
-    return _keyed(found, next(name for name in ("key", "record_key", "the_key") if name not in found.columns))
+    texts = [text for text in map(_text, keys) if text is not None]
+    if len(texts) < len(keys):
+        return _keyed(found, "key", "BINARY", "keys are no text: key= names a BINARY column for them")
+    same = _same_field(found, records, texts) if found.format == "json" else None
+    return _keyed(found, same or next(name for name in ("key", "record_key", "the_key") if name not in found.columns))
+
+
+def _same_field(
+    found: Proposal, records: Sequence[tuple[bytes | None, bytes | None]], texts: Sequence[str]
+) -> str | None:
+    """The field that has the key in every record, in a type whose one spelling the keys have."""
+    pairs = [(text, dict(document)) for text, document in _paired(records)]
+    for name, kind in found.columns.items():
+        if all(document.get(name) is not None and str(document[name]) == text for text, document in pairs) and (
+            kind == "STRING" or (kind == "BIGINT" and all(map(_WHOLE.fullmatch, texts)))
+        ):
+            return name
+    return None
 
 
 def _paired(records: Sequence[tuple[bytes | None, bytes | None]]) -> list[tuple[str | None, Members]]:

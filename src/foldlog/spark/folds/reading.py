@@ -241,10 +241,7 @@ class RangeDecoder:
             records = records.filter(self.only.of(records))
         values = records.column("value")
         if self.look == "tombstones":
-            numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
-            found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
-            arrays = self.values.decode(values)[0] if DELETED in self.values.schema.names else ()
-            return found.filter(_deletions(values, dict(zip(self.values.schema.names, arrays, strict=False))))
+            return self._tombstones(records, wanted)
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.keys is not None:
@@ -279,6 +276,16 @@ class RangeDecoder:
         found = pa.RecordBatch.from_arrays(self._filled(columns, records.num_rows), schema=self.schema)
         keep = None if reasons is None else pc.is_null(reasons)
         return found if keep is None else found.filter(keep)
+
+    def _tombstones(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
+        """The coordinates of records that delete."""
+        import pyarrow as pa
+
+        values, names = records.column("value"), self.values.schema.names
+        columns = dict(zip(names, self.values.decode(values)[0], strict=True)) if DELETED in names else {}
+        numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
+        found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
+        return found.filter(_deletions(values, columns))
 
     def _key(
         self, columns: KeyColumns, keys: pa.Array, reasons: pa.StringArray | None
