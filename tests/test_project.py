@@ -99,6 +99,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "views",
         "iceberg",
         "decoders",
+        "registry",
         "kafka",
         "oauth",
         "secure",
@@ -107,7 +108,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "all",
         "dev",
     }
-    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,kafka,oauth,secure,lineage]"]
+    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,registry,kafka,oauth,secure,lineage]"]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:

@@ -45,6 +45,8 @@ SMALL_MODULES: dict[str, str] = {
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
+    "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
+    "server/schema_guard.py": "what the registry asks of other clients, beside what folds ask",
     "client/backends/cluster/queue.py": "one of the three ways to take records, loaded where it is used",
     "client/backends/cluster/reading.py": "one partition of a cluster as records, or its tail",
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
@@ -74,11 +76,13 @@ SMALL_MODULES: dict[str, str] = {
     "spark/sink/wire_committing.py": "the driver's side of a write by wire, and why it is so",
     "spark/source/newest.py": "the newest record of each key, as a reader of its own",
     "spark/source/stream.py": "what Spark calls of a stream, beside that of a batch",
-    "testing/sim_clock.py": "clocks that tests turn: of the broker under test, and of our own tests",
     "testing/power_cuts.py": "a fault model, beside the histories that it cuts",
+    "testing/sim_clock.py": "clocks that tests turn: of the broker under test, and of our own tests",
+    "views/join/sqlite.py": "one of the two engines of joins, loaded where it is used",
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
+    "views/reduce/reduce.py": "what users call, and what can be wrong with it",
     "views/search/search.py": "what users call, and which engine that means",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""

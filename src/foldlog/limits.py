@@ -818,6 +818,22 @@ much. More keys take more passes."""
 REGISTRY_ANSWER_BYTES_MAX = 4 << 20
 """A schema of a registry: the largest that are written by hand have tens of kilobytes."""
 
+REGISTRY_RECORD_BYTES_MAX = 8 << 20
+"""A record of `_schemas`: a request of HTTP_BODY_BYTES_MAX whose characters are all written as escapes."""
+
+REGISTRY_CONNECTIONS_MAX = 256
+"""Clients of the schema registry at the same time. Each holds a request of up to HTTP_BODY_BYTES_MAX; most ask once for
+each schema, and are gone."""
+
+REGISTRY_STRANGERS_PER_ADDRESS_MAX = 32
+"""Of those, from one address and not logged in: some machines run many producers, which start together."""
+
+REGISTRY_PARSED_MAX = 1000
+"""Schemas that a registry keeps parsed: what is registered again and again is not parsed again and again."""
+
+REGISTRY_SUBJECT_CHARS_MAX = 1000
+"""A subject's name: a topic's is a quarter of it, and records may have long names."""
+
 REGISTRY_TIMEOUT_S = 10
 """How long a schema registry may take to answer, before the task that needs a schema fails."""
 

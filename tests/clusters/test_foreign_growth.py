@@ -15,7 +15,7 @@ import foldlog
 import foldlog.spark as fl
 from file_view import FileView
 from foldlog.spark.folds.feed import Feed, State
-from foldlog.spark.folds.replay import rebuild_feed
+from foldlog.spark.folds.replay import rebuild_feeds
 from foldlog.spark.folds.runner import Runner
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
@@ -70,7 +70,7 @@ def test_a_keyed_fold_stops_when_a_foreign_topic_grows_and_its_rebuild_is_right(
             assert "gained partitions (2 before, 5 now)" in feed.error
             assert feed.error.endswith("foldlog fold rebuild mirror")
             assert amounts() == newest(150)
-        rebuilt = rebuild_feed(fold, origin, on_swapped=lambda: None)
+        (rebuilt,) = rebuild_feeds(fold, origin, on_swapped=lambda: None)
         with Runner(spark, origin, ledger, [rebuilt], range_bytes=SMALL_RANGE_BYTES) as runner:
             runner.drain()
         assert rebuilt.state is State.DONE, rebuilt.error

@@ -63,6 +63,19 @@ def test_a_writer_that_is_resumed_goes_on_where_it_was(log: foldlog.Log, writer:
     assert sorted(read_whole_log(Path(log.path)).numbers) == list(range(writer.acknowledged))
 
 
+def test_a_writer_stops_where_it_is_told_to_and_goes_on_when_it_may(log: foldlog.Log, writer: Writer) -> None:
+    cap = writer.acknowledged + 150
+    writer.stop_at(cap)
+    writer.resume()
+    wait_until(lambda: writer.acknowledged >= cap, "what it may write")
+    writer.pause()
+    assert writer.acknowledged < cap + 100  # a tick's payments are written together
+    writer.stop_at(None)
+    writer.resume()
+    wait_until(lambda: writer.acknowledged >= cap + 200, "more payments")
+    writer.pause()
+
+
 def test_a_writer_that_is_resumed_while_it_comes_to_rest_does_not_pass_for_resting(
     log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ _LARGE_BYTES: Final = 4 << 20
 _KEPT_BYTES: Final = 8 << 20
 
 DEFAULT_CONSOLE: Final = "127.0.0.1:8080"
+DEFAULT_REGISTRY: Final = "127.0.0.1:8081"
 
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
@@ -98,6 +99,13 @@ them all."""
         " it sends passwords to",
     ),
     option(
+        "--registry",
+        metavar="HOST:PORT",
+        bare=DEFAULT_REGISTRY,
+        told="serve the schema registry, with Confluent's REST API, there (default:"
+        f" {DEFAULT_REGISTRY}; port 0 is any free one); with TLS at https://HOST:PORT",
+    ),
+    option(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
         told="make this topic if it does not exist; may be given again",
@@ -134,7 +142,7 @@ def serve(
         check_certificates(settings)
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
         # Create nothing that could not be served. In an existing log, the better error is which process writes it.
-        others = (settings.metrics, settings.console)
+        others = (settings.metrics, settings.console, settings.registry)
         check_free([*settings.listeners, *(listener for listener in others if listener is not None)])
     with Broker.open(
         path,
@@ -199,6 +207,7 @@ def flags_of(arguments: Arguments) -> Mapping[str, Given]:
         "foldlog.console.token": Given(arguments.console_token, "--console-token"),
         "foldlog.console.read.only": Given(arguments.console_read_only or None, "--console-read-only"),
         "foldlog.console.views": Given(arguments.console_views, "--console-views"),
+        "foldlog.registry": Given(arguments.registry, "--registry"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),
@@ -281,7 +290,15 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
         addresses.append(f"{here.address}{protocol}{told}")
     url = metrics_url(settings, server)
     metrics = "" if url is None else f" (metrics {url}/metrics)"
-    return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{console_text(settings, server)}"
+    registry = "" if server.registry_address is None else f" (registry {registry_url(settings, server)})"
+    return f"foldlog is serving {path} on {', '.join(addresses)}{metrics}{registry}{console_text(settings, server)}"
+
+
+def registry_url(settings: ServerSettings, server: Server) -> str | None:
+    """Where the schema registry is, if it is served: schema.registry.url of its clients."""
+    if settings.registry is None or server.registry_address is None:
+        return None
+    return _url(settings.registry, *server.registry_address)
 
 
 def metrics_url(settings: ServerSettings, server: Server) -> str | None:

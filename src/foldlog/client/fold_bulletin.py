@@ -20,6 +20,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Final, Literal, TypeVar
 
 from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import CHANGES_PREFIX as CHANGES_PREFIX
 from foldlog.broker.topics.names import FOLDS_TOPIC as FOLDS_TOPIC
 from foldlog.errors import InvalidArgument, InvalidTopicName
 
@@ -112,6 +113,9 @@ class Status:
     """The runner's last report: it has released the fold."""
     mixes: int = 0
     """How often the fold's function has changed since its view was built; above 0, see MIXED."""
+    topics: Mapping[str, Any] | None = None
+    """Of a fold of several topics, by topic: {"bookmark", "end", "lag"}. `topic`, `bookmark` and `end` are the first
+    one's, and `lag` is that of all."""
 
     def is_live(self, now_ms: int) -> bool:
         """Whether its runner still publishes, and so takes commands, even if the fold has failed."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -56,6 +56,7 @@ _HAS_ZONE: Final = re.compile(rf".*\d{_ZONE}")
 _LIKE_A_TIME: Final = re.compile(rf"-?{SHORT_DURATION}|\d{{4}}-\d.*", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKE_EACH: Final = re.compile(r"\d+:\d+", re.ASCII)
+_OF_TOPIC: Final = re.compile(r"(?!start:|end:)(?P<topic>[A-Za-z_][A-Za-z0-9._-]*):(?P<place>.+)", re.ASCII)
 _EACH: Final = re.compile(r"(?P<number>\d{1,10})=(?P<place>.*)", re.ASCII)
 
 Kind = Literal["start", "end", "offset", "after_start", "before_end", "time", "ago", "after_time"]
@@ -98,6 +99,11 @@ class PlaceSpec:
     @property
     def is_range(self) -> bool:
         return self.stop is not None
+
+    @property
+    def names_offsets(self) -> bool:
+        """Whether it means something in one topic only."""
+        return bool(self.each) or self.start.kind == "offset"
 
 
 class Span(NamedTuple):
@@ -158,6 +164,27 @@ def parse_point(text: str, *, zone: str | None = None, now_ms: int | None = None
     if spec.is_range:
         raise InvalidArgument(f"{text!r} is a range; give one place, such as 100 or @-6h")
     return spec
+
+
+def topic_and_place(text: str) -> tuple[str | None, str]:
+    """A topic and a place in it, where a text may name both.
+
+    >>> topic_and_place("orders:0=12"), topic_and_place("@2026-01-15T10:30"), topic_and_place("100:200")
+    (('orders', '0=12'), (None, '@2026-01-15T10:30'), (None, '100:200'))
+    """
+    found = _OF_TOPIC.fullmatch(str(text))
+    return (found["topic"], found["place"]) if found else (None, str(text))
+
+
+def parse_topic_points(text: str) -> PlaceSpec:
+    """`parse_points`, of a text that may name a topic first.
+
+    >>> parse_topic_points("orders:0=12").portable
+    'orders:0=12'
+    """
+    topic, place = topic_and_place(text)
+    spec = parse_points(place)
+    return spec if topic is None else replace(spec, text=text, portable=f"{topic}:{spec.portable}")
 
 
 def parse_points(text: str, *, zone: str | None = None, now_ms: int | None = None) -> PlaceSpec:

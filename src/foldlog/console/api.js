@@ -51,6 +51,6 @@ export const group = (name) => get(`groups/${part(name)}`);
 export const rewindGroup = (name, body) => post(`groups/${part(name)}/rewind`, body);
 export const transactions = () => get("transactions");
 export const folds = () => get("folds");
-export const foldRewind = (fold, partition, to, signal) => get(`folds/${part(fold)}/rewind`, { partition, to }, signal);
+export const foldRewind = (fold, topic, partition, to, signal) => get(`folds/${part(fold)}/rewind`, { topic, partition, to }, signal);
 export const foldCommand = (fold, body) => post(`folds/${part(fold)}/commands`, body);
 export const peek = (fold, query, signal) => get(`folds/${part(fold)}/peek`, query, signal);

@@ -23,7 +23,7 @@ class Question {
     this.dialog = h("dialog", { class: "sheet", "aria-labelledby": "rewind-title" },
       h("form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); this.act(); } },
         h("h2", { id: "rewind-title" }, term("rewind", "Rewind"), ` ${this.isFold ? "the fold" : "the group"} `, h("em", {}, this.name), "?"),
-        h("p", { class: "quiet place-line" }, `${this.topic}, partition `, this.chooser(), ". It stands at offset ", (this.stands = h("b", { class: "mono" }, number(this.from))), "."),
+        h("p", { class: "quiet place-line" }, (this.where = h("span", {}, this.topic)), ", partition ", this.chooser(), ". It stands at offset ", (this.stands = h("b", { class: "mono" }, number(this.from))), "."),
         this.again, this.when,
         (this.fields = h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput))),
         this.extra, this.error,
@@ -37,12 +37,18 @@ class Question {
     if (!this.choices) return String(this.partition);
     const select = h("select", { "aria-label": "Partition", onchange: () => {
       Object.assign(this, this.choices[select.selectedIndex]);
+      put(this.where, this.topic);
       put(this.stands, number(this.from));
       Object.assign(this.offsetInput, { min: this.start, max: this.from });
       this.set(this.from);
-    } }, this.choices.map((one) => h("option", {}, String(one.partition))));
+    } }, this.choices.map((one) => h("option", {}, this.isOfSeveral ? `${one.partition} of ${one.topic}` : String(one.partition))));
     return select;
   }
+
+  get isOfSeveral() { return Boolean(state.folds.get(this.fold)?.topics); }
+
+  /** As `foldlog fold rewind --to` takes it. */
+  get place() { return `${this.isOfSeveral ? `${this.topic}:` : ""}${this.partition}=${this.to}`; }
 
   open() {
     document.body.append(this.dialog);
@@ -81,7 +87,7 @@ class Question {
     this.looking?.abort();
     const { signal } = (this.looking = new AbortController());
     try {
-      const seen = this.isFold ? await api.foldRewind(this.fold, this.partition, to, signal) : await api.timeAt(this.topic, this.partition, to, signal);
+      const seen = this.isFold ? await api.foldRewind(this.fold, this.topic, this.partition, to, signal) : await api.timeAt(this.topic, this.partition, to, signal);
       if (signal.aborted) return;
       if (seen.timestamp !== null && seen.timestamp !== undefined && seen.timestamp >= 0) {
         put(this.when, `from ${moment(seen.timestamp)} on`);
@@ -124,7 +130,7 @@ class Question {
   noRunner(parts, line) {
     this.go.hidden = true;
     const isOpen = line.includes("PLACE") && this.to === this.from;
-    put(this.extra, h("div", { class: "notice" }, parts, isOpen ? h("p", {}, "No runner of this fold is running. Say where it should go, and what to type for it is shown here.") : [h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", `${this.partition}=${this.to}`))]));
+    put(this.extra, h("div", { class: "notice" }, parts, isOpen ? h("p", {}, "No runner of this fold is running. Say where it should go, and what to type for it is shown here.") : [h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", this.place))]));
   }
 
   async rebuild() {
@@ -139,7 +145,7 @@ class Question {
     this.go.disabled = true;
     try {
       if (this.isFold) {
-        await api.foldCommand(this.fold, { verb: "rewind", to: `${this.partition}=${this.to}` });
+        await api.foldCommand(this.fold, { verb: "rewind", to: this.place });
         toast(`${this.fold} stops, goes back to ${number(this.to)} and resumes.`);
       } else {
         const { read_again: again } = await api.rewindGroup(this.group, { topic: this.topic, partition: this.partition, offset: this.to, evict: Boolean(this.consent?.checked) });

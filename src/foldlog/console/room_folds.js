@@ -7,7 +7,7 @@ import { lagChart } from "./charts.js";
 import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
 import { Peek } from "./peek.js";
 import { askRewind } from "./rewind.js";
-import { boundsOf, hue, lagOf, now, on, state } from "./store.js";
+import { placesOf, hue, lagOf, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, rate, sentence, short } from "./words.js";
 
@@ -52,7 +52,7 @@ class Card {
     const { numbers } = this;
     put(this.state, fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running");
     this.state.dataset.state = fold.error || isLost(fold) ? "bad" : fold.is_live ? "good" : "idle";
-    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}. `, h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
+    put(this.source, "from ", Object.keys(fold.topics ?? { [fold.topic]: 0 }).flatMap((topic, index) => [index ? " and " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)]), ` into ${fold.view}. `, h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
     put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
@@ -72,10 +72,10 @@ class Card {
   }
 
   showPlaces(fold) {
-    put(this.places, boundsOf(fold).map(({ partition, start, end }) => {
-      const at = fold.bookmark[partition] ?? start;
-      return h("a", { class: "place", href: `#/log/${encodeURIComponent(fold.topic)}/${partition}/${Math.max(0, Math.min(at, end - 1))}`, title: "Show it in the log" },
-        h("span", { class: "quiet" }, String(partition)), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
+    put(this.places, placesOf(fold).map(({ topic, partition, start, end, at: stands }) => {
+      const at = stands ?? start;
+      return h("a", { class: "place", href: `#/log/${encodeURIComponent(topic)}/${partition}/${Math.max(0, Math.min(at, end - 1))}`, title: "Show it in the log" },
+        h("span", { class: "quiet" }, fold.topics ? `${topic} ${partition}` : String(partition)), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
     }));
   }
 
@@ -129,14 +129,14 @@ class Card {
   /** Where it has read something that the log still holds. */
   rewindable() {
     const { fold } = this;
-    return boundsOf(fold).map((one) => ({ partition: one.partition, start: one.start, from: fold.bookmark[one.partition] })).filter((one) => one.from > one.start);
+    return placesOf(fold).map((one) => ({ topic: one.topic, partition: one.partition, start: one.start, from: one.at })).filter((one) => one.from > one.start);
   }
 
   rewind() {
     const { fold } = this;
     const choices = this.rewindable();
     if (!choices.length) return;
-    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, choices, ...choices[0], to: choices[0].from });
+    askRewind({ group: `fold.${fold.fold}`, isFold: true, choices, ...choices[0], to: choices[0].from });
   }
 
   togglePeek() {

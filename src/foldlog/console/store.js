@@ -142,13 +142,15 @@ export function cursorsOf(topic, partition) {
   return placed.get(`${topic}/${partition}`) ?? [];
 }
 
-/** Where the partitions of a fold's topic start and end now: newer than the fold's own entry, which speaks of its last step. */
-export function boundsOf(fold) {
-  const partitions = state.topics.get(fold.topic)?.partitions;
-  return partitions ?? Object.entries(fold.end).map(([partition, end]) => ({ partition: Number(partition), start: 0, end }));
+/** Every partition that a fold reads: where it starts and ends now, which is newer than the fold's own entry, and where the fold is. A fold that joins has several topics. */
+export function placesOf(fold) {
+  return Object.entries(fold.topics ?? { [fold.topic]: fold }).flatMap(([topic, { bookmark, end: ends }]) => {
+    const partitions = state.topics.get(topic)?.partitions ?? Object.entries(ends).map(([partition, end]) => ({ partition: Number(partition), start: 0, end }));
+    return partitions.map(({ partition, start, end }) => ({ topic, partition, start, end, at: bookmark[partition] }));
+  });
 }
 
-export const lagOf = (fold) => boundsOf(fold).reduce((sum, one) => sum + Math.max(0, one.end - Math.max(one.start, fold.bookmark[one.partition] ?? one.start)), 0);
+export const lagOf = (fold) => placesOf(fold).reduce((sum, one) => sum + Math.max(0, one.end - Math.max(one.start, one.at ?? one.start)), 0);
 
 /** How far a group is behind, in all its partitions. */
 export const groupLag = (group) => group.cursors.reduce((total, cursor) => total + Math.max(0, cursor.lag), 0);

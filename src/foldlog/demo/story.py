@@ -14,6 +14,9 @@ from foldlog.demo.proof import prove
 from foldlog.demo.readers import read_whole_log
 from foldlog.demo.stage import QUICK, SLOW, DemoStage, answer_of, epoch, told_total, total, wait_for_folds
 
+WHILE_SPARK_STARTS_S: Final = 15
+"""So many seconds' payments are written at most until the folds run."""
+
 
 def tell(stage: DemoStage) -> None:
     """All acts; DemoFailed if something did not happen."""
@@ -29,6 +32,8 @@ def a_log_and_its_readers(stage: DemoStage) -> None:
         f" '{QUICK}' as fast as it can, the group '{SLOW}' slowly, and a stock Kafka client that has never heard of"
         " foldlog."
     )
+    # Where Spark takes a minute to start, the folds would have a minute's payments to read before the story goes on.
+    stage.writer.stop_at(WHILE_SPARK_STARTS_S * stage.writer.rate)
     stage.writer.resume()
     quick, slow = stage.readers[QUICK], stage.readers[SLOW]
     two_seconds = 2 * stage.writer.rate
@@ -44,6 +49,7 @@ def four_views(stage: DemoStage) -> None:
     )
     stage.screen.command(f"foldlog fold run folds.py -b {stage.broker.bootstrap} --folds-key data")
     took_s = wait_for_folds(stage)
+    stage.writer.stop_at(None)
     words = "gift coupon"
     found = stage.pipeline.find(words, 1)
     example = f"; the search index answers '{words}' with {found[0]['tx_id']}, “{found[0]['note']}”" if found else ""

@@ -33,6 +33,7 @@ class Writer:
         self._stream = PaymentStream()
         self._clock = SystemClock()
         self._acknowledged = 0
+        self._at_most: int | None = None
         self._may_write = Flag()
         self._is_idle = Flag()
         self._stopping = Flag()
@@ -53,6 +54,10 @@ class Writer:
     def resume(self) -> None:
         self._is_idle.clear()
         self._may_write.set()
+
+    def stop_at(self, records: int | None) -> None:
+        """Write no more once so many are acknowledged in all, until this is called again; None: go on for ever."""
+        self._at_most = records
 
     def pause(self, within_s: float = 60.0) -> None:
         """Returns once no record is in flight."""
@@ -78,6 +83,9 @@ class Writer:
                         self._is_idle.set()
                         self._may_write.wait()
                         self._is_idle.clear()  # here as well: `resume` may have come just before it was set
+                        continue
+                    at_most = self._at_most
+                    if at_most is not None and self._acknowledged >= at_most:
                         continue
                     now_ms = self._clock.now_ms()
                     events = [self._stream.next(now_ms) for _ in range(self._per_tick)]

@@ -37,6 +37,8 @@ class LogConfig:
     timestamp_before_max_ms: int = MAX_INT64  # no limit
     timestamp_after_max_ms: int = HOUR_MS
     compression: int = AS_PRODUCED
+    validates_keys: bool = False  # a server's: it refuses keys, or values, whose schemas are not registered
+    validates_values: bool = False
 
     # Derived, and read with every append.
     roll_ms: int = field(init=False, repr=False, compare=False)
@@ -45,6 +47,8 @@ class LogConfig:
     """The largest expanded size of an appended batch, in bytes."""
     read_decompressed_limit: int = field(init=False, repr=False, compare=False)
     """The largest expanded size of a batch that is read: it may have been appended under other settings."""
+    validates_schemas: bool = field(init=False, repr=False, compare=False)
+    """Whether every record is looked at for the schema that it names."""
     acks_when_written: bool = field(init=False, repr=False, compare=False)
     """Whether records are acknowledged when written, before they are synced (flush.messages above 1)."""
 
@@ -55,6 +59,7 @@ class LogConfig:
         object.__setattr__(self, "roll_ms", min(self.segment_ms, lag_ms))
         object.__setattr__(self, "decompressed_limit", limit)
         object.__setattr__(self, "read_decompressed_limit", max(limit, READ_DECOMPRESSED_BYTES))
+        object.__setattr__(self, "validates_schemas", self.validates_keys or self.validates_values)
         object.__setattr__(self, "acks_when_written", self.flush_messages > 1)
 
     def why_untimely(self, time_ms: int, now_ms: int) -> str | None:

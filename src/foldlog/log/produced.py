@@ -79,7 +79,7 @@ class ProducedAppends:
                 return False
             latest_ms = min(MAX_INT64, now_ms + config.timestamp_after_max_ms)
         batches.allow(target, config.max_message_bytes, config.decompressed_limit, config.compact, latest_ms)
-        return config.compression == AS_PRODUCED
+        return config.compression == AS_PRODUCED and not config.validates_schemas
 
     def begin(self, batches: ProducedBatches, target: int) -> bool:
         """Take the append lock, and check what `append` will not check any more. False, without the lock, if anything

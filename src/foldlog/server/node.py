@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from foldlog.broker.access.acls import Identity
+from foldlog.broker.registry.store import SchemaStore
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
@@ -36,6 +37,7 @@ from foldlog.server.net.turns import LoopTurns
 from foldlog.server.partitions import Openings
 from foldlog.server.process_log import INTERVAL_MS, REMEMBERED_MAX, RepeatedLines
 from foldlog.server.produce_fast_path import ProduceFastPath
+from foldlog.server.schema_guard import SchemaGuard
 from foldlog.server.shares import ShareDriver
 from foldlog.server.transactions import EarlyCommits
 
@@ -98,6 +100,8 @@ class BrokerNode:
         self.openings = Openings(broker, self)
         self.turns = LoopTurns(loop)
         self.fold_runs = ServedFoldRuns(broker, self.holding, self.fold_guard)
+        self.schemas = SchemaStore(broker)
+        self.schema_guard = SchemaGuard(self.schemas, is_served=settings.registry is not None)
         self.lines = RepeatedLines(broker.clock)
         self.refused_logins = RefusedLogins(broker.clock, INTERVAL_MS, REMEMBERED_MAX)
         self.groups = GroupDriver(self)

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.access.acls import AclOperation, ResourceType
-from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, SCHEMAS_TOPIC
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DecompressedTooLarge, FoldlogError, InvalidBatch, RecordTooLarge
@@ -72,6 +72,8 @@ Refusals = Mapping[int, tuple[ErrorCode, str]]
 
 def weight(partition: Partition, records: Records) -> int:
     """How long the batch would occupy the loop, in bytes of a plain one."""
+    if partition.config.validates_schemas:
+        return INLINE_WEIGHT + len(records)  # never on the loop: the registry's lock may have to be waited for
     if partition.config.compression != AS_PRODUCED:
         return _RECOMPRESSED_WEIGHT * len(records)
     return _GZIP_WEIGHT * len(records) if codec_of(records) == Compression.GZIP else len(records)
@@ -289,7 +291,7 @@ class ProduceFastPath:
                 name = self._node.topic_ids.name_of(topic) if is_id else topic.decode()
             except UnicodeDecodeError:
                 return None
-            if name is None or name in KAFKA_OWN_TOPICS or name == FOLDS_TOPIC:
+            if name is None or name in KAFKA_OWN_TOPICS or name in (FOLDS_TOPIC, SCHEMAS_TOPIC):
                 return None
             found = _OpenPartitions(self._node, name)
             if len(known) >= _KNOWN_MAX or sum(map(len, known.values())) >= _KNOWN_MAX:

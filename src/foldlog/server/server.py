@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foldlog.client.fold_proof import FoldsKey
     from foldlog.server.console.site import Console
     from foldlog.server.http.http import HttpServer
+    from foldlog.server.registry.site import RegistrySite
     from foldlog.server.tls.stores import LiveTls
     from foldlog.server.tls.transport import CountsHandshakes, HandshakeTurns, TlsListener
 
@@ -68,6 +69,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._http: HttpServer | None = None
         self._console: Console | None = None
+        self._registry: RegistrySite | None = None
         self._node: BrokerNode | None = None
         self._live_tls = _live_tls(settings)
         self._turns: HandshakeTurns | None = None
@@ -116,6 +118,11 @@ class Server:
     def console_token(self) -> str:
         """The token that browsers need; "" if none is needed."""
         return "" if self._console is None else self._console.token
+
+    @property
+    def registry_address(self) -> tuple[str, int] | None:
+        """Where clients of this machine find the schema registry, if it is served."""
+        return None if self._registry is None else (self._registry.host, self._registry.port)
 
     def folds_key(self) -> FoldsKey:
         """The key that runners of this log prove themselves with; a log in memory has no file with it."""
@@ -233,6 +240,12 @@ class Server:
 
             listener = self._settings.metrics
             self._http = await start_http(node, listener.host, listener.port, secured=self._secured(node, "METRICS"))
+        if self._settings.registry is not None:
+            from foldlog.server.registry.site import start_registry
+
+            self._registry = await start_registry(
+                node, self._settings.registry, secured=self._secured(node, "REGISTRY")
+            )
         if self._settings.console is not None:
             from foldlog.server.console.site import start_console
 
@@ -340,6 +353,8 @@ class Server:
         await _until(lambda: not len(node.connections), _FLUSH_S)
         if self._console is not None:
             await self._console.close()
+        if self._registry is not None:
+            await self._registry.close()
         if self._http is not None:
             await self._http.close()  # last: until then /healthz reports that the broker is stopping
 

@@ -50,7 +50,7 @@ def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
     """Refuse a change to a topic of the broker's own: one of Kafka's internal ones, or the folds' `__folds`. Apache
     Kafka would carry it out, and lose what groups committed; the answer is its INVALID_TOPIC_EXCEPTION."""
     refuse_own_topic(name, change)
-    refusal = node.fold_guard.change_refusal(name)
+    refusal = node.fold_guard.change_refusal(name) or node.schema_guard.refusal(name)
     if refusal is not None:
         refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
 

@@ -30,6 +30,7 @@ from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
 from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
+    from foldlog.spark.change_topics.changes import changes
     from foldlog.spark.folds.commands import (
         ask,
         drop,
@@ -44,28 +45,35 @@ if TYPE_CHECKING:
         verify,
     )
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
+    from foldlog.spark.joins import join, join_asof
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
     from foldlog.views.lake.lake import lake
+    from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
+    "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
+    "each_row": "foldlog.views.reduce.reduce",
     "explain": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
     "first_pipeline": "foldlog.spark.folds.commands",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "join": "foldlog.spark.joins",
+    "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
     "preview": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
+    "reduce": "foldlog.views.reduce.reduce",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
@@ -106,10 +114,12 @@ __all__ = [
     "by_field",
     "by_header",
     "by_schema",
+    "changes",
     "count",
     "count_distinct",
     "counters",
     "drop",
+    "each_row",
     "explain",
     "finish_writes",
     "first",
@@ -118,6 +128,8 @@ __all__ = [
     "from_avro",
     "from_json",
     "from_protobuf",
+    "join",
+    "join_asof",
     "lake",
     "last",
     "load_folds",
@@ -127,6 +139,7 @@ __all__ = [
     "preview",
     "quantile",
     "rebuild",
+    "reduce",
     "rewind",
     "run",
     "search",

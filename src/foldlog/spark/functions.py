@@ -29,7 +29,7 @@ from foldlog.spark.decoders.protobuf import ProtobufDecoder
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from foldlog.spark.decoders.confluent import SchemaRegistry
+    from foldlog.client.schemas.lookups import SchemaRegistry
 
 REASON: Final = "_reason"
 OnBad = Literal["fail", "null", "reason"]

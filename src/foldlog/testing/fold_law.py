@@ -22,6 +22,8 @@ LOST_SHARE: Final = 0.25
 
 ADVICE: Final = "a fold may look at one row at a time, and must find the same in it whenever it is asked"
 
+STEP_ADVICE: Final = "a step has to give the same for rows together as for one after the other; fl.each_row(step) does"
+
 
 class GivenRecord(NamedTuple):
     """A record for a fold. `value` None is a tombstone; dicts, lists and numbers are JSON."""
@@ -68,7 +70,15 @@ class LawBroken(AssertionError):
         self.steps = list(steps)
 
 
-def check_law(name: str, contents: Contents, records: Sequence[GivenRecord], *, tries: int, seed: int) -> None:
+def check_law(
+    name: str,
+    contents: Contents,
+    records: Sequence[GivenRecord],
+    *,
+    tries: int,
+    seed: int,
+    advice: str = ADVICE,
+) -> None:
     """LawBroken if one of so many random runs gives another view than all records at once."""
     chance = random.Random(seed)
     at_once = Counter(map(_text, contents(records, whole(records))))
@@ -76,13 +86,9 @@ def check_law(name: str, contents: Contents, records: Sequence[GivenRecord], *, 
         steps = random_steps(records, chance)
         if Counter(map(_text, contents(records, steps))) != at_once:
             fewest, shortest = smallest(contents, records, steps)
-            raise LawBroken(
-                _told(
-                    name, contents, fewest, shortest, f"run {number} of {tries}, seed={seed}, {len(records)} records"
-                ),
-                fewest,
-                shortest,
-            )
+            where = f"run {number} of {tries}, seed={seed}, {len(records)} records"
+            told = _told(name, contents, fewest, shortest, f"{advice} (found by {where})")
+            raise LawBroken(told, fewest, shortest)
 
 
 def whole(records: Sequence[GivenRecord]) -> list[Step]:
@@ -182,7 +188,7 @@ def _text(row: Row) -> str:
     return json.dumps({name: row[name] for name in sorted(row)}, default=str, ensure_ascii=False)
 
 
-def _told(name: str, contents: Contents, records: list[GivenRecord], steps: list[Step], where: str) -> str:
+def _told(name: str, contents: Contents, records: list[GivenRecord], steps: list[Step], advice: str) -> str:
     difference = _differs(contents, records, steps)
     only_at_once, only_in_steps = difference or ([], [])
     lines = [f"fold {name!r} breaks the law of folds: these records give another view when they are split"]
@@ -196,4 +202,4 @@ def _told(name: str, contents: Contents, records: list[GivenRecord], steps: list
         lines += [f"  {row}" for row in only_at_once] or ["  nothing more"]
         lines.append(f"folded in the steps {' '.join(map(str, steps))}, only then it has")
         lines += [f"  {row}" for row in only_in_steps] or ["  nothing more"]
-    return "\n".join([*lines, f"{ADVICE} (found by {where})"])
+    return "\n".join([*lines, advice])

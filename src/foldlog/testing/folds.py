@@ -1,8 +1,9 @@
 """Folds on given records, for tests: what the view holds after them, and whether the fold obeys the law.
 
-The records are written into a log in a temporary directory, decoded as a runner decodes them, and given to the fold's
-function by Spark: a function of DataFrames means what Spark makes of it. The view is a model in plain Python of what
-every view promises (`views.contract`), so that neither a database is needed nor the fold's own view touched.
+A function that needs no Spark runs without it (`arrow_folds`). For the others, the records are written into a log in a
+temporary directory, decoded as a runner decodes them, and given to the function by Spark: a function of DataFrames
+means what Spark makes of it. The view is a model in plain Python of what every view promises (`views.contract`), so
+that neither a database is needed nor the fold's own view touched.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.testing.fold_law import GivenRecord, Row, Step, check_law, whole
+from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, states_after
+from foldlog.testing.fold_law import ADVICE, STEP_ADVICE, GivenRecord, Row, Step, check_law, whole
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
 
 if TYPE_CHECKING:
@@ -62,14 +64,14 @@ class FoldTester:
     over two by their key, the others in turn.
     """
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        """`session` starts Spark when it is first needed."""
-        self._session = session
+    def __init__(self, session: Callable[[], SparkSession] | None = None) -> None:
+        """`session` starts Spark when it is first needed; without it, only folds that need no Spark are run."""
+        self._session = session or _no_session
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
         given = given_records(fold.topic, records)
-        with self._contents(fold) as contents:
+        with self._contents(fold, given) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
     def rows(self, source: DeclaredTopic | Fold, records: Iterable[Given]) -> DataFrame:
@@ -91,11 +93,32 @@ class FoldTester:
         given = given_records(fold.topic, records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
-        with self._contents(fold) as contents:
-            check_law(fold.name, contents, given, tries=tries, seed=seed)
+        with self._contents(fold, given) as contents:
+            advice = ADVICE if fold.view.reduction is None else STEP_ADVICE
+            check_law(fold.name, contents, given, tries=tries, seed=seed, advice=advice)
+
+    def needs_spark(self, fold: Fold, records: Iterable[Given]) -> bool:
+        """Whether the fold is run by Spark: not if its function returns its rows, or uses functions of Arrow."""
+        given = given_records(fold.topic, records)
+        try:
+            contents_without_spark(fold)(given, whole(given))
+        except NeedsSpark:
+            return True
+        return False
 
     @contextmanager
-    def _contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+    def _contents(
+        self, fold: Fold, given: Sequence[GivenRecord]
+    ) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
+        """Folds runs, without Spark if it is not needed for the given records."""
+        if not self.needs_spark(fold, given):
+            yield contents_without_spark(fold)
+            return
+        with self._spark_contents(fold) as contents:
+            yield contents
+
+    @contextmanager
+    def _spark_contents(self, fold: Fold) -> Iterator[Callable[[Sequence[GivenRecord], Sequence[Step]], list[Row]]]:
         """Folds runs. Runs over the same records share a log: writing and planning take longer than folding."""
         from foldlog.spark.folds.deltas import prepare
         from foldlog.spark.folds.reference import long_deltas
@@ -142,6 +165,13 @@ class FoldTester:
                 yield frames, [OffsetRange(topic.name, number, 0, one.end) for number, one in bounds.items()]
             finally:
                 origin.close()
+
+
+def _no_session() -> SparkSession:
+    raise InvalidArgument(
+        "only Spark can run this fold's function; give FoldTester a session, FoldTester(lambda: spark), or use the"
+        " pytest fixture foldlog_fold"
+    )
 
 
 def given_records(topic: DeclaredTopic, records: Iterable[Given]) -> list[GivenRecord]:
@@ -199,6 +229,8 @@ def _ranges(topic: str, records: Sequence[GivenRecord], step: Step) -> list[Offs
 
 def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
     """The rows of a view that stored these changes, one after the other, as a reader sees them."""
+    if fold.view.reduction is not None:
+        return states_after(fold.view.reduction, fold.topic.key or "", (delta.rows for delta in deltas))
     if fold.view.aggregation is not None:
         return _counters(fold.view.aggregation, shape, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())

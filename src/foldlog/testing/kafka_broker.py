@@ -57,20 +57,32 @@ class KafkaBroker(str):
 
     host: str
     port: int
-    _kept: socket.socket | None
-    _properties: Mapping[str, object]
+    _kept: list[socket.socket]
+    _registry_port: int
+    _properties: dict[str, object]
     _path: str
     _process: _Process | None
     _log: Log | None
     _is_over: bool
 
-    def __new__(cls, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY) -> Self:
-        """A broker with Kafka's names for its settings, in memory or in a directory. It is not started yet."""
+    def __new__(
+        cls,
+        settings: Mapping[str, object] | None = None,
+        *,
+        path: str | os.PathLike[str] = MEMORY,
+        registry: bool = False,
+    ) -> Self:
+        """A broker with Kafka's names for its settings, in memory or in a directory. It is not started yet. With
+        `registry` it serves a schema registry, too: `schema_registry_url`."""
         port, kept = _free_port()
+        registry_port, registry_kept = _free_port() if registry else (0, None)
         broker = super().__new__(cls, f"{_HOST}:{port}")
         broker.host, broker.port = _HOST, port
-        broker._kept = kept
-        broker._properties = settings or {}
+        broker._kept = [one for one in (kept, registry_kept) if one is not None]
+        broker._registry_port = registry_port
+        broker._properties = dict(settings or {})
+        if registry:
+            broker._properties["foldlog.registry"] = f"{_HOST}:{registry_port}"
         broker._path = os.fspath(path)
         broker._process = None
         broker._log = None
@@ -80,10 +92,15 @@ class KafkaBroker(str):
 
     @classmethod
     def launch(
-        cls, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+        cls,
+        settings: Mapping[str, object] | None = None,
+        *,
+        path: str | os.PathLike[str] = MEMORY,
+        registry: bool = False,
     ) -> KafkaBroker:
-        """Start a broker on a free port, with Kafka's names for its settings, in memory or in a directory."""
-        broker = cls(settings, path=path)
+        """Start a broker on a free port, with Kafka's names for its settings, in memory or in a directory; with
+        `registry` also its schema registry."""
+        broker = cls(settings, path=path, registry=registry)
         try:
             broker.start()
         except BaseException:
@@ -97,6 +114,13 @@ class KafkaBroker(str):
         if self._log is None:
             raise LogClosed(_OVER if self._is_over else "the broker is stopped; start() it first")
         return self._log
+
+    @property
+    def schema_registry_url(self) -> str:
+        """`schema.registry.url` for clients; the same after `start`. InvalidArgument without `registry=True`."""
+        if not self._registry_port:
+            raise InvalidArgument("this broker serves no schema registry; start it with registry=True")
+        return f"http://{_HOST}:{self._registry_port}"
 
     @property
     def is_running(self) -> bool:
@@ -255,8 +279,8 @@ class KafkaBroker(str):
     def _leave(self) -> None:
         self._is_over = True
         self.stop()
-        if self._kept is not None:
-            self._kept.close()
+        for one in self._kept:
+            one.close()
 
 
 Broker = KafkaBroker

@@ -1,4 +1,6 @@
-"""The pytest plugin: `kafka_broker` and its like, `foldlog_log` and `foldlog_fold`. The page about testing shows them.
+"""The pytest plugin: `kafka_broker` and its like, `schema_registry`, `foldlog_log` and `foldlog_fold`.
+
+The page about testing shows them.
 
 pytest finds it through an entry point and loads it in every run wherever foldlog is installed. So only pytest is
 imported here; the broker is imported when a test first uses one.
@@ -77,9 +79,14 @@ class KafkaBrokerFactory(Protocol):
     """The type of the fixture `kafka_broker_factory`."""
 
     def __call__(
-        self, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        path: str | os.PathLike[str] = MEMORY,
+        registry: bool = False,
     ) -> KafkaBroker:
-        """Start another broker, with these settings, in memory or in a directory. It ends with the test."""
+        """Start another broker, with these settings, in memory or in a directory; with `registry` also its schema
+        registry. It ends with the test."""
         ...
 
 
@@ -98,6 +105,7 @@ def kafka_broker_settings(pytestconfig: pytest.Config) -> Mapping[str, object]:
 @pytest.fixture(scope=_scope)
 def kafka_broker(
     pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     kafka_broker_settings: Mapping[str, object],
 ) -> Iterator[KafkaBroker]:
@@ -108,8 +116,23 @@ def kafka_broker(
     """
     storage = _one_of("kafka_broker_storage", str(pytestconfig.getini("kafka_broker_storage")), _STORAGES)
     path = MEMORY if storage == "memory" else tmp_path_factory.mktemp("kafka_broker")
-    with KafkaBroker.launch(kafka_broker_settings, path=path) as broker:
+    # A registry starts with the broker, so whether a test asks for one has to be known by then. One that lives longer
+    # than a test always has it, if its libraries are there: the next test may ask.
+    wants = "schema_registry" in request.fixturenames or (request.scope != "function" and _has_registry())
+    with KafkaBroker.launch(kafka_broker_settings, path=path, registry=wants) as broker:
         yield broker
+
+
+@pytest.fixture(scope=_scope)
+def schema_registry(kafka_broker: KafkaBroker) -> str:
+    """The URL of `kafka_broker`'s schema registry, with Confluent's REST API: `schema.registry.url` of a client."""
+    return kafka_broker.schema_registry_url
+
+
+def _has_registry() -> bool:
+    from importlib.util import find_spec
+
+    return all(find_spec(name) is not None for name in ("fastavro", "jsonschema", "google"))
 
 
 @pytest.fixture
@@ -118,9 +141,12 @@ def kafka_broker_factory() -> Iterator[KafkaBrokerFactory]:
     with ExitStack() as started:
 
         def launch(
-            settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+            settings: Mapping[str, object] | None = None,
+            *,
+            path: str | os.PathLike[str] = MEMORY,
+            registry: bool = False,
         ) -> KafkaBroker:
-            return started.enter_context(KafkaBroker.launch(settings, path=path))
+            return started.enter_context(KafkaBroker.launch(settings, path=path, registry=registry))
 
         yield launch
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.reduce.stepping import Reduction
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
 TOPIC: Final = "_topic"
@@ -82,11 +83,13 @@ class Snapshot:
     """A view's whole contents and its bookmark, read in one transaction.
 
     `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), with rows
-    in any order. Read it to its end, or close it.
+    in any order. Read it to its end, or close it. `others` are the bookmarks of the view's other topics, if it joins
+    several.
     """
 
     bookmark: Bookmark
     batches: Iterator[pa.RecordBatch]
+    others: tuple[Bookmark, ...] = ()
 
 
 class View(ABC):
@@ -97,7 +100,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]
-    """One word for messages: table, search, counters, lake."""
+    """One word for messages: table, search, counters, lake, changes, reduce."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
@@ -109,11 +112,28 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
+    holds_nan: ClassVar[bool] = True
+    """Whether floats may be NaN or infinite. If not, a record with one is a dead letter."""
+
+    keeps_old: ClassVar[bool] = True
+    """Whether a swap keeps the old contents until `drop_old`."""
+
+    looks_up: ClassVar[bool] = False
+    """Whether it gives rows by key: see `rows_of`."""
+
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
 
     aggregation: Aggregation | None = None
     """The aggregation to apply before rows come here; only for views that merge partial results."""
+
+    reduction: Reduction | None = None
+    """The state machine that makes the view's rows of the fold's; only for views of states: see `views.reduce`."""
+
+    @property
+    def follows_keys(self) -> bool:
+        """Whether the records of a key have to come in their order."""
+        return self.is_keyed or self.reduction is not None
 
     @property
     def rows_pass_driver(self) -> bool:
@@ -191,6 +211,12 @@ class View(ABC):
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         """Store `new` and leave the content alone; StaleBookmark if the stored one is not `expected`."""
 
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        """The rows with these record keys, read in one transaction; StaleBookmark if the bookmark is not `expected`.
+        Only if `looks_up`.
+        """
+        raise NotImplementedError(f"{self.place} looks up no rows by key")
+
     def finish_loading(self) -> None:  # noqa: B027 most engines put nothing off
         """After `prepare(loading=True)` and the last `apply`: do the deferred work, before the view is read."""
 
@@ -205,8 +231,9 @@ class View(ABC):
     def swap(self, shadow: View) -> None:
         """Replace this view by the shadow, with its bookmark, in one step: readers see the state before or after it.
 
-        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap. ViewInUse, with
-        nothing changed, if something depends on the old view and would be left behind.
+        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap, unless the view
+        says that it keeps none (`keeps_old`). ViewInUse, with nothing changed, if something depends on the old view and
+        would be left behind.
         """
 
     @abstractmethod
@@ -220,6 +247,13 @@ class View(ABC):
     @abstractmethod
     def scan(self) -> Snapshot:
         """The whole contents and its bookmark, consistently, in batches: a view may be larger than memory."""
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View] | None:
+        """A join of two topics at this place, as each of them changes it: see `foldlog.views.join.side`. Touches
+        nothing. `are_keyed` says of each topic whether its newest record of a key counts, or every record. None if the
+        engine cannot keep both sides beside the view.
+        """
+        return None
 
     def description(self) -> dict[str, object] | None:
         """How another process opens the view for a peek, as JSON without secrets: see `foldlog.views.peek`. Touches

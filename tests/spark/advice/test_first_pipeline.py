@@ -84,7 +84,7 @@ def test_what_a_run_would_do_is_said_and_nothing_is_done(shop: Path, spark: Spar
     def mirror(rows: DataFrame) -> DataFrame:
         return rows.join(F.broadcast(names), "merchant", "left").drop("at")
 
-    found = explain(mirror, shop / "data", spark=spark)
+    (found,) = explain(mirror, shop / "data", spark=spark)
     assert (found.records, found.partitions, found.ranges, found.is_new) == (30, 2, 1, True)
     assert found.columns_read == ["tx", "merchant", "paise"]
     assert found.columns_unread == ["at"]
@@ -96,7 +96,7 @@ def test_what_a_run_would_do_is_said_and_nothing_is_done(shop: Path, spark: Spar
     )
     assert not (shop / "shop.db").exists()
     fl.run([mirror], shop / "data", once=True, spark=spark)
-    after = explain(mirror, shop / "data", spark=spark)
+    (after,) = explain(mirror, shop / "data", spark=spark)
     assert (after.records, after.ranges, after.is_new) == (0, 0, False)
     json.dumps(after.steps)
 
@@ -108,7 +108,7 @@ def test_shuffles_are_found_and_what_is_unlawful_is_refused(shop: Path, spark: S
     def counted(rows: DataFrame) -> DataFrame:
         return rows
 
-    found = explain(counted, shop / "data", spark=spark)
+    (found,) = explain(counted, shop / "data", spark=spark)
     assert found.steps == {}  # so few records are read by one task, which has every group
     assert steps_of(spark.range(9, numPartitions=2).groupBy(F.expr("id % 3")).count()) == {"shuffle": 1}
     assert found.columns_unread == ["tx", "paise"]

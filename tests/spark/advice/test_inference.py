@@ -44,7 +44,9 @@ def test_every_sampled_object_fits_the_schema_that_was_inferred(objects: list[di
     found = propose([(None, value) for value in values])
     if found.format != "json":
         return
-    schema = to_arrow_schema(StructType.fromDDL(found.schema), timezone="UTC")
+    declared = StructType.fromDDL(found.schema)
+    assert isinstance(declared, StructType)
+    schema = to_arrow_schema(declared, timezone="UTC")
     assert schema.names == list(found.columns)
     _, reasons = decoder_for("json", schema).decode(pa.array(values, pa.binary()))
     assert reasons is None, (found.schema, reasons)

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.client.schemas import lookups
+from foldlog.client.schemas.lookups import SchemaRegistry
 from foldlog.errors import InvalidArgument, RegistryUnavailable
-from foldlog.spark.decoders import confluent
 from foldlog.spark.decoders.avro import AvroDecoder
-from foldlog.spark.decoders.confluent import SchemaRegistry
 from foldlog.spark.decoders.decoder import decoder_for
 from spark.decoders.registry_server import RegistryServer
 
@@ -342,7 +342,7 @@ def test_a_writer_schema_and_a_registry_are_one_too_many() -> None:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     # The process remembers schemas by address, and a port may come again.
-    monkeypatch.setattr(confluent, "_known", {})
+    monkeypatch.setattr(lookups, "_known", {})
     with RegistryServer() as server:
         yield server
 

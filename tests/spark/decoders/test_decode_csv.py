@@ -83,6 +83,7 @@ def test_any_bytes_give_a_row_or_a_reason_and_the_same_among_others(values: list
 )
 def test_what_does_not_fit_has_a_reason(value: bytes, reason: str) -> None:
     columns, reasons = decoder_for("csv", SCHEMA).decode(pa.array([value, b"7,chai,0.10,2024-02-29,true"]))
+    assert reasons is not None
     assert reasons.to_pylist() == [reason, None]
     assert [column.to_pylist() for column in columns] == [
         [None, 7],

@@ -146,6 +146,7 @@ def test_what_is_no_row_has_a_reason_whatever_came_before(value: Any, reason: st
     before = with_schema(event("c", {"name": "tea"}))
     cut = with_schema(event("c", {"name": "tea"}))[:-1] + b',"x":1}'
     columns, reasons = DebeziumDecoder(SCHEMA).decode(pa.array([before, json.dumps(value).encode(), cut, None]))
+    assert reasons is not None
     assert reasons[0].as_py() is None
     assert reasons[1].as_py().startswith(reason)
     assert reasons[2].as_py().startswith("no event of Debezium")
@@ -158,4 +159,5 @@ def test_keys_are_read_with_and_without_their_schema() -> None:
     wrapped = json.dumps({"schema": {"type": "struct"}, "payload": {"region": "eu", "id": 7}}).encode()
     columns, reasons = decoder.decode(pa.array([wrapped, b'{"id":7,"region":"eu"}', b"7", None]))
     assert rows_of(columns) == [("eu", 7), ("eu", 7), (None, None), (None, None)]
+    assert reasons is not None
     assert reasons.to_pylist() == [None, None, "a JSON number, not an object", None]

@@ -709,6 +709,7 @@ def test_an_hour_that_clocks_showed_twice_or_never_is_no_time() -> None:
     twice, never = b'{"at": "2024-10-27T02:30:00"}', b'{"at": "2024-03-31T02:30:00"}'
     said, fine = b'{"at": "2024-10-27T02:30:00+02:00"}', b'{"at": "2024-10-27 04:30"}'
     (at, _), reasons = decoder_for("json", ZONED, timezone=BERLIN).decode(pa.array([twice, never, said, fine]))
+    assert reasons is not None
     assert [reason is not None for reason in reasons.to_pylist()] == [True, True, False, False]
     assert at.to_pylist()[2:] == [datetime(2024, 10, 27, 0, 30, tzinfo=UTC), datetime(2024, 10, 27, 3, 30, tzinfo=UTC)]
 
@@ -725,6 +726,7 @@ def test_fields_that_the_schema_does_not_name_are_skipped_refused_or_kept() -> N
     assert (a.to_pylist(), reasons) == ([1, 2], None)
     (a,), reasons = decoder_for("json", schema, on_new_column="fail").decode(values)
     assert a.to_pylist() == [1, None]
+    assert reasons is not None
     assert reasons.to_pylist() == [None, "z: a new column, which the schema does not name"]
     (a, more), reasons = decoder_for("json", schema, on_new_column="keep").decode(values)
     assert (a.to_pylist(), reasons) == ([1, 2], None)

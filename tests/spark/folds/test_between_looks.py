@@ -20,7 +20,7 @@ import foldlog.spark as fl
 from file_view import FileView
 from foldlog import Log
 from foldlog.spark.folds.feed import Feed, State
-from foldlog.spark.folds.replay import rebuild_feed
+from foldlog.spark.folds.replay import rebuild_feeds
 from foldlog.spark.folds.runner import Runner
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import Origin, TopicFacts, open_origin, origin_spec
@@ -111,7 +111,7 @@ def test_where_growths_are_not_known_a_keyed_fold_stops_and_is_rebuilt(
         assert feed.error is not None
         assert "gained partitions (2 before, 3 now)" in feed.error
         assert feed.error.endswith("foldlog fold rebuild mirror")
-    with Runner(spark, origin, ledger, [rebuild_feed(fold, origin, on_swapped=lambda: None)]) as runner:
+    with Runner(spark, origin, ledger, rebuild_feeds(fold, origin, on_swapped=lambda: None)) as runner:
         runner.drain()
     ledger.close()
     plain.close()

@@ -75,7 +75,7 @@ def test_a_replay_tells_how_far_it_is(feed: Feed) -> None:
 
 def test_a_rewind_is_over_when_the_view_is_where_it_was() -> None:
     rewound = Rewound(at(20, 10), at(5, 10))
-    assert (rewound.again, rewound.left(at(5, 10)), rewound.left(at(12, 15)), rewound.left(at(25, 15))) == (
+    assert (rewound.again, rewound.left([at(5, 10)]), rewound.left([at(12, 15)]), rewound.left([at(25, 15)])) == (
         15,
         15,
         8,

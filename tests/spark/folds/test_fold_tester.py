@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import foldlog.spark as fl
 from foldlog.errors import UnlawfulFold
 from foldlog.testing import FoldTester, GivenRecord, LawBroken
+from foldlog.testing.fold_law import whole
+from foldlog.testing.folds import given_records
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing_folds.md"
 
@@ -58,6 +61,87 @@ def test_what_depends_on_the_split_is_found_and_shrunk(tester: FoldTester, tmp_p
     with pytest.raises(LawBroken, match="fold 'numbered' breaks the law of folds") as broken:
         tester.check_law(fold, RECORDS)
     assert len(broken.value.records) == 2
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was started")
+
+
+def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        index = batch.schema.get_field_index("amount")
+        yield batch.set_column(index, batch.schema.field(index), pc.multiply(batch["amount"], 2))
+
+
+def in_pandas(frames: Iterator[Any]) -> Iterator[Any]:
+    for frame in frames:
+        yield frame[frame["amount"] > 2]
+
+
+def latest(state: dict[str, Any], rows: pa.RecordBatch) -> dict[str, Any]:
+    return {"records": state["records"] + rows.num_rows, "amount": rows["amount"][-1]}
+
+
+def calls(state: dict[str, Any], rows: pa.RecordBatch) -> dict[str, Any]:
+    return {"records": state["records"] + 1, "amount": None}
+
+
+def states(step: Any) -> Any:
+    return fl.reduce("x.db", "x", state="records INT, amount BIGINT", zero={"records": 0, "amount": 0}, step=step)
+
+
+COUNTED = {"n": fl.count(), "total": fl.sum("amount"), "mean": fl.avg("amount"), "least": fl.min("amount")}
+ALL = "tx STRING, merchant STRING, amount BIGINT, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+
+WITHOUT_SPARK: dict[str, tuple[Any, Any]] = {
+    "a table": (fl.table("x.db", "p"), lambda rows: rows),
+    "states": (states(latest), lambda rows: rows),
+    "an Arrow function": (fl.table("x.db", "p"), lambda rows: rows.mapInArrow(doubled, rows.schema)),
+    "a pandas function": (
+        fl.lake("x"),
+        lambda rows: rows.select("tx", "merchant", "amount", *fl.META).mapInPandas(
+            in_pandas, f"{ALL}, _deleted BOOLEAN"
+        ),
+    ),
+    "counters": (fl.counters("x.db", by="merchant", measures=COUNTED), lambda rows: rows),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_SPARK)
+def test_a_function_that_needs_no_spark_gives_the_same_without_it(tester: FoldTester, kind: str) -> None:
+    view, function = WITHOUT_SPARK[kind]
+    fold = fl.fold(PAYMENTS, into=view, name="it")(function)
+    records: list[Any] = [
+        *RECORDS,
+        ("a1", None),
+        {"tx": "a5", "merchant": "n", "amount": 3},
+        ("a6", "no payment"),
+        ("a9", None),
+    ]
+    alone = FoldTester(no_spark)
+    rows = alone(fold, records)
+    assert len(rows) > 1
+    alone.check_law(fold, records, tries=3)
+    given = given_records(PAYMENTS, records)
+    with tester._spark_contents(fold) as contents:
+        assert sorted(map(str, contents(given, whole(given)))) == sorted(map(str, rows))
+
+
+def test_a_step_that_depends_on_the_split_is_shrunk_to_two_records() -> None:
+    fold = fl.fold(PAYMENTS, into=states(calls), name="calls")(lambda rows: rows)
+    with pytest.raises(LawBroken, match="fold 'calls' breaks the law of folds") as broken:
+        FoldTester(no_spark).check_law(fold, RECORDS)
+    assert len(broken.value.records) == 2
+    assert '{"amount": null, "records": 2, "tx": "a3"}' in str(broken.value)
+    assert "a step has to give the same for rows together as for one after the other" in str(broken.value)
+
+
+def test_what_only_spark_understands_is_left_to_it(tester: FoldTester) -> None:
+    fold = fl.fold(PAYMENTS, into=fl.table("x.db", "p"), name="some")(lambda rows: rows.filter("amount > 5"))
+    assert tester.needs_spark(fold, RECORDS)
+    assert [row["amount"] for row in tester(fold, RECORDS)] == [6, 7]
+    with pytest.raises(AssertionError, match="Spark was started"):
+        FoldTester(no_spark)(fold, RECORDS)
 
 
 def test_what_the_plan_shows_is_refused_before_it_runs(tester: FoldTester, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from foldlog.errors import (
 from foldlog.spark.folds.bulletin import Bulletin
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed, State, is_for_good, starting_bookmark
-from foldlog.spark.folds.replay import rebuild_feed
+from foldlog.spark.folds.replay import rebuild_feeds
 from foldlog.spark.folds.runner import RANGES_AHEAD_MAX, Runner
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
@@ -280,7 +280,7 @@ def test_a_rebuild_does_not_swap_in_a_shadow_that_another_rebuild_has_begun_anew
     start = Bookmark("payments", facts.topic_id, {0: Position(0), 1: Position(0)}, {0: 0, 1: 0})
     shape = Shape(None, "tx_id", ("tx_id",))
     view.prepare(shape, start)
-    feed = rebuild_feed(mirror_into(view), origin, on_swapped=lambda: None)
+    (feed,) = rebuild_feeds(mirror_into(view), origin, on_swapped=lambda: None)
     assert feed.start is not None
     assert feed.on_caught_up is not None
     feed.bookmark = feed.start.advanced(
@@ -304,7 +304,7 @@ def test_a_rebuild_that_will_be_refused_is_refused_before_the_replay_and_leaves_
         with closing(sqlite3.connect(tmp_path / "shop.db")) as user:
             user.execute("CREATE VIEW totals AS SELECT count(*) FROM payments")
             with pytest.raises(ViewInUse, match="view totals"):
-                rebuild_feed(fold, origin, on_swapped=lambda: None)
+                rebuild_feeds(fold, origin, on_swapped=lambda: None)
             names = {name for (name,) in user.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert not any("rebuild" in name for name in names)
     view.close()

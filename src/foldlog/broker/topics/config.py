@@ -75,6 +75,10 @@ def _idle_switch(default: str, doc: str, choices: tuple[str, ...] = ("true", "fa
     return Setting("BOOLEAN", default, " or ".join(choices), doc, parse, _no_fields)
 
 
+def _switch(field: str, doc: str) -> Setting:
+    return replace(_idle_switch("false", doc), fields=lambda text: {field: text == "true"})
+
+
 def _idle_text(kafka_type: str, default: str, pattern: str, allowed: str, doc: str) -> Setting:
     def parse(value: object) -> str:
         text = value.strip() if isinstance(value, str) else None
@@ -170,8 +174,14 @@ _IN_EFFECT: Final = {
         limits.BATCH_BYTES_MAX,
         f"The largest batch, once it is decompressed; 0: {limits.DECOMPRESSED_RATIO} times max.message.bytes.",
     ),
+    "foldlog.key.schema.validation": _switch(
+        "validates_keys", "Refuse what clients send unless its key names a schema that is registered."
+    ),
     "foldlog.segment.records": _integer(
         "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
+    ),
+    "foldlog.value.schema.validation": _switch(
+        "validates_values", "Refuse what clients send unless its value names a schema that is registered."
     ),
     "index.interval.bytes": _integer(
         "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."

@@ -32,6 +32,9 @@ may not create, write or change them: tools take such a topic for the broker's o
 FOLDS_TOPIC: Final = "__folds"
 """What runners of folds say and hear."""
 
+SCHEMAS_TOPIC: Final = "_schemas"
+"""What the schema registry keeps, in the formats and under the name of Confluent's; a user's topic, as there."""
+
 SCENE_TOPIC: Final = "__log_or_queue"
 """The console's scene, for people who want to see what a log is."""
 
@@ -40,6 +43,9 @@ STAGED_TOPIC: Final = "__foldlog_staged"
 
 COMMITS_TOPIC: Final = "__foldlog_commits"
 """The last batch that each Spark query has written to the cluster."""
+
+CHANGES_PREFIX: Final = "__changes."
+"""With the name of a topic into which a fold writes its changes: the fold's bookmark in it."""
 
 _INTERNAL_TOPICS: Final = KAFKA_OWN_TOPICS | {FOLDS_TOPIC, SCENE_TOPIC, STAGED_TOPIC, COMMITS_TOPIC}
 
@@ -142,7 +148,7 @@ def is_internal(name: str) -> bool:
     >>> is_internal("__consumer_offsets"), is_internal("__folds"), is_internal("__mine")
     (True, True, False)
     """
-    return name in _INTERNAL_TOPICS
+    return name in _INTERNAL_TOPICS or name.startswith(CHANGES_PREFIX)
 
 
 def partition_directory(topic: str, partition: int) -> str:

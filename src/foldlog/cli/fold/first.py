@@ -59,9 +59,9 @@ def explain_fold(arguments: Arguments) -> int:
     with running_spark(arguments, [fold.name]) as under_way:
         found = explain(fold, source, spark=under_way.start)
     if arguments.format == "json":
-        show_json(asdict(found))
+        show_json([asdict(one) for one in found])
     else:
-        for line in explanation_lines(found):
+        for line in (line for one in found for line in explanation_lines(one)):
             say(line)
     return DONE
 

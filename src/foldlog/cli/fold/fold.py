@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from foldlog.cli.fold.graph import behind, downstream_option, place_behind, say_behind, tried
 from foldlog.cli.fold.progress import FoldProgress, progress_for
 from foldlog.cli.log_options import broker_url
 from foldlog.cli.output import remark, say
@@ -34,7 +35,7 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_seconds
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, parse_topic_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
 
@@ -57,6 +58,7 @@ NOUN: Final = Noun(
         "init": LazyVerb("fold.first:init_pipeline", "write a first pipeline for a topic, from its records"),
         "explain": LazyVerb("fold.first:explain_fold", "say what a run of a fold would read, shuffle and write"),
         "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
+        "graph": LazyVerb("fold.graph:show_graph", "draw which folds read what others write"),
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
         "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
@@ -171,7 +173,7 @@ def run_folds(arguments: Arguments) -> int:
     interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
     source = chosen_source(arguments)
-    with running_spark(arguments, [fold.name for fold in folds]) as under_way:
+    with running_spark(arguments, [part.title for fold in folds for part in fold.parts]) as under_way:
         feeds = run(
             folds,
             source,
@@ -214,19 +216,34 @@ def preview_fold(arguments: Arguments) -> int:
     fold, source = chosen_fold(arguments), chosen_source(arguments)
     with running_spark(arguments, [fold.name]) as under_way:
         found = preview(fold, source, last=arguments.last, spark=under_way.start)
+    each = (found, *found.others)
+    if arguments.format == "json":
+        shown = [_preview_json(one) for one in each]
+        show_json(shown[0] if len(each) == 1 else {one.topic: part for one, part in zip(each, shown, strict=True)})
+    else:
+        for one in each:
+            _show_preview(arguments, fold, one)
+        if found.others:
+            say(f"\n{fold.view.place} would join these rows with all that it has of the other topic.")
+    return FAILED if any(one.dead is not None for one in each) else DONE
+
+
+def _preview_json(found: Preview) -> dict[str, object]:
+    dead = [] if found.dead is None else found.dead.to_pylist()
+    records = ranges_text(_spans(found))
+    return {"records": records, "in": found.given.to_pylist(), "out": found.made.to_pylist(), "dead_letters": dead}
+
+
+def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
-    if arguments.format == "json":
-        show_json({"records": ranges_text(_spans(found)), "in": given, "out": made, "dead_letters": dead})
-        return FAILED if dead else DONE
-    say(f"{counted(len(given), 'row')} of {fold.topic.name} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
+    say(f"{counted(len(given), 'row')} of {found.topic} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
     _print_rows(arguments, found.given.column_names, given)
     say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
     _print_rows(arguments, found.made.column_names, made)
     if dead:
         say(f"\n{counted(len(dead), 'record')} that would be set aside as dead letters:")
         _print_rows(arguments, ["_partition", "_offset", "reason"], dead)
-    return FAILED if dead else DONE
 
 
 def _spans(found: Preview) -> Iterator[tuple[int, int, int]]:
@@ -264,27 +281,42 @@ def show_status(arguments: Arguments) -> int:
     file_option(),
     option("--to", metavar="PLACE", told=f"where to, before the bookmark: {BACK_HELP}", is_needed=True),
     switch("--dry-run", told="only say what would be read again"),
+    downstream_option(),
     key_option(),
 )
 def rewind_fold(arguments: Arguments) -> int:
+    to = parse_topic_points(arguments.to)
+    (fold, others), source = _fold_and_behind(arguments), chosen_source(arguments)
+    if to.note:
+        remark(f"note: {to.note}")
+    _rewind_one(arguments, fold, source, to.text)
+    if not arguments.downstream:
+        say_behind(fold, others, "rewind")
+        return DONE
+    for other in others:
+        try:
+            _rewind_one(arguments, other, source, place_behind(to))
+        except (FoldError, InvalidArgument) as error:
+            tried("rewound", other, error)
+    return DONE
+
+
+def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -> None:
     from foldlog.spark.folds.commands import opened, rewind
     from foldlog.spark.folds.replay import described, planned_rewind
 
-    to = parse_points(arguments.to)
-    fold, source = chosen_fold(arguments), chosen_source(arguments)
-    if to.note:
-        remark(f"note: {to.note}")
     if arguments.dry_run:
-        with opened(source) as (origin, _):
-            rewound = planned_rewind(fold, to.text, origin)
+        with opened(source, [fold]) as (origin, _):
+            rewound = planned_rewind(fold, to, origin)
     else:
-        rewound = rewind(fold, source, to.text, folds_key=arguments.folds_key)
+        rewound = rewind(fold, source, to, folds_key=arguments.folds_key)
     went = "would go" if arguments.dry_run else "went"
-    say(
-        f"{fold.name} {went} from {described(rewound.before)} to {described(rewound.now)}:"
-        f" {counted(rewound.again, 'offset')} to read again"
-    )
-    return DONE
+    for one in rewound.each:
+        where = f" in {one.before.topic}" if len(fold.parts) > 1 else ""
+        say(
+            f"{fold.name} {went}{where} from {described(one.before)} to {described(one.now)}:"
+            f" {counted(one.again, 'offset')} to read again"
+        )
 
 
 @command(
@@ -293,24 +325,31 @@ def rewind_fold(arguments: Arguments) -> int:
     file_option(),
     switch("--accept-loss", told="also if the log no longer holds everything"),
     switch("--drop-old", told="do not keep what was replaced"),
+    downstream_option(),
     key_option(),
     *spark_options(),
 )
 def rebuild_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import rebuild
 
-    fold, source = chosen_fold(arguments), chosen_source(arguments)
-    with running_spark(arguments, [f"{fold.name} (rebuild)"]) as under_way:
-        feed = rebuild(
-            fold,
-            source,
-            accept_loss=arguments.accept_loss,
-            drop_old=arguments.drop_old,
-            folds_key=arguments.folds_key,
-            **under_way.options,
-        )
-    kept = "" if arguments.drop_old else f"; the old one is kept until 'foldlog fold drop {fold.name} --old'"
-    say(f"{fold.view.place} is rebuilt from {counted(feed.records, 'record')}{kept}")
+    (fold, others), source = _fold_and_behind(arguments), chosen_source(arguments)
+    folds = [fold, *(others if arguments.downstream else [])]
+    with running_spark(arguments, [f"{part.title} (rebuild)" for one in folds for part in one.parts]) as under_way:
+        for one in folds:
+            feed = rebuild(
+                one,
+                source,
+                accept_loss=arguments.accept_loss,
+                drop_old=arguments.drop_old,
+                folds_key=arguments.folds_key,
+                **under_way.options,
+            )
+            records = sum(peer.records for peer in feed.peers)
+            is_kept = one.view.keeps_old and not arguments.drop_old
+            kept = f"; the old one is kept until 'foldlog fold drop {one.name} --old'" if is_kept else ""
+            say(f"{one.view.place} is rebuilt from {counted(records, 'record')}{kept}")
+    if not arguments.downstream:
+        say_behind(fold, others, "rebuild")
     return DONE
 
 
@@ -320,7 +359,7 @@ def verify_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.pipeline import told_verdict
 
     fold, source = chosen_fold(arguments), chosen_source(arguments)
-    with running_spark(arguments, [f"{fold.name} (verify)"]) as under_way:
+    with running_spark(arguments, [f"{part.title} (verify)" for part in fold.parts]) as under_way:
         verdict = verify(fold, source, **under_way.options)
     say(f"{fold.name} is {told_verdict(verdict)}")
     return DONE if verdict.answer == "equal" else FAILED
@@ -462,6 +501,15 @@ def chosen_fold(arguments: Arguments) -> Fold:
     return chosen_folds(_folds(arguments), [arguments.name])[0]
 
 
+def _fold_and_behind(arguments: Arguments) -> tuple[Fold, list[Fold]]:
+    """The fold, and those of its pipeline that lie behind it."""
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    folds = _folds(arguments)
+    fold = chosen_folds(folds, [arguments.name])[0]
+    return fold, behind(fold, folds)
+
+
 def _spark_settings(given: Iterable[str]) -> dict[str, str]:
     """
     >>> _spark_settings(["spark.executor.memory=2g", "spark.executor.extraJavaOptions=-Da=b"])
@@ -508,16 +556,18 @@ def show_states(arguments: Arguments, states: Sequence[FoldState]) -> None:
 
 def _row(state: FoldState, is_wide: bool) -> dict[str, object]:
     shown = len(state.end) if is_wide else _SHOWN_PARTITIONS
+    each = state.topics or (state,)
+    before = {one.topic: f"{one.topic} " if state.topics else "" for one in each}
     return {
         "fold": state.fold,
         "doing": _doing(state),
         "lag": state.lag,
-        "bookmark": offsets_text(state.bookmark or {}, shown),
-        "end": offsets_text(state.end, shown),
+        "bookmark": "; ".join(before[one.topic] + offsets_text(one.bookmark or {}, shown) for one in each),
+        "end": "; ".join(before[one.topic] + offsets_text(one.end, shown) for one in each),
         "dead_letters": state.dead_letters,
         "skipped": state.skipped,
         "view": state.view,
-        "topic": state.topic,
+        "topic": ", ".join(one.topic for one in each),
         "kind": state.kind,
         "runner": state.published.runner if state.published else None,
     }

@@ -320,6 +320,9 @@ _SERVER_SETTINGS: Final = {
     "foldlog.console.views": _view_locations(
         "Where views are that the console opens whoever runs their folds, and hosts that it may send passwords to.",
     ),
+    "foldlog.registry": _optional_text(
+        "HOST:PORT or https://HOST:PORT", "Where to serve the schema registry, Confluent's REST API; nowhere if unset."
+    ),
     "foldlog.folds.accept.unproven": _boolean(
         False,
         "Let every client write `__folds`, change and delete it, not only runners with the directory's key.",

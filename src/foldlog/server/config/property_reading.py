@@ -18,6 +18,7 @@ from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_
 from foldlog.server.config.properties_file import has_secret_name
 from foldlog.server.net.listeners import (
     METRICS_EXPOSE,
+    REGISTRY_EXPOSES,
     SASL_SSL,
     Listener,
     parse_advertised,
@@ -169,7 +170,7 @@ class PropertyReader:
             values["listeners"] = listeners
         if "advertised.listeners" in values:
             values["advertised.listeners"] = told
-        for name in ("foldlog.metrics", "foldlog.console"):
+        for name in ("foldlog.metrics", "foldlog.console", "foldlog.registry"):
             text = values.get(name)
             if text is not None:
                 values[name] = self._http_listener(name, text, values)
@@ -182,6 +183,7 @@ class PropertyReader:
         for name, what, has_users in (
             ("foldlog.console", "the console", has_logins),
             ("foldlog.metrics", "/metrics", metrics_ask),
+            ("foldlog.registry", "the schema registry", has_logins),
         ):
             listener: Listener | None = values.get(name)
             if listener is not None and has_users and not (listener.is_loopback or listener.has_tls):
@@ -193,6 +195,8 @@ class PropertyReader:
         if values.get("foldlog.metrics") is not None and not metrics_ask:
             # The console needs a token where others can reach it, so it does not need foldlog.insecure.
             self._check_exposed("foldlog.metrics", values["foldlog.metrics"], "foldlog.metrics", METRICS_EXPOSE)
+        if values.get("foldlog.registry") is not None and not has_logins:
+            self._check_exposed("foldlog.registry", values["foldlog.registry"], "foldlog.registry", REGISTRY_EXPOSES)
 
     def _http_listener(self, name: str, text: str, values: Mapping[str, Any]) -> Listener:
         listener = self._located(name, lambda: parse_http_listener(text, name))
@@ -210,7 +214,7 @@ class PropertyReader:
             )
 
     def _check_exposed(self, setting: str, listener: Listener, what: str, exposes: str = "") -> None:
-        known = self.tls.get("METRICS" if setting == "foldlog.metrics" else listener.name)
+        known = self.tls.get(listener.name if setting == "listeners" else setting.removeprefix("foldlog.").upper())
         needs_certificate = known is not None and known.authenticates
         texts = (what, exposes) if exposes else (what,)
         self._located(setting, lambda: refuse_exposed(listener, *texts, needs_certificate=needs_certificate))

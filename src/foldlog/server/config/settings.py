@@ -76,6 +76,7 @@ class ServerSettings:
     console_token: str | None = field(default=None, repr=False)
     console_read_only: bool = _default("foldlog.console.read.only")
     console_views: tuple[str, ...] = _default("foldlog.console.views")
+    registry: Listener | None = None
     folds_accept_unproven: bool = _default("foldlog.folds.accept.unproven")
     journal_enable: bool = _default("foldlog.journal.enable")
     log_format: str = _default("foldlog.log.format")

@@ -54,7 +54,7 @@ class ConsoleAccess:
     def check(self, request: HttpRequest) -> None:
         """Raises ApiError unless the request may be answered."""
         self._check_host(request)
-        _check_site(request)
+        check_site(request)
         if self._token and not self._is_known(request):
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
@@ -66,7 +66,7 @@ class ConsoleAccess:
     def check_form(self, request: HttpRequest) -> None:
         """Raises ApiError unless a form of the console's own page may be answered: its login."""
         self._check_host(request)
-        _check_site(request)
+        check_site(request)
 
     def cookie_for(self, request: HttpRequest) -> tuple[tuple[str, str], ...]:
         """The header that sets the cookie, if the token was in the address: the browser then needs it no more."""
@@ -104,15 +104,16 @@ class ConsoleAccess:
             raise ApiError(HTTPStatus.FORBIDDEN, "a change needs the header X-Foldlog: 1, which no form sends")
 
 
-def _check_site(request: HttpRequest) -> None:
+def check_site(request: HttpRequest) -> None:
+    """Raises ApiError for a request that a page of another site has sent."""
     site = request.headers.get("sec-fetch-site")
     is_link = request.path == "/" and request.method in READS and request.headers.get("sec-fetch-mode") == "navigate"
     if site is not None and site not in _OWN_SITES and not is_link:
-        raise ApiError(HTTPStatus.FORBIDDEN, "the request comes from another site; only the console's own page may ask")
+        raise ApiError(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
     origin = request.headers.get("origin")
     if origin is not None and _host_of(origin) != request.headers.get("host", "").lower():
         raise ApiError(
-            HTTPStatus.FORBIDDEN, f"the request comes from {brief_repr(origin)}; only the console's own page may ask"
+            HTTPStatus.FORBIDDEN, f"the request comes from {brief_repr(origin)}; only a page of this server may ask"
         )
 
 

@@ -123,7 +123,7 @@ class Api:
 
         def look() -> Any:
             found = topic_details(self._broker, name, self._rates)
-            return {**found, "is_writable": records.is_writable(name, self._node.fold_guard)}
+            return {**found, "is_writable": records.is_writable(name, self._node)}
 
         return await self._json(look)
 
@@ -161,8 +161,7 @@ class Api:
 
     async def produce(self, request: HttpRequest) -> HttpResponse:
         record = records.NewRecord(JsonBody(request))
-        guard = self._node.fold_guard
-        return await self._json(records.produce, self._broker, request.named["topic"], record, guard, self._clock)
+        return await self._json(records.produce, self._node, request.named["topic"], record)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 

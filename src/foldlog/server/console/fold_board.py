@@ -54,7 +54,7 @@ class _Fold:
         if before is not None and not status.bookmark:
             # A runner that carries out a command looks its bookmark up again, and has none meanwhile: the entry must
             # not look as if the fold had lost it.
-            status = replace(status, bookmark=before.bookmark, lag=before.lag)
+            status = replace(status, bookmark=before.bookmark, lag=before.lag, topics=before.topics)
         if not is_proven:
             status = replace(status, file=None)  # it would appear in a command to type, and names a program
         self.heard[is_proven, status.runner] = status
@@ -140,10 +140,9 @@ class FoldBoard:
         """Update the lag of folds without a live runner; one whose lag has changed counts as changed."""
         for name, fold in self._folds.items():
             status, _ = fold.at_work(now_ms)
-            bounds = {} if status.is_live(now_ms) else bounds_of(status.topic)
-            if not bounds:
+            lag = None if status.is_live(now_ms) else lag_of(status, bounds_of)
+            if lag is None:
                 continue
-            lag = lag_of(status, bounds)
             if fold.history and fold.history[-1][1] != lag:
                 self._changed.add(name)
             fold.add(now_ms, lag, 0.0)
@@ -167,7 +166,8 @@ class FoldBoard:
             return {"fold": name, "is_gone": True}
         status, is_proven = fold.at_work(now_ms)
         is_live = status.is_live(now_ms)
-        bounds = bounds_of(status.topic)
+        topics = _topics(status, bounds_of)
+        lag = lag_of(status, bounds_of)
         letters = bounds_of(f"{name}.dead")
         return {
             "fold": name,
@@ -182,8 +182,9 @@ class FoldBoard:
             "is_proven": is_proven,
             "runner": status.runner,
             "bookmark": dict(status.bookmark),
-            "end": {str(number): end for number, (_, end) in bounds.items()} or dict(status.end),
-            "lag": lag_of(status, bounds) if bounds else status.lag,
+            "end": topics[status.topic]["end"],
+            "lag": status.lag if lag is None else lag,
+            "topics": topics if status.topics else None,
             "records": status.records,
             "rows": status.rows,
             "rows_per_s": status.rows_per_s if is_live else 0.0,
@@ -245,13 +246,40 @@ class FoldBoard:
 
 def _lag_told(status: Status) -> int:
     """The lag at the moment of a status, from its bookmark and ends; its own number if a partition is not read yet."""
-    if not status.end or not status.end.keys() <= status.bookmark.keys():
+    if status.topics or not status.end or not status.end.keys() <= status.bookmark.keys():
         return status.lag
     return sum(max(0, end - status.bookmark[number]) for number, end in status.end.items())
 
 
-def lag_of(status: Status, bounds: dict[int, tuple[int, int]]) -> int:
-    """Offsets between the bookmark and the end; those that retention removed do not count."""
+def bookmarks_of(status: Status) -> dict[str, dict[str, int]]:
+    """By topic, what a fold has read of each partition."""
+    found = {status.topic: dict(status.bookmark)}
+    for topic, told in (status.topics or {}).items():
+        at = told.get("bookmark") if isinstance(told, dict) else None
+        if isinstance(at, dict):
+            found[topic] = {number: offset for number, offset in at.items() if type(offset) is int}
+    return found
+
+
+def _topics(status: Status, bounds_of: BoundsOf) -> dict[str, dict[str, dict[str, int]]]:
+    """By topic, where a fold is, and where the log ends, or ended when the fold told."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for topic, at in bookmarks_of(status).items():
+        ends = {str(number): end for number, (_, end) in bounds_of(topic).items()}
+        told = status.end if topic == status.topic else {}
+        found[topic] = {"bookmark": at, "end": ends or dict(told)}
+    return found
+
+
+def lag_of(status: Status, bounds_of: BoundsOf) -> int | None:
+    """Offsets between the bookmark and the end, in all topics of a fold; those that retention removed do not count.
+    None if none of the topics is there.
+    """
+    known = {topic: bounds_of(topic) for topic in bookmarks_of(status)}
+    if not any(known.values()):
+        return None
     return sum(
-        max(0, end - max(start, status.bookmark.get(str(number), start))) for number, (start, end) in bounds.items()
+        max(0, end - max(start, at.get(str(number), start)))
+        for topic, at in bookmarks_of(status).items()
+        for number, (start, end) in known[topic].items()
     )

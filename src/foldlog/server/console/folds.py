@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
 from foldlog.client.fold_proof import KEY_FILE
-from foldlog.client.places import parse_points
+from foldlog.client.places import parse_topic_points
 from foldlog.errors import CorruptLog, FoldError, FoldlogError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
 from foldlog.records.loops import BatchBuilder, Record
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.events import ConsoleEvent, EventFeed, merged_by
-from foldlog.server.console.fold_board import FoldBoard, LogAddress
+from foldlog.server.console.fold_board import FoldBoard, LogAddress, bookmarks_of
 from foldlog.server.console.parameters import JsonBody, bad_request, query_integer
 from foldlog.server.console.peeks import PeekProcesses
 from foldlog.server.console.records import bounds, time_at
@@ -174,7 +174,7 @@ class FoldPages:
         if (verb == "rewind") is not bool(place):
             raise bad_request("a rewind says where to, as in to='0=1200' or to='@-6h'; nothing else does")
         if place is not None:
-            place = parse_points(place).portable
+            place = parse_topic_points(place).portable
         name = request.named["fold"]
 
         def write(board: FoldBoard) -> dict[str, Any]:
@@ -196,14 +196,18 @@ class FoldPages:
         """What a rewind of one partition would do. Changes nothing."""
         name, number = request.named["fold"], query_integer(request, "partition", None, 0)
         to = query_integer(request, "to", None, 0)
-        return HttpResponse.json(await self._look(lambda board: self._preview(board, name, number, to)))
+        topic = request.query.get("topic") or None
+        return HttpResponse.json(await self._look(lambda board: self._preview(board, name, topic, number, to)))
 
-    def _preview(self, board: FoldBoard, name: str, number: int, to: int) -> dict[str, Any]:
+    def _preview(self, board: FoldBoard, name: str, topic: str | None, number: int, to: int) -> dict[str, Any]:
         status = _known(board, name, self._clock.now_ms())
-        stands = status.bookmark.get(str(number))
+        topic = status.topic if topic is None else topic
+        stands = bookmarks_of(status).get(topic, {}).get(str(number))
         if stands is None:
-            raise bad_request(f"fold {name!r} has read nothing of partition {number} yet, so it cannot go back there")
-        partition = open_partition(self._node.broker, status.topic, number)
+            raise bad_request(
+                f"fold {name!r} has read nothing of partition {number} of {topic} yet, so it cannot go back there"
+            )
+        partition = open_partition(self._node.broker, topic, number)
         start, _ = bounds(partition)
         offset = min(stands, max(start, to))
         return {
@@ -211,14 +215,14 @@ class FoldPages:
             "timestamp": time_at(partition, offset)["timestamp"],
             "read_again": stands - offset,
             "is_additive": status.adds,
-            "note": _additive_note(status) if status.adds else self._rewind_note(status, number, to, offset, start),
+            "note": _additive_note(status) if status.adds else self._rewind_note(topic, number, to, offset, start),
         }
 
-    def _rewind_note(self, status: Status, number: int, to: int, offset: int, start: int) -> str:
+    def _rewind_note(self, topic: str, number: int, to: int, offset: int, start: int) -> str:
         notes: list[str] = []
         if to < start:
             notes.append(f"the log begins at {start}: what was before it is gone")
-        growths = self._node.broker.topic(status.topic).growths
+        growths = self._node.broker.topic(topic).growths
         if any(number < len(growth.ends) and offset < growth.ends[number] for growth in growths):
             notes.append(
                 "the topic has gained partitions since, so the other partitions go back to that moment, too:"

@@ -31,9 +31,8 @@ from foldlog.server.console.topics import open_partition
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.topics.catalog import CatalogTopic
-    from foldlog.clock import Clock
     from foldlog.log.partition import Partition
-    from foldlog.server.fold_guard import FoldGuard
+    from foldlog.server.node import BrokerNode
 
 LAST: Final = -1
 """In place of a first offset: the strip ends with the log."""
@@ -418,14 +417,19 @@ class NewRecord:
         body.end()
 
 
-def is_writable(name: str, guard: FoldGuard) -> bool:
+def is_writable(name: str, node: BrokerNode) -> bool:
     """Whether a record typed in the page could be appended to the topic."""
-    return name not in KAFKA_OWN_TOPICS and guard.change_refusal(name) is None
+    refusal = node.fold_guard.change_refusal(name) or node.schema_guard.refusal(name)
+    return name not in KAFKA_OWN_TOPICS and refusal is None
 
 
-def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, clock: Clock) -> dict[str, Any]:
+def produce(node: BrokerNode, name: str, record: NewRecord) -> dict[str, Any]:
     """Append it, and return where it went, once it is acknowledged as with acks=all."""
+    broker, clock = node.broker, node.clock
     topic = broker.topic(name)
+    kept = node.schema_guard.refusal(name)
+    if kept is not None:
+        raise ApiError(HTTPStatus.FORBIDDEN, kept)
     if name in KAFKA_OWN_TOPICS:
         raise ApiError(HTTPStatus.FORBIDDEN, f"topic {name!r} is written by the log itself")
     number = _partition_for(broker, topic, record)
@@ -439,9 +443,11 @@ def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, cloc
         builder = BatchBuilder(1 << 30)
         builder.append(now_ms, record.key, record.value, record.headers)
     batch = builder.build()
-    refusal = guard.refusal(batch) if name == FOLDS_TOPIC else None
+    refusal = node.fold_guard.refusal(batch) if name == FOLDS_TOPIC else None
     if refusal is not None:
         raise ApiError(HTTPStatus.FORBIDDEN, refusal)
+    if partition.config.validates_schemas:
+        node.schema_guard.check(partition.config, batch)
     appended = partition.append(batch)
     partition.wait_acknowledged(appended.next_offset)
     timestamp = appended.append_time_ms if partition.config.log_append_time else now_ms

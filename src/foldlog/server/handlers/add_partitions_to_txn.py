@@ -98,7 +98,7 @@ def _refuse(call: Call, transactional_id: str) -> ErrorCode:
 
 def _refuse_partition(call: Call, topic: str, number: int) -> ErrorCode:
     if call.version < _BROKERS_FROM:
-        if topic in KAFKA_OWN_TOPICS:
+        if topic in KAFKA_OWN_TOPICS or call.node.schema_guard.refusal(topic) is not None:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return partition_refusal(call, AclOperation.WRITE, topic, number)
     return ErrorCode.NONE if call.node.has_partition(topic, number) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

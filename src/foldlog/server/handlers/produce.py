@@ -126,6 +126,9 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
     if name in KAFKA_OWN_TOPICS:
         message = f"topic {name!r} is written by the log itself"
         return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    kept = node.schema_guard.refusal(name)
+    if kept is not None:
+        return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, kept)
     if name == FOLDS_TOPIC:
         refusal = node.fold_guard.refusal(records)
         if refusal is not None:
@@ -280,6 +283,8 @@ def _append(
     try:
         if found is not None:
             raise found
+        if partition.config.validates_schemas:
+            node.schema_guard.check(partition.config, batch.records)
         if nowait or not is_transactional(batch.records):
             appended = partition.append(batch.records, foreign=True, nowait=nowait)
         else:

@@ -28,6 +28,7 @@ LOOPBACK: Final = "127.0.0.1"
 """The address that is listened on, and advertised, for `localhost`: on many machines that name has two addresses, one
 of which refuses. An explicitly advertised `localhost` stays as it is."""
 
+REGISTRY_EXPOSES: Final = "read, register and delete schemas"
 METRICS_EXPOSE: Final = "see the names of topics and groups, their sizes and how much they are used"
 
 PORT_MAX: Final = 65535

@@ -80,7 +80,7 @@ def explained(fold: Fold, frames: TopicFrames, origin: Origin) -> Explanation:
     used = set(declared) if planned.used is None else set(planned.used)
     stages = prepared.may_stage and _stages(fold)
     return Explanation(
-        fold=fold.name,
+        fold=fold.title,
         topic=name,
         partitions=len(bounds),
         format=fold.topic.format,

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from foldlog.client.schemas.lookups import SchemaRegistry
 from foldlog.errors import InvalidArgument
 from foldlog.limits import REGISTRY_SCHEMAS_MAX
+from foldlog.records.schema_ids import read_header
 from foldlog.spark.decoders.avro_types import arrow_type, has_nanos, logical_types, parse_avro
 from foldlog.spark.decoders.columns_by_name import pick_columns
-from foldlog.spark.decoders.confluent import SchemaRegistry, read_header
 from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 
 _BROKEN = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, struct.error)

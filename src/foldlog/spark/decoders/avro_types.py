@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from foldlog.client.schemas.lookups import RegisteredSchema
 from foldlog.errors import InvalidArgument, MissingDependency
-from foldlog.spark.decoders.confluent import RegisteredSchema
 from foldlog.spark.decoders.row_columns import Unreadable
 from foldlog.spark.decoders.text_types import NAIVE_MICROS, UTC_MICROS, is_within_calendar
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 from foldlog.files.paths import PathLike, read_bytes
+from foldlog.records.schema_ids import read_header, read_message_path
 from foldlog.spark.decoders.columns_by_name import pick_columns
-from foldlog.spark.decoders.confluent import read_header, read_message_path
 from foldlog.spark.decoders.protobuf_types import column
 from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 

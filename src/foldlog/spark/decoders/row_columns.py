@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from foldlog.spark.decoders.confluent import NotFramed
+from foldlog.records.schema_ids import NotFramed
 
 _CUTS: Final = 16
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.client.fold_proof import runners_key
-from foldlog.client.places import parse_points
+from foldlog.client.places import parse_topic_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
 from foldlog.limits import FOLD_PREVIEW_MAX
+from foldlog.spark.change_topics.pipelines import bound, check_topics, ensure_topics
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
-from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.declaration import Fold, check_order
 from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, for_folds, open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark
@@ -46,6 +47,16 @@ Source = str | PathLike[str] | OriginSpec
 
 
 @dataclass(frozen=True, slots=True)
+class TopicState:
+    """Where a fold is in one of its topics; fields as in FoldState."""
+
+    topic: str
+    bookmark: dict[int, int] | None
+    end: dict[int, int]
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FoldState:
     """The state of a fold, from its view and the log; `published` is the last status of its runner."""
 
@@ -65,13 +76,19 @@ class FoldState:
     error: str | None
     mixes: int = 0
     """How often the fold's function has changed since the view was built."""
+    topics: tuple[TopicState, ...] = ()
+    """Of a fold of several topics, each of them; `topic`, `bookmark` and `end` are the first one's."""
     is_paused: bool = False
     """The newest command is a pause; the next runner obeys it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a fold makes of some records. Nothing of it was stored."""
+    """What a fold makes of some records of a topic. Nothing of it was stored. `others` is what it makes of those of its
+    other topics, if it joins several: the rows of each side, which the view joins.
+    """
+
+    topic: str
 
     ranges: dict[int, tuple[int, int]]
     """The offsets of each partition."""
@@ -82,6 +99,7 @@ class Preview:
     these records."""
     dead: pa.Table | None
     """The records that would be set aside: _partition, _offset, key, value, reason; None if there are none."""
+    others: tuple[Preview, ...] = ()
 
 
 def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
@@ -94,10 +112,11 @@ def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = No
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[tuple[Origin, Ledger]]:
-    """The log to read, and the ledger to write to, for one command."""
+def opened(source: Source, folds: Sequence[Fold] = ()) -> Iterator[tuple[Origin, Ledger]]:
+    """The log to read, and the ledger to write to, for one command on these folds."""
     origin = open_origin(for_folds(origin_spec(source)))
     try:
+        bound(folds, origin.spec)
         ledger = open_ledger(origin.spec)
         try:
             yield origin, ledger
@@ -193,28 +212,39 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
         raise InvalidArgument(f"last={brief_repr(last)} is not a number of records from 1 to {FOLD_PREVIEW_MAX}")
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)
-        if not any(bound.end > bound.start for bound in bounds.values()):
-            raise FoldError(f"topic {facts.name!r} has no records to show fold {fold.name!r} on; append some")
-        frames = TopicFrames(_session(spark), fold.topic, origin.spec, facts.topic_id)
-        return Preview(*previewed(fold, frames, origin, last_ranges(facts.name, bounds, last)))
+        spans = {part: last_ranges(part.topic.name, origin.bounds(part.topic.name), last) for part in fold.parts}
+        if not any(spans.values()):
+            raise FoldError(f"topic {fold.topic.name!r} has no records to show fold {fold.name!r} on; append some")
+        session = _session(spark)
+        found: list[Preview] = []
+        for part, ranges in spans.items():
+            name = part.topic.name
+            frames = TopicFrames(session, part.topic, origin.spec, origin.topic(name).topic_id)
+            found.append(Preview(name, *previewed(part, frames, origin, ranges)))
+        return replace(found[0], others=tuple(found[1:]))
     finally:
         origin.close()
-        fold.view.close()
+        fold.close()
 
 
-def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> Explanation:
-    """What the next run of a fold would read, shuffle and write. Reads no records, and stores nothing."""
+def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[Explanation]:
+    """What the next run of a fold would read, shuffle and write, for each topic that it reads. Reads no records, and
+    stores nothing.
+    """
     from foldlog.spark.advice.explanation import explained
     from foldlog.spark.folds.reading import TopicFrames
 
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        topic_id = origin.topic(fold.topic.name).topic_id
-        return explained(fold, TopicFrames(_session(spark), fold.topic, origin.spec, topic_id), origin)
+        facts = [origin.topic(part.topic.name) for part in fold.parts]
+        session = _session(spark)
+        return [
+            explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin)
+            for part, one in zip(fold.parts, facts, strict=True)
+        ]
     finally:
         origin.close()
-        fold.view.close()
+        fold.close()
 
 
 def first_pipeline(topic: str, source: Source) -> tuple[str, Proposal]:
@@ -232,7 +262,7 @@ def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
     """The state of each fold. Needs no Spark."""
     now_ms = SystemClock().now_ms()
     found: list[FoldState] = []
-    with opened(source) as (origin, _):
+    with opened(source, folds) as (origin, _):
         published, commands = latest(origin)
         for fold in folds:
             told = published.get(fold.name)
@@ -244,37 +274,54 @@ def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
 
 
 def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bool) -> FoldState:
+    found: list[tuple[TopicState, Bookmark | None, str | None]] = []
+    try:
+        found = [_topic_state(part, origin) for part in fold.parts]
+    finally:
+        fold.close()
+    states, bookmarks = [state for state, _, _ in found], [one for _, one, _ in found if one is not None]
+    errors = [problem for _, _, problem in found if problem is not None]
+    lags = [state.lag for state in states]
+    return FoldState(
+        fold=fold.name,
+        topic=fold.topic.name,
+        view=fold.view.place,
+        kind=fold.view.kind,
+        bookmark=states[0].bookmark,
+        end=states[0].end,
+        lag=None if None in lags else sum(lag for lag in lags if lag is not None),
+        skipped=sum(one.skipped for one in bookmarks),
+        dead_letters=_dead_letters(fold, origin),
+        published=told,
+        is_running=is_running,
+        error=errors[0] if errors else None if told is None else told.error,
+        mixes=max((one.logic.mixes for one in bookmarks if one.logic is not None), default=0),
+        topics=tuple(states) if len(states) > 1 else (),
+    )
+
+
+def _topic_state(fold: Fold, origin: Origin) -> tuple[TopicState, Bookmark | None, str | None]:
+    """The state in one topic, the bookmark, and what is wrong with it."""
     from foldlog.spark.folds.ranges import lag
 
-    error = told.error if told is not None else None
-    bookmark, bounds, mismatch = None, {}, None
+    bookmark, bounds, mismatch, error = None, {}, None, None
     try:
         bounds = origin.bounds(fold.topic.name)
         bookmark = fold.view.bookmark()
         if bookmark is not None:
             # Read the ends again: the view may have been written past the ones read before its bookmark.
             mismatch = _mismatch(bookmark, origin.topic(fold.topic.name), origin.bounds(fold.topic.name))
-        error = mismatch or error
+        error = mismatch
     except FoldlogError as problem:
         error = str(problem)
-    finally:
-        fold.view.close()
     left: int | None = sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds)
-    return FoldState(
-        fold=fold.name,
+    state = TopicState(
         topic=fold.topic.name,
-        view=fold.view.place,
-        kind=fold.view.kind,
         bookmark=None if bookmark is None else {n: at.offset for n, at in sorted(bookmark.positions.items())},
         end={n: bound.end for n, bound in sorted(bounds.items())},
         lag=left if mismatch is None else None,
-        skipped=0 if bookmark is None else bookmark.skipped,
-        dead_letters=_dead_letters(fold, origin),
-        published=told,
-        is_running=is_running,
-        error=error,
-        mixes=0 if bookmark is None or bookmark.logic is None else bookmark.logic.mixes,
     )
+    return state, bookmark, error
 
 
 def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str | None:
@@ -302,13 +349,13 @@ def _dead_letters(fold: Fold, origin: Origin) -> int:
 
 def rewind(fold: Fold, source: Source, to: str | int, *, folds_key: str | None = None) -> replay.Rewound:
     """Move a fold's bookmark back; the running runner, or the next one, reads again from there. Needs no Spark."""
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         try:
             rewound = replay.rewind(fold, str(to), origin)
             _tell_position(fold, origin, ledger, folds_key)
             return rewound
         finally:
-            fold.view.close()
+            fold.close()
 
 
 def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | None) -> None:
@@ -318,21 +365,24 @@ def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | 
     from foldlog.spark.folds.ranges import lag
 
     try:
-        bookmark = fold.view.bookmark()
-        if bookmark is None:
+        bookmarks = [one for one in (part.view.bookmark() for part in fold.parts) if one is not None]
+        if not bookmarks:
             return
-        at = {number: one.offset for number, one in sorted(bookmark.positions.items())}
+        at = {one.topic: {number: place.offset for number, place in sorted(one.positions.items())} for one in bookmarks}
         with ledger.together():
-            ledger.commit(fold.group, bookmark.topic, at)
+            for topic, offsets in at.items():
+                ledger.commit(fold.group, topic, offsets)
             told = latest(origin)[0].get(fold.name)
             now_ms = SystemClock().now_ms()
             if told is None or told.is_live(now_ms):
                 return
-            moved = replace(
-                told,
-                bookmark={str(number): offset for number, offset in at.items()},
-                lag=lag(bookmark, origin.bounds(fold.topic.name)),
-            )
+            lags = {one.topic: lag(one, origin.bounds(one.topic)) for one in bookmarks}
+            texts = {topic: {str(number): offset for number, offset in one.items()} for topic, one in at.items()}
+            topics = told.topics and {
+                name: {**one, "bookmark": texts.get(name, {}), "lag": lags.get(name, 0)}
+                for name, one in told.topics.items()
+            }
+            moved = replace(told, bookmark=texts.get(told.topic, {}), lag=sum(lags.values()), topics=topics)
             key = runners_key(origin.spec.path, folds_key)
             ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
     except FoldlogError as error:
@@ -351,15 +401,17 @@ def rebuild(
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`."""
-    with opened(source) as (origin, ledger):
-        feed = replay.rebuild_feed(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
-        _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. Returns the
+    feed that did it; of a join, the left side's, whose `peers` are both.
+    """
+    with opened(source, [fold]) as (origin, ledger):
+        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+        _drain(feeds, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()
         _tell_position(fold, origin, ledger, folds_key)
-        fold.view.close()
-        return feed
+        fold.close()
+        return feeds[0]
 
 
 def verify(
@@ -375,27 +427,27 @@ def verify(
     from foldlog.spark.folds.pipeline import other_split
     from foldlog.spark.folds.ranges import RANGE_BYTES
 
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         verification = replay.Verification(fold, origin, range_bytes=range_bytes or other_split(RANGE_BYTES))
         try:
-            feed = verification.feed()
-            if feed is not None:
-                _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
+            feeds = verification.feeds()
+            if feeds:
+                _drain(feeds, origin, ledger, spark, stop, range_bytes, on_progress)
             return verification.verdict()
         finally:
             verification.discard()
-            fold.view.close()
+            fold.close()
 
 
 def drop(fold: Fold, source: Source, *, old_only: bool = False, folds_key: str | None = None) -> None:
     """Remove a fold's view with its bookmark, its group and its status; or only what the last rebuild kept."""
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         replay.drop(fold, ledger, old_only=old_only)
         if not old_only and _has_bulletin(origin):
             key = runners_key(origin.spec.path, folds_key)
             gone = [LedgerEntry(f"{kind}/{fold.name}".encode(), None) for kind in ("status", "command")]
             ledger.append(FOLDS_TOPIC, proven(gone, key, SystemClock().now_ms()))
-        fold.view.close()
+        fold.close()
 
 
 def ask(
@@ -411,7 +463,7 @@ def ask(
 
     A time without a zone in `to` is in the caller's local time. `folds_key` as for `run`.
     """
-    place = None if to is None else parse_points(to).portable
+    place = None if to is None else parse_topic_points(to).portable
     command = Command.ask(fold, verb, SystemClock().now_ms(), to=place, accept_loss=accept_loss)
     with opened(source) as (origin, ledger):
         key = runners_key(origin.spec.path, folds_key)
@@ -421,11 +473,13 @@ def ask(
 
 
 def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
-    """Raise UnknownTopic before Spark is started, which takes seconds."""
+    """Raise UnknownTopic before Spark is started, which takes seconds; and make the topics that these folds write."""
+    check_order(folds)
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        for fold in folds:
-            origin.topic(fold.topic.name)
+        in_order = bound(folds, origin.spec)
+        check_topics(in_order, origin)
+        ensure_topics(in_order, origin)
         return origin.spec
     finally:
         origin.close()
@@ -448,7 +502,7 @@ def _has_bulletin(origin: Origin) -> bool:
 
 
 def _drain(
-    feed: Feed,
+    feeds: Sequence[Feed],
     origin: Origin,
     ledger: Ledger,
     spark: Spark | None,
@@ -456,14 +510,18 @@ def _drain(
     range_bytes: int | None,
     on_progress: OnProgress | None,
 ) -> None:
+    """Move the feeds of one replay to their end."""
     from foldlog.spark.folds.feed import State
     from foldlog.spark.folds.runner import Runner
 
     stop = stop or Event()
-    with Runner(_session(spark), origin, ledger, [feed], range_bytes=range_bytes, on_progress=on_progress) as runner:
-        while not stop.is_set() and feed.state not in (State.DONE, State.FAILED):
+    first = feeds[0]
+    with Runner(_session(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
+        while not stop.is_set() and not any(feed.state is State.FAILED for feed in feeds):
             runner.drain(stop)
-    if feed.state is State.FAILED:
-        raise FoldError(feed.error or f"the {feed.label} of fold {feed.fold.name!r} failed")
-    if feed.state is not State.DONE:
-        raise FoldError(f"the {feed.label} of fold {feed.fold.name!r} was stopped; the view is as it was")
+            if all(feed.state is State.DONE for feed in feeds):
+                return
+    failed = next((feed for feed in feeds if feed.state is State.FAILED), None)
+    if failed is not None:
+        raise FoldError(failed.error or f"the {failed.label} of fold {failed.fold.name!r} failed")
+    raise FoldError(f"the {first.label} of fold {first.fold.name!r} was stopped; the view is as it was")

@@ -103,6 +103,21 @@ class Fold:
         return f"Fold({self.name!r}, {self.topic.name!r} -> {self.view.place!r})"
 
     @property
+    def parts(self) -> Sequence[Fold]:
+        """A fold for each topic that it reads: itself, unless it joins several."""
+        return (self,)
+
+    @property
+    def title(self) -> str:
+        """For messages and tables of feeds: its name; with the topic, if it is a part of a join."""
+        return self.name
+
+    def close(self) -> None:
+        """Close the view's connections; it can be used again afterwards."""
+        for part in self.parts:
+            part.view.close()
+
+    @property
     def group(self) -> str:
         """The group whose committed offsets show this fold's position to every Kafka tool."""
         return f"{FOLD_GROUP_PREFIX}{self.name}"
@@ -111,6 +126,58 @@ class Fold:
     def dead_letters(self) -> str:
         """The topic for records that do not parse, or that the fold fails at."""
         return f"{self.name}.dead"
+
+
+class JoinFold(Fold):
+    """A fold of two topics, whose function returns `fl.join(left, right, ...)`. Its parts are ordinary folds of one
+    topic each, into that topic's side of the join; `topic` and `view` are the left one's.
+    """
+
+    def __init__(
+        self, name: str, topics: tuple[DeclaredTopic, DeclaredTopic], into: View, function: Callable[..., Any]
+    ) -> None:
+        left, right = topics
+        sides = into.joined((bool(left.keys), bool(right.keys)))
+        if sides is None:
+            raise InvalidArgument(
+                f"a fold of two topics keeps both sides of its join beside it, in one transaction, which"
+                f" {into.place} cannot; give a table of SQLite or PostgreSQL: into=fl.table('shop.db', '{name}')"
+            )
+        super().__init__(name, left, sides[0], function)
+        self._parts = (JoinPart(self, 0, left, sides[0]), JoinPart(self, 1, right, sides[1]))
+
+    @property
+    def parts(self) -> tuple[JoinPart, JoinPart]:
+        return self._parts
+
+    @property
+    def topics(self) -> tuple[DeclaredTopic, ...]:
+        return tuple(part.topic for part in self._parts)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        raise FoldError(f"fold {self.name!r} joins two topics, so it is called with the rows of both")
+
+    def __repr__(self) -> str:
+        return f"JoinFold({self.name!r}, {', '.join(repr(one.name) for one in self.topics)} -> {self.view.place!r})"
+
+
+class JoinPart(Fold):
+    """One topic of a join: a function of its rows to the rows of its side."""
+
+    def __init__(self, whole: JoinFold, number: int, source: DeclaredTopic, view: View) -> None:
+        super().__init__(whole.name, source, view, whole.function)
+        self.whole = whole
+        self.number = number
+        self.no_rows: DataFrame | None = None  # of its topic: see `foldlog.spark.joins`
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}/{self.topic.name}"
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        from foldlog.spark.joins import side_of
+
+        return side_of(self, rows)
 
 
 def topic(
@@ -224,29 +291,17 @@ def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(
-    source: DeclaredTopic, *, into: View, name: str | None = None
-) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
+def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callable[[Callable[..., Any]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
-    The fold has the function's name, unless `name` is given.
+    The fold has the function's name, unless `name` is given. With two topics, the function gets the rows of both, and
+    returns their `fl.join` or `fl.join_asof`.
     """
-    if not isinstance(source, DeclaredTopic):
-        raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
-    if not isinstance(into, View):
-        raise InvalidArgument(
-            f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
-        )
-    if into.is_keyed and not source.keys and not into.keeps_rows(()):
-        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
-        raise InvalidArgument(
-            f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
-            f" say which column the record's key fills: fl.topic({source.name!r}, key='...'){own}"
-        )
+    _check_sources(sources, into)
 
-    def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:
+    def declare(function: Callable[..., Any]) -> Fold:
         if not callable(function):
             raise InvalidArgument(f"a fold is made of a function of a DataFrame, not of {brief_repr(function)}")
         chosen = name if name is not None else getattr(function, "__name__", "")
@@ -254,13 +309,57 @@ def fold(
             raise InvalidArgument(
                 f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
             )
-        made = Fold(chosen, source, into, function)
+        made = (
+            Fold(chosen, sources[0], into, function)
+            if len(sources) == 1
+            else JoinFold(chosen, (sources[0], sources[1]), into, function)
+        )
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
         return made
 
     return declare
+
+
+def _check_reduction(source: DeclaredTopic, into: View) -> None:
+    if into.reduction is None:
+        return
+    if source.key is None:
+        raise InvalidArgument(
+            f"a state is kept by one column that is the record's key, and the key of topic {source.name!r} is parsed"
+            f" into {', '.join(source.keys)}; declare it as one column: fl.topic({source.name!r}, key='id')"
+        )
+    key = into.reduction.key
+    if key is not None and key != source.key:
+        raise InvalidArgument(
+            f"a state is kept for each key of its topic, {source.key!r} of {source.name!r}, and not for {key!r}: its"
+            " records may lie in several partitions, which have no order; write them to a topic with that key, or count"
+            " with fl.counters(), where the order does not matter"
+        )
+
+
+def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
+    for source in sources:
+        if not isinstance(source, DeclaredTopic):
+            raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
+    if not isinstance(into, View):
+        raise InvalidArgument(
+            f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
+        )
+    if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
+        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
+        raise InvalidArgument(
+            f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
+            f" say which column the record's key fills: fl.topic({sources[0].name!r}, key='...'){own}"
+        )
+    if not 1 <= len(sources) <= 2:
+        raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
+    if len({source.name for source in sources}) < len(sources):
+        raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if into.reduction is not None and len(sources) > 1:
+        raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
+    _check_reduction(sources[0], into)
 
 
 def load_folds(path: str | Path) -> list[Fold]:
@@ -292,6 +391,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    check_order(found)
     for one in found:
         one.file = str(file.resolve())
     return found
@@ -336,6 +436,13 @@ def check_distinct(folds: Sequence[Fold]) -> None:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
             )
+
+
+def check_order(folds: Sequence[Fold]) -> None:
+    """FoldError if a fold reads what it writes, also by way of others."""
+    from foldlog.spark.change_topics.pipelines import graph_of
+
+    graph_of(folds)
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:

@@ -40,7 +40,7 @@ from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.folds.unstorable import check_aggregated
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.bookmark import Logic
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.counters.merging import merged
 from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
 
@@ -140,7 +140,7 @@ class PreparedFold:
         facts = self._known.get(key)
         if facts is None:
             check_plan(self.fold.name, given, result)
-            facts = _plan_facts(self.fold, result, self.shape, doing_of(result))
+            facts = _plan_facts(self.fold, result, self.shape, _doing(self.fold, result))
             if len(self._known) >= FOLD_PLANS_MAX:
                 self._known.clear()
             self._known[key] = facts
@@ -203,6 +203,8 @@ class PlannedFold:
             table = with_records(prepared.fold, prepared.shape, table, prepared.frames.keys(ranges))
         elif prepared.fold.view.is_keyed:
             table = self._with_deletions(table, ranges, seen.value)
+        elif _erases(prepared.fold.view) and self._lacks_records(coordinates_of(table), seen.value):
+            table = with_tombstones(prepared, table, ranges)
         return Delta(table, ranges_read(ranges))
 
     def deltas_apart(self, first: Sequence[OffsetRange], rest: Sequence[OffsetRange]) -> tuple[Delta, Delta]:
@@ -223,10 +225,14 @@ class PlannedFold:
         is deleted, and a compacted topic gives the same view. If rows are missing, the keys are read once more.
         """
         coordinates = coordinates_of(table)
-        # The number of records is 0 if Spark found that it need not read.
-        if 0 < seen.records - seen.dead <= len(coordinates.unique()):
+        if not self._lacks_records(coordinates, seen):
             return table
         return _with_missing(table, self.prepared.frames.keys(ranges), coordinates)
+
+    def _lacks_records(self, coordinates: pa.Array, seen: Seen) -> bool:
+        """Whether records may be missing in rows with these coordinates."""
+        # The number of records is 0 if Spark found that it need not read.
+        return not 0 < seen.records - seen.dead <= len(coordinates.unique())
 
     def _with_withdrawals(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
         """For rows with keys of their own: tell whose each is, and what each tombstone withdraws: see
@@ -263,6 +269,11 @@ def _with_keyed_deletions(prepared: PreparedFold, table: pa.Table) -> pa.Table:
     for name in prepared.fold.view.filled(prepared.shape):
         table = table.filter(pc.invert(pc.and_(table[DELETED], pc.is_null(table[name]))))
     return table
+
+
+def _erases(view: View) -> bool:
+    """Whether a tombstone deletes what the view has of its key, whatever the function makes of it."""
+    return view.is_keyed or (view.reduction is not None and view.reduction.tombstones == "delete")
 
 
 def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
@@ -347,7 +358,7 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
     """Add a deletion for each tombstone of these ranges without rows in the table. A key that is to be erased has to go
     even if the fold fails at its tombstone.
     """
-    if not prepared.fold.view.is_keyed or not ranges:
+    if not _erases(prepared.fold.view) or not ranges:
         return table
     records = prepared.frames.keys(ranges)
     records = records.filter(records[DELETED])
@@ -386,7 +397,7 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         check_plan(fold.name, given, result)
         shape = _shape(fold, result)
         is_plain = result is rows and fold.view.aggregation is None and shape.record_key != RECORD
-        doing = doing_of(result)
+        doing = _doing(fold, result)
         logic = doing.logic(result)
         if result is not given and _logic_again(fold, given, result, doing) != logic:
             raise unsteady(fold.name)
@@ -409,6 +420,11 @@ def _logic_again(fold: Fold, given: DataFrame, result: DataFrame, doing: Doing) 
     # A plan of the same key does the same, and comparing keys takes a tenth of the calls into the JVM.
     is_same = plan_key(given, plan_text(again)) == plan_key(given, plan_text(result))
     return doing.logic(again) if is_same else logic_of(again)
+
+
+def _doing(fold: Fold, result: DataFrame) -> Doing:
+    reduction = fold.view.reduction
+    return doing_of(result, None if reduction is None else reduction.doing())
 
 
 def _plan_facts(fold: Fold, result: DataFrame, shape: Shape, doing: Doing) -> PlanFacts:
@@ -464,6 +480,11 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
     if fold.view.is_keyed:
         return _keyed_shape(fold, columns, result)
     key = fold.topic.key
+    if fold.view.reduction is not None and not {key, PARTITION, OFFSET} <= kept_columns(result):
+        raise FoldError(
+            f"fold {fold.name!r} may change {key!r}, _partition or _offset, and a state follows the records of its key"
+            " in their order; return them as they are, and use functions of Spark (filter, withColumn) for the rest"
+        )
     return Shape(columns, key, (key,) if key else ())
 
 

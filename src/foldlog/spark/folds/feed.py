@@ -60,6 +60,8 @@ class Feed:
     """Continue with a view that another version of the function has written."""
     on_caught_up: Callable[[], bool] | None = None
     """Called whenever nothing is left to read; returns True if the feed is done."""
+    peers: list[Feed] = field(default_factory=list, repr=False, compare=False)
+    """The feeds that replay a join together, one for each topic, this one among them."""
     start: Bookmark | None = None
     """Where a new view begins; None for the start of the log."""
     is_loading: bool = False
@@ -111,7 +113,7 @@ class Feed:
     @property
     def name(self) -> str:
         """For messages: the fold's name, with the label of a replay."""
-        return f"{self.fold.name} ({self.label})" if self.label else self.fold.name
+        return f"{self.fold.title} ({self.label})" if self.label else self.fold.title
 
     @property
     def is_ready(self) -> bool:
@@ -180,7 +182,7 @@ def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapp
     met = bookmark.met(dict.fromkeys(bounds, 0))
     if met.topic_id != facts.topic_id:
         raise _missing(feed, met, min(met.positions, default=0), "recreated")
-    if facts.growths is None and feed.fold.view.is_keyed and len(met.positions) > len(bookmark.positions) > 0:
+    if facts.growths is None and feed.fold.view.follows_keys and len(met.positions) > len(bookmark.positions) > 0:
         raise FoldError(
             f"topic {facts.name!r} has gained partitions ({len(bookmark.positions)} before, {len(met.positions)} now),"
             " and its brokers do not tell where the older ones ended then, so an older record of a key could replace a"

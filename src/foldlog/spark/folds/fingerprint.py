@@ -119,9 +119,11 @@ class Doing:
             return f"not unpacked: {type(error).__name__}"  # the plan still has the function's name
 
 
-def doing_of(result: DataFrame) -> Doing:
-    """What the plan of a fold's result does."""
+def doing_of(result: DataFrame, more: object = None) -> Doing:
+    """What the plan of a fold's result does, and `more`: what its view makes of the rows, in functions of Python's."""
     text = logic_text(result)
+    if more is not None:
+        text = f"{text}\n{_digest(_code_lines(more, {}))}"
     if text:
         session = result.sparkSession
         set_so = sorted(_SETTINGS.findall(settings_text(session)))

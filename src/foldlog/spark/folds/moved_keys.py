@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 def with_growths(
     feed: Feed, base: Bookmark, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]
 ) -> TopicFacts:
-    """The facts, with a growth inferred from moved keys if the view is keyed and the brokers remember no growths.
+    """The facts, with a growth inferred from moved keys if the view follows keys and the brokers remember no growths.
 
     Computed once per bookmark epoch, so again after a rewind. A growth while the fold runs is an error: see
     `checked_bookmark`.
     """
-    if facts.growths is not None or not feed.fold.view.is_keyed or len(bounds) < 2:
+    if facts.growths is not None or not feed.fold.view.follows_keys or len(bounds) < 2:
         return facts
     if feed.moved_keys is None or feed.moved_keys[0] != base.epoch:
         stops = feed.stops or {}

@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -19,12 +19,13 @@ from foldlog.client.fold_proof import FoldsKey, runners_key
 from foldlog.client.places import ranges_text
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, FoldPaused, FoldTimeout, StorageError
+from foldlog.spark.change_topics.pipelines import bound, graph_of
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
 from foldlog.spark.folds.feed import Feed, State
 from foldlog.spark.folds.ranges import RANGE_BYTES
-from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feed, rewind
+from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feeds, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, for_folds, open_origin
@@ -62,6 +63,8 @@ class Pipeline:
         self._told = on_progress or (lambda feed: None)
         key = _key_for(spec, folds_key)
         self._origin = open_origin(for_folds(spec))
+        folds = bound(folds, self._origin.spec)
+        self._graph = graph_of(folds)
         self._ledger = open_ledger(self._origin.spec)
         self._publisher = Publisher(self._ledger, self._clock, key)
         self._bulletin = Bulletin(self._origin, key)
@@ -71,20 +74,25 @@ class Pipeline:
             self._origin,
             self._ledger,
             [
-                Feed(fold, fold.view, strict=strict, skip_missing=skip_missing, accept_change=accept_change)
+                Feed(part, part.view, strict=strict, skip_missing=skip_missing, accept_change=accept_change)
                 for fold in folds
+                for part in fold.parts
             ],
             range_bytes=range_bytes,
             clock=self._clock,
             on_progress=self._progressed,
             on_wait=lambda: self._publish(force=False),
         )
-        self._own = list(self._runner.feeds)
+        feeds = iter(self._runner.feeds)
+        self._own = {fold.name: [next(feeds) for _ in fold.parts] for fold in folds}
+        self._folds = {fold.name: fold for fold in folds}
         self._commands = CommandClaims(uuid.uuid4().hex, (fold.name for fold in folds))
         self._rewound: dict[str, Rewound] = {}
         self._verifying: dict[int, Verification] = {}
         self._changed = True
         self._last_problem = ""
+        self._depth = 0
+        """With `once`: how deep in the graph the folds lie that are let run next."""
 
     @property
     def feeds(self) -> list[Feed]:
@@ -106,15 +114,15 @@ class Pipeline:
         one of them could not get there; FoldPaused if one is paused, FoldTimeout if the time was too short.
         """
         for watch in self._watches:
-            watch.began(self._own, self._origin)
+            watch.began(list(self._own_feeds()), self._origin)
         try:
             self._run(once=once, until_caught_up=until_caught_up, interval_s=interval_s, until_ms=until_ms)
         except BaseException as error:
             for watch in self._watches:
-                watch.ended(self._own, error)
+                watch.ended(list(self._own_feeds()), error)
             raise
         for watch in self._watches:
-            watch.ended(self._own, None)
+            watch.ended(list(self._own_feeds()), None)
 
     def _run(self, *, once: bool, until_caught_up: bool, interval_s: float, until_ms: float | None) -> None:
         self._take_commands()
@@ -127,6 +135,8 @@ class Pipeline:
             self._take_commands()
             self._publish(force=False)
             if moved:
+                continue
+            if once and self._is_settled() and self._let_downstream_run():
                 continue
             if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
@@ -146,7 +156,7 @@ class Pipeline:
 
     def _refuse_unfinished(self) -> None:
         """Raise if a fold that was to be brought up to date is not: who waits for the run must not go on."""
-        paused = [feed for feed in self._own if feed.state is State.PAUSED]
+        paused = [feed for feed in self._own_feeds() if feed.state is State.PAUSED]
         if paused:
             name = paused[0].fold.name
             raise FoldPaused(f"fold {name!r} is paused, and so not up to date: foldlog fold resume {name}")
@@ -178,13 +188,28 @@ class Pipeline:
         self.close()
 
     def _stop_at_the_ends(self) -> None:
-        """Of now: a topic with a steady writer never ends."""
-        for feed in self._own:
+        """Of now: a topic with a steady writer never ends. A fold that reads what others write waits for those."""
+        for feed in self._own_feeds():
+            feed.stops = {}
+        self._let_downstream_run()
+
+    def _let_downstream_run(self) -> bool:
+        """With `once`: the folds whose upstream is done read up to what that has written. Whether there are any."""
+        feeds = [feed for feed in self._own_feeds() if self._graph.depth(feed.fold.name) == self._depth]
+        self._depth += 1
+        for feed in feeds:
             try:
                 bounds = self._origin.bounds(feed.fold.topic.name)
             except FoldlogError:
-                continue  # the first step reports it
-            feed.stops = {number: bound.end for number, bound in bounds.items()}
+                feed.stops = None  # the first step reports it
+            else:
+                feed.stops = {number: bound.end for number, bound in bounds.items()}
+            if feed.state is State.CAUGHT_UP:
+                feed.state = State.RUNNING
+        return bool(feeds)
+
+    def _own_feeds(self) -> Iterator[Feed]:
+        return (feed for feeds in self._own.values() for feed in feeds)
 
     def _is_settled(self) -> bool:
         still = (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE)
@@ -211,68 +236,82 @@ class Pipeline:
             return
         self._changed = False
         for watch in self._watches:
-            watch.looked(self._own, self._origin)
-        moved = [feed for feed in self._own if feed.is_checked and feed.bookmark not in (None, feed.committed)]
+            watch.looked(list(self._own_feeds()), self._origin)
+        moved = [feed for feed in self._own_feeds() if feed.is_checked and feed.bookmark not in (None, feed.committed)]
         commits = [
             (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})
             for feed in moved
             if feed.bookmark is not None
         ]
-        statuses = [self._status(feed, stopped=stopped) for feed in self._own]
+        statuses = [self._status(name, feeds, stopped=stopped) for name, feeds in self._own.items()]
         if self._publisher.publish(statuses, commits):
             for feed in moved:
                 feed.committed = feed.bookmark
 
-    def _status(self, feed: Feed, *, stopped: bool) -> Status:
+    def _status(self, name: str, feeds: Sequence[Feed], *, stopped: bool) -> Status:
+        fold, first = self._folds[name], feeds[0]
+        worst = max(feeds, key=lambda feed: _URGENCY.index(feed.state))
+        standings = {feed.fold.topic.name: self._standing(feed) for feed in feeds}
+        bookmarks = [feed.bookmark for feed in feeds if feed.bookmark is not None]
+        replay = self._replay_of(name)
+        description = fold.view.description()
+        state = worst.state.value if replay is None else f"{worst.state.value}, {replay.label} under way"
+        return Status(
+            fold=name,
+            topic=first.fold.topic.name,
+            view=fold.view.place,
+            kind=fold.view.kind,
+            state="stopped" if stopped and worst.state is not State.FAILED else state,
+            bookmark=standings[first.fold.topic.name]["bookmark"],
+            end=standings[first.fold.topic.name]["end"],
+            lag=sum(feed.lag for feed in feeds),
+            records=sum(feed.records for feed in feeds),
+            rows=sum(feed.rows for feed in feeds),
+            rows_per_s=round(sum(feed.rows_per_s for feed in feeds), 1),
+            dead_letters=sum(feed.dead for feed in feeds),
+            skipped=sum(bookmark.skipped for bookmark in bookmarks),
+            last_range=_last_ranges_text(feeds),
+            error=next((feed.error for feed in feeds if feed.error), None),
+            runner=self._name,
+            updated_ms=self._clock.now_ms(),
+            last_command=self._commands.handled.get(name),
+            result=self._commands.results.get(name),
+            engine=None if description is None else str(description["engine"]),
+            view_description=description,
+            doing=self._doing(name, feeds, replay),
+            adds=fold.view.adds,
+            file=fold.file,
+            stopped=stopped,
+            mixes=max((bookmark.logic.mixes for bookmark in bookmarks if bookmark.logic is not None), default=0),
+            topics=standings if len(feeds) > 1 else None,
+        )
+
+    def _standing(self, feed: Feed) -> dict[str, Any]:
+        """Where a fold is in one topic, and where that ends."""
         bookmark = feed.bookmark
         at = {} if bookmark is None else {str(n): one.offset for n, one in sorted(bookmark.positions.items())}
         try:
             end = {str(n): bound.end for n, bound in sorted(self._origin.bounds(feed.fold.topic.name).items())}
         except FoldlogError:
             end = {}
-        replay = self._replay_of(feed)
-        description = feed.fold.view.description()
-        state = feed.state.value if replay is None else f"{feed.state.value}, {replay.label} under way"
-        return Status(
-            fold=feed.fold.name,
-            topic=feed.fold.topic.name,
-            view=feed.fold.view.place,
-            kind=feed.fold.view.kind,
-            state="stopped" if stopped and feed.state is not State.FAILED else state,
-            bookmark=at,
-            end=end,
-            lag=feed.lag,
-            records=feed.records,
-            rows=feed.rows,
-            rows_per_s=round(feed.rows_per_s, 1),
-            dead_letters=feed.dead,
-            skipped=0 if bookmark is None else bookmark.skipped,
-            last_range=ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges),
-            error=feed.error,
-            runner=self._name,
-            updated_ms=self._clock.now_ms(),
-            last_command=self._commands.handled.get(feed.fold.name),
-            result=self._commands.results.get(feed.fold.name),
-            engine=None if description is None else str(description["engine"]),
-            view_description=description,
-            doing=self._doing(feed, replay),
-            adds=feed.fold.view.adds,
-            file=feed.fold.file,
-            stopped=stopped,
-            mixes=0 if bookmark is None or bookmark.logic is None else bookmark.logic.mixes,
-        )
+        return {"bookmark": at, "end": end, "lag": feed.lag}
 
-    def _doing(self, feed: Feed, replay: Feed | None) -> dict[str, object] | None:
+    def _doing(self, name: str, feeds: Sequence[Feed], replay: Feed | None) -> dict[str, object] | None:
         """The replay or rewind of a fold that is under way, and its progress."""
         if replay is not None:
-            done, total = replay.progress
-            return {"verb": replay.label, "done": done, "total": total}
-        rewound = self._rewound.get(feed.fold.name)
+            parts = [one.progress for one in replay.peers]
+            return {
+                "verb": replay.label,
+                "done": sum(done for done, _ in parts),
+                "total": sum(all_ for _, all_ in parts),
+            }
+        rewound = self._rewound.get(name)
         if rewound is None:
             return None
-        left = rewound.again if feed.bookmark is None else rewound.left(feed.bookmark)
+        bookmarks = [feed.bookmark for feed in feeds if feed.bookmark is not None]
+        left = rewound.left(bookmarks) if len(bookmarks) == len(feeds) else rewound.again
         if not left:
-            del self._rewound[feed.fold.name]
+            del self._rewound[name]
             return None
         return {"verb": "rewind", "done": max(0, rewound.again - left), "total": rewound.again}
 
@@ -280,7 +319,6 @@ class Pipeline:
 
     def _take_commands(self) -> None:
         """Carry out the commands since the last call, and on the first call those that no runner has carried out."""
-        own = {feed.fold.name: feed for feed in self._own}
         self._commands.hear(self._news())
         claims = self._commands.to_claim(self._clock.now_ms())
         superseded = [LedgerEntry(key, None) for key in self._commands.superseded(claims)]
@@ -289,7 +327,7 @@ class Pipeline:
             self._commands.hear(self._news())
         for command in self._commands.due():
             try:
-                told = self._carry_out(own[command.fold], command)
+                told = self._carry_out(command.fold, command)
             except FoldlogError as error:
                 told = str(error)
             self._commands.results[command.fold] = told
@@ -305,81 +343,110 @@ class Pipeline:
             self._last_problem = str(error)
             return []
 
-    def _carry_out(self, feed: Feed, command: Command) -> str:
-        name = feed.fold.name
+    def _carry_out(self, name: str, command: Command) -> str:
         actions: dict[str, Callable[[], str]] = {
-            "pause": lambda: self._set(feed, State.PAUSED, "paused"),
-            "resume": lambda: self._set(feed, State.RUNNING, "resumed"),
-            "rewind": lambda: self._rewind(feed, command.to or ""),
-            "rebuild": lambda: self._begin_rebuild(feed, accept_loss=command.accept_loss),
-            "verify": lambda: self._begin_verify(feed),
+            "pause": lambda: self._set(name, State.PAUSED, "paused"),
+            "resume": lambda: self._set(name, State.RUNNING, "resumed"),
+            "rewind": lambda: self._rewind(name, command.to or ""),
+            "rebuild": lambda: self._begin_rebuild(name, accept_loss=command.accept_loss),
+            "verify": lambda: self._begin_verify(name),
         }
         _log.info("fold %s: %s", name, command.verb)
         return actions[command.verb]()
 
-    def _set(self, feed: Feed, state: State, told: str) -> str:
-        feed.state = state
-        feed.bookmark = None  # another process may have moved it
-        feed.recovered()
-        feed.rows_per_s = 0.0
-        self._progressed(feed)
+    def _set(self, name: str, state: State | None, told: str) -> str:
+        """Without a state, a paused feed stays paused, and others run."""
+        for feed in self._own[name]:
+            feed.state = state or (State.PAUSED if feed.state is State.PAUSED else State.RUNNING)
+            feed.bookmark = None  # another process may have moved it
+            feed.recovered()
+            feed.rows_per_s = 0.0
+            self._progressed(feed)
         return told
 
-    def _rewind(self, feed: Feed, to: str) -> str:
-        rewound = rewind(feed.fold, to, self._origin, clock=self._clock)
-        self._rewound[feed.fold.name] = rewound
-        self._go_on(feed)
-        return f"{rewound.again} to read again"
+    def _rewind(self, name: str, to: str) -> str:
+        rewound = rewind(self._folds[name], to, self._origin, clock=self._clock)
+        self._rewound[name] = rewound
+        self._go_on(name)
+        return f"{rewound.again} to read again{self._told_downstream(name)}"
 
-    def _go_on(self, feed: Feed) -> None:
+    def _told_downstream(self, name: str) -> str:
+        names = [one.name for one in self._graph.downstream(name)]
+        return f"; behind it: {', '.join(names)} (they read what it changes)" if names else ""
+
+    def _go_on(self, name: str) -> None:
         """Continue, also after a permanent failure, which the command may have fixed; a paused fold stays paused."""
-        self._set(feed, State.PAUSED if feed.state is State.PAUSED else State.RUNNING, "")
+        self._set(name, None, "")
 
-    def _begin_rebuild(self, feed: Feed, *, accept_loss: bool) -> str:
-        self._refuse_second(feed)
+    def _begin_rebuild(self, name: str, *, accept_loss: bool) -> str:
+        self._refuse_second(name)
 
         def swapped() -> None:
-            self._go_on(feed)
-            self._rewound.pop(feed.fold.name, None)
-            self._commands.results[feed.fold.name] = "rebuilt"
+            self._go_on(name)
+            self._rewound.pop(name, None)
+            self._commands.results[name] = f"rebuilt{self._told_downstream(name)}"
 
-        self._runner.feeds.append(rebuild_feed(feed.fold, self._origin, accept_loss=accept_loss, on_swapped=swapped))
+        fold = self._folds[name]
+        self._runner.feeds += rebuild_feeds(fold, self._origin, accept_loss=accept_loss, on_swapped=swapped)
         return "rebuilding"
 
-    def _begin_verify(self, feed: Feed) -> str:
-        self._refuse_second(feed)
-        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes or RANGE_BYTES))
-        replay = verification.feed()
-        if replay is None:
+    def _begin_verify(self, name: str) -> str:
+        self._refuse_second(name)
+        range_bytes = other_split(self._range_bytes or RANGE_BYTES)
+        verification = Verification(self._folds[name], self._origin, range_bytes=range_bytes)
+        replays = verification.feeds()
+        if not replays:
             return told_verdict(verification.verdict())
-        self._verifying[id(replay)] = verification
-        self._runner.feeds.append(replay)
+        self._verifying[id(replays[0])] = verification
+        self._runner.feeds += replays
         return "verifying"
 
-    def _refuse_second(self, feed: Feed) -> None:
-        under_way = self._replay_of(feed)
+    def _refuse_second(self, name: str) -> None:
+        under_way = self._replay_of(name)
         if under_way is not None:
-            raise FoldError(f"a {under_way.label} of fold {feed.fold.name!r} is under way; wait for its end")
+            raise FoldError(f"a {under_way.label} of fold {name!r} is under way; wait for its end")
 
-    def _replay_of(self, feed: Feed) -> Feed | None:
-        return next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
+    def _replay_of(self, name: str) -> Feed | None:
+        return next((one for one in self.feeds if one.fold.name == name and one.label), None)
 
     def _finish_replays(self) -> None:
-        for feed in [one for one in self.feeds if one.label and one.state in (State.DONE, State.FAILED)]:
-            self._runner.feeds.remove(feed)
+        """End the replays whose feeds are all done, or of which one has failed."""
+        for feed in [one for one in self.feeds if one.label and one is one.peers[0]]:
+            failed = next((one for one in feed.peers if one.state is State.FAILED), None)
+            if failed is None and any(one.state is not State.DONE for one in feed.peers):
+                continue
+            for one in feed.peers:
+                self._runner.feeds.remove(one)
             verification = self._verifying.pop(id(feed), None)
+            name = feed.fold.name
             try:
-                if feed.state is State.FAILED:
-                    self._commands.results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
+                if failed is not None:
+                    self._commands.results[name] = f"{feed.label} failed: {failed.error}"
                 elif verification is not None:
-                    self._commands.results[feed.fold.name] = told_verdict(verification.verdict())
+                    self._commands.results[name] = told_verdict(verification.verdict())
             except FoldlogError as error:
-                self._commands.results[feed.fold.name] = f"{feed.label} failed: {error}"
+                self._commands.results[name] = f"{feed.label} failed: {error}"
             finally:
                 if verification is not None:
                     verification.discard()
-                feed.view.close()
+                for one in feed.peers:
+                    one.view.close()
             self._publish(force=True)
+
+
+_URGENCY: Final = (State.DONE, State.CAUGHT_UP, State.RUNNING, State.PAUSED, State.WAITING, State.FAILED)
+"""Of the states of a fold's feeds, the last one of these is the fold's."""
+
+
+def _last_ranges_text(feeds: Sequence[Feed]) -> str:
+    """What was read last; with the topics, if there are several."""
+    texts = {
+        feed.fold.topic.name: ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges)
+        for feed in feeds
+    }
+    if len(feeds) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{topic} {text}" for topic, text in texts.items() if text)
 
 
 def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:

@@ -263,6 +263,11 @@ def _analysed_text(frame: DataFrame) -> str:
     return text
 
 
+def column_numbers(frame: DataFrame) -> set[str]:
+    """The numbers that Spark gave to the columns of a plan's frames and expressions: each is unique in its session."""
+    return set(_EXPRESSION_ID.findall(_analysed_text(frame)))
+
+
 def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
     """A key that is equal for plans that do the same with rows of different ranges, under the same session settings.
     `text` is the plan's. The code of Python functions is not in it: see `python_functions`.

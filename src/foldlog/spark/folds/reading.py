@@ -376,18 +376,9 @@ class TopicFrames:
         self._topic_id = topic_id
         self._name = _new_name()
         self._record_columns = topic.record_columns
-        given = _parsed(topic, topic.schema)
-        self._values, fields = _value_columns(topic, given)
-        self._keys, key_fields = _key_columns(topic, given)
-        self._headers, header_fields = _header_columns(topic, [*key_fields, *fields])
         self._only = topic.only
-        columns = [*key_fields, *fields, *header_fields]
-        clash = sorted({one.name for one in columns} & set(META))
-        if clash:
-            raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
+        self._values, self._keys, self._headers, self.schema = _columns_of(topic)
         self._seen = spark.sparkContext.accumulator(Seen(), _Sum())
-        self.schema = T.StructType([*columns, *_META_TYPES])
-        """The columns that a fold is given."""
 
     @cached_property
     def aside(self) -> TopicFrames:
@@ -762,6 +753,24 @@ def _kinds_in(of: T.DataType) -> Iterator[str]:
         yield from (*_kinds_in(of.keyType), *_kinds_in(of.valueType))
     else:
         yield of.simpleString()
+
+
+def topic_schema(topic: DeclaredTopic) -> T.StructType:
+    """The columns that a fold of this topic is given."""
+    return _columns_of(topic)[3]
+
+
+def _columns_of(topic: DeclaredTopic) -> tuple[Decoder, KeyColumns | None, HeaderColumns | None, T.StructType]:
+    """What decodes a topic's values, keys and headers, and the columns that a fold is given."""
+    given = _parsed(topic, topic.schema)
+    values, fields = _value_columns(topic, given)
+    keys, key_fields = _key_columns(topic, given)
+    headers, header_fields = _header_columns(topic, [*key_fields, *fields])
+    columns = [*key_fields, *fields, *header_fields]
+    clash = sorted({one.name for one in columns} & set(META))
+    if clash:
+        raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
+    return values, keys, headers, T.StructType([*columns, *_META_TYPES])
 
 
 def _key_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[KeyColumns | None, list[T.StructField]]:

@@ -11,6 +11,7 @@ offsets for the long one: `fold_sample`, `check_trial`.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from foldlog.spark.folds.reading import TopicFrames, quoted
 from foldlog.spark.folds.spark_errors import is_records_fault
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
+from foldlog.views.reduce.plain import check_steps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +104,8 @@ def _delta(
             keys, deleted = rows[shape.record_key], rows[DELETED].to_pylist()
             kept = [not gone or _is_held(fold, keys.slice(number, 1)) for number, gone in enumerate(deleted)]
             rows = rows.filter(pa.array(kept, pa.bool_()))
+    if fold.view.reduction is not None and fold.view.reduction.tombstones == "delete" and records is not None:
+        rows = _with_tombstones(rows, records)
     return Delta(rows, _spans(ranges))
 
 
@@ -273,6 +277,8 @@ def _is_held(fold: Fold, column: pa.ChunkedArray) -> bool:
     letters = set("".join(text for value in values for text in _texts(value)))
     if "\0" in letters and not fold.view.holds_nul:
         return False
+    if not fold.view.holds_nan and not all(math.isfinite(one) for value in values for one in _floats(value)):
+        return False
     return not fold.view.unheld_characters(frozenset(letter for letter in letters if not letter.isascii()))
 
 
@@ -284,6 +290,16 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _texts(one)
+
+
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        yield from _floats(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _floats(one)
 
 
 def _sound(records: pa.Table, faulty: Coordinates) -> pa.Table:
@@ -340,6 +356,16 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
     if DELETED in columns:
         columns[DELETED] = pa.array([True] * len(bare))
     return _in_order(pa.concat_tables([rows, pa.table(columns, schema=rows.schema)]))
+
+
+def _with_tombstones(rows: pa.Table, records: pa.Table) -> pa.Table:
+    """Add the tombstones that the function returned no rows for."""
+    import pyarrow as pa
+
+    known = set(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
+    bare = [row for row in records.to_pylist() if row[DELETED] and (row[PARTITION], row[OFFSET]) not in known]
+    more = pa.Table.from_pylist([{name: row.get(name) for name in rows.column_names} for row in bare], rows.schema)
+    return _in_order(pa.concat_tables([rows, more]))
 
 
 def _with_withdrawals(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
@@ -456,6 +482,15 @@ def check_trial(
         f" rows than the plain one, {_difference(found, whole)}; nothing was stored. The fold is lawful, and this is a"
         " mistake of foldlog: please report it"
     )
+
+
+def try_steps(fold: Fold, tried: TrialSample, chance: random.Random | None = None) -> None:
+    """The trial of a step, on the rows of the sample: UnlawfulFold if the states depend on how they are split."""
+    import pyarrow as pa
+
+    if fold.view.reduction is not None and fold.topic.key is not None:
+        rows = _in_order(pa.concat_tables([one.rows for one in tried.deltas]))
+        check_steps(fold.name, fold.view.reduction, fold.topic.key, rows, chance or random.Random())
 
 
 def _are_alike(fold: Fold, pieces: Sequence[Delta], short: Delta) -> bool:

@@ -6,12 +6,13 @@ verification are feeds into a shadow, moved by the same runner code as every oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from foldlog.client.places import parse_points, places_text, resolve
+from foldlog.client.places import parse_points, places_text, resolve, topic_and_place
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, StaleBookmark, ViewInUse
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
@@ -41,18 +42,36 @@ _STALE_TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The effect of a rewind: the bookmark before, the bookmark now, and how many offsets are read again."""
+    """The effect of a rewind: the bookmark before, the bookmark now, and how many offsets are read again. `others` are
+    the effects on the other topics of a join.
+    """
 
     before: Bookmark
     now: Bookmark
+    others: tuple[Rewound, ...] = ()
+
+    @property
+    def each(self) -> tuple[Rewound, ...]:
+        """The effect on each topic."""
+        return (replace(self, others=()), *self.others)
 
     @property
     def again(self) -> int:
-        return sum(at.offset - self.now.positions[number].offset for number, at in self.before.positions.items())
+        return sum(
+            at.offset - one.now.positions[number].offset
+            for one in self.each
+            for number, at in one.before.positions.items()
+        )
 
-    def left(self, bookmark: Bookmark) -> int:
-        """How many of these offsets a view with this bookmark has still to read."""
-        return sum(max(0, at.offset - (bookmark.offset(number) or 0)) for number, at in self.before.positions.items())
+    def left(self, bookmarks: Iterable[Bookmark]) -> int:
+        """How many of these offsets a view with these bookmarks has still to read."""
+        stands = {one.topic: one for one in bookmarks}
+        return sum(
+            max(0, at.offset - (stands[one.before.topic].offset(number) or 0))
+            for one in self.each
+            if one.before.topic in stands
+            for number, at in one.before.positions.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +88,17 @@ class Verdict:
 
 
 def rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -> Rewound:
-    """Move the fold's bookmark back; its runner reads on from there.
+    """Move the fold's bookmark back; its runner reads on from there. A join goes back in both topics, or, with the
+    topic before the place, as in "orders:@-6h", in that one.
 
     A view that adds would count twice what is read again: FoldError, which names the rebuild.
     """
+    return _of_each(fold, to, lambda part, place: _rewound(part, place, origin, clock))
+
+
+def _rewound(fold: Fold, to: str, origin: Origin, clock: Clock | None) -> Rewound:
     for _ in range(_STALE_TRIES):
-        planned = planned_rewind(fold, to, origin, clock=clock)
+        planned = _planned(fold, to, origin, clock)
         try:
             fold.view.move(planned.before, planned.now)
         except StaleBookmark:
@@ -85,6 +109,34 @@ def rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -
 
 def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -> Rewound:
     """What a rewind would do. Changes nothing."""
+    return _of_each(fold, to, lambda part, place: _planned(part, place, origin, clock))
+
+
+def _of_each(fold: Fold, to: str, go: Callable[[Fold, str], Rewound]) -> Rewound:
+    """The effect on the topics that `to` is about. A topic that has nothing to read again stays where it is."""
+    named, place = topic_and_place(to)
+    parts = [part for part in fold.parts if named in (None, part.topic.name)]
+    if not parts:
+        known = ", ".join(part.topic.name for part in fold.parts)
+        raise InvalidArgument(f"fold {fold.name!r} does not read topic {named!r}; it reads {known}")
+    if len(parts) > 1 and parse_points(place).names_offsets:
+        raise InvalidArgument(
+            f"{to!r} has offsets, and fold {fold.name!r} reads {len(parts)} topics; say of which:"
+            f" {parts[0].topic.name}:{place}"
+        )
+    found: list[Rewound] = []
+    refusal: InvalidArgument | None = None
+    for part in parts:
+        try:
+            found.append(go(part, place))
+        except InvalidArgument as error:
+            refusal = error
+    if not found:
+        raise refusal or InvalidArgument(f"{to!r} is not before the bookmark")
+    return replace(found[0], others=tuple(found[1:]))
+
+
+def _planned(fold: Fold, to: str, origin: Origin, clock: Clock | None) -> Rewound:
     if fold.view.adds:
         raise FoldError(
             f"{fold.view.place} adds up what it reads, so reading it again would count it twice;"
@@ -154,7 +206,7 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
     if facts.is_compacted and fold.view.adds:
         return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
-    if facts.is_compacted and fold.keeps_rows:
+    if facts.is_compacted and (fold.keeps_rows or not fold.topic.keys):
         return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"
     return ""
 
@@ -171,27 +223,96 @@ def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]) -> Feed:
-    """A feed that replays the log into a shadow from its start, and then swaps the shadow in as the view.
+def rebuild_feeds(
+    fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]
+) -> list[Feed]:
+    """Feeds, one for each topic, that replay the log into a shadow from its start; the last one to end swaps the shadow
+    in as the view.
 
-    The view keeps serving, and its own feed may continue. A shadow that a crash left behind is dropped first.
+    The view keeps serving, and its own feeds may continue. A shadow that a crash left behind is dropped first.
     """
-    from foldlog.spark.folds.feed import Feed, starting_bookmark
+    stored = [_bookmark_to_rebuild(part) for part in fold.parts]
+    # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
+    for part, bookmark in zip(fold.parts, stored, strict=True):
+        refuse_loss(fold, what_is_missing(part, bookmark, origin), accept_loss=accept_loss)
+    fold.view.check_swap()
+    return _Rebuild(fold, stored, origin, on_swapped).feeds
 
+
+class _Rebuild:
+    """The feeds of one rebuild, and what is to do when they have caught up."""
+
+    def __init__(self, fold: Fold, stored: Sequence[Bookmark], origin: Origin, on_swapped: Callable[[], None]) -> None:
+        self._fold = fold
+        self._origin = origin
+        self._on_swapped = on_swapped
+        self._shadows = [part.view.shadow("rebuild") for part in fold.parts]
+        self._shadows[0].drop()
+        self._rounds = iter(range(CATCH_UP_ROUNDS))
+        self.feeds = [
+            _rebuild_feed(part, view, at, origin)
+            for part, view, at in zip(fold.parts, self._shadows, stored, strict=True)
+        ]
+        for feed in self.feeds:
+            feed.on_caught_up = partial(self._caught_up, feed)
+            feed.peers = self.feeds
+
+    def _caught_up(self, feed: Feed) -> bool:
+        from foldlog.spark.folds.feed import State
+
+        if any(other.state is not State.DONE for other in self.feeds if other is not feed):
+            return True  # the last one does the rest
+        if feed.is_loading:
+            self._shadows[0].finish_loading()
+            for one in self.feeds:
+                one.is_loading = False
+        behind = self._behind()
+        for one in behind:
+            one.state = State.RUNNING
+        if not behind:
+            self._swap()
+        return feed not in behind
+
+    def _behind(self) -> list[Feed]:
+        """The feeds that read in another round what was written meanwhile."""
+        ends = [_ends(self._origin.bounds(feed.fold.topic.name)) for feed in self.feeds]
+        behind = [feed for feed, end in zip(self.feeds, ends, strict=True) if end != feed.stops]
+        if not behind or next(self._rounds, None) is None:
+            return []
+        for feed, end in zip(self.feeds, ends, strict=True):
+            feed.stops = end
+        return behind
+
+    def _swap(self) -> None:
+        for feed, shadow in zip(self.feeds, self._shadows, strict=True):
+            _check_unchanged(feed, shadow)
+        try:
+            self._fold.view.swap(self._shadows[0])
+        except ViewInUse:
+            self._shadows[0].drop()  # the obstacle appeared during the replay; leave nothing behind
+            raise
+        finally:
+            for shadow in self._shadows:
+                shadow.close()
+        self._on_swapped()
+
+
+def _bookmark_to_rebuild(fold: Fold) -> Bookmark:
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
+    return stored
+
+
+def _rebuild_feed(fold: Fold, shadow: View, stored: Bookmark, origin: Origin) -> Feed:
+    from foldlog.spark.folds.feed import Feed, starting_bookmark
+
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
-    # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
-    refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
-    fold.view.check_swap()
-    shadow = fold.view.shadow("rebuild")
-    shadow.drop()
     # One epoch further: after the swap, a runner that holds the old view's bookmark is refused, even if the offsets
     # happen to be the same.
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
     # Dead letters are stored: with another schema, other records may not parse.
-    feed = Feed(
+    return Feed(
         fold,
         shadow,
         label="rebuild",
@@ -200,35 +321,16 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
         is_loading=True,
         tried=None if stored.read < FOLD_TRIAL_YOUNG_OFFSETS else stored.logic,
     )
-    rounds = iter(range(CATCH_UP_ROUNDS))
 
-    def caught_up() -> bool:
-        if feed.is_loading:
-            shadow.finish_loading()
-            feed.is_loading = False
-        # What was written meanwhile is read in the next round.
-        ends = _ends(origin.bounds(fold.topic.name))
-        if ends != feed.stops and next(rounds, None) is not None:
-            feed.stops = ends
-            return False
-        # The shadow is not locked while it is loaded: its bookmark shows whether another process has changed it.
-        stored = shadow.bookmark()
-        if stored is None or stored != feed.bookmark:
-            # Another rebuild of this fold has restarted the shadow, or is writing it.
-            found = "nothing" if stored is None else stored.to_json()
-            raise StaleBookmark(shadow.place, found, "" if feed.bookmark is None else feed.bookmark.to_json())
-        try:
-            fold.view.swap(shadow)
-        except ViewInUse:
-            shadow.drop()  # the obstacle appeared during the replay; leave nothing behind
-            raise
-        finally:
-            shadow.close()
-        on_swapped()
-        return True
 
-    feed.on_caught_up = caught_up
-    return feed
+def _check_unchanged(feed: Feed, shadow: View) -> None:
+    """StaleBookmark if another rebuild of this fold has restarted the shadow, or is writing it: the shadow is not
+    locked while it is loaded.
+    """
+    stored = shadow.bookmark()
+    if stored is None or stored != feed.bookmark:
+        found = "nothing" if stored is None else stored.to_json()
+        raise StaleBookmark(shadow.place, found, "" if feed.bookmark is None else feed.bookmark.to_json())
 
 
 def _ends(bounds: Mapping[int, Bounds]) -> dict[int, int]:
@@ -244,38 +346,50 @@ class Verification:
     def __init__(self, fold: Fold, origin: Origin, *, range_bytes: int) -> None:
         self.fold = fold
         self._origin = origin
-        self._scratch = fold.view.shadow("verify")
+        self._scratches = [part.view.shadow("verify") for part in fold.parts]
         self._digest: Digest | None = None
-        self._bookmark = _bookmark(fold)
-        self._missing = what_is_missing(fold, self._bookmark, origin) or _not_read_again(self._bookmark)
+        self._bookmarks = [_bookmark(part) for part in fold.parts]
+        self._missing = next(filter(None, map(self._unprovable, fold.parts, self._bookmarks)), "")
         if not self._missing:
             snapshot = fold.view.scan()
-            self._bookmark, self._digest = snapshot.bookmark, digest(snapshot.batches)
+            self._bookmarks, self._digest = [snapshot.bookmark, *snapshot.others], digest(snapshot.batches)
+        self._range_bytes = range_bytes
+
+    def _unprovable(self, part: Fold, bookmark: Bookmark) -> str:
+        return what_is_missing(part, bookmark, self._origin) or _not_read_again(bookmark)
+
+    def feeds(self) -> list[Feed]:
+        """The feeds to run, one for each topic; none if a replay would prove nothing."""
+        if self._missing:
+            return []
+        self._scratches[0].drop()
+        feeds = [
+            self._feed(part, scratch, bookmark)
+            for part, scratch, bookmark in zip(self.fold.parts, self._scratches, self._bookmarks, strict=True)
+        ]
+        for feed in feeds:
+            feed.peers = feeds
+        return feeds
+
+    def _feed(self, part: Fold, scratch: View, bookmark: Bookmark) -> Feed:
+        from foldlog.spark.folds.feed import Feed
+
         # From where the view began, which may be after the topic's first record. `what_is_missing` has checked that the
         # log still reaches back so far.
-        self._start = replace(
-            self._bookmark,
-            positions={number: Position(at) for number, at in self._bookmark.origins.items()},
+        start = replace(
+            bookmark,
+            positions={number: Position(at) for number, at in bookmark.origins.items()},
             epoch=0,
             logic=None,
         )
-        self._stops = {number: at.offset for number, at in self._bookmark.positions.items()}
-        self._range_bytes = min(range_bytes, self._in_parts(origin, range_bytes))
-
-    def feed(self) -> Feed | None:
-        """The feed to run; None if a replay would prove nothing."""
-        from foldlog.spark.folds.feed import Feed
-
-        if self._missing:
-            return None
-        self._scratch.drop()
+        stops = {number: at.offset for number, at in bookmark.positions.items()}
         return Feed(
-            self.fold,
-            self._scratch,
+            part,
+            scratch,
             label="verify",
-            stops=self._stops,
-            range_bytes=self._range_bytes,
-            start=self._start,
+            stops=stops,
+            range_bytes=min(self._range_bytes, self._in_parts(start, stops)),
+            start=start,
             buries=False,
             goes_long=True,
             on_caught_up=lambda: True,
@@ -284,37 +398,39 @@ class Verification:
     def discard(self) -> None:
         """Remove the scratch view. If that fails, the next verification does it."""
         with suppress(FoldlogError):
-            self._scratch.drop()
-        self._scratch.close()
+            self._scratches[0].drop()
+        for scratch in self._scratches:
+            scratch.close()
 
-    def _in_parts(self, origin: Origin, range_bytes: int) -> int:
+    def _in_parts(self, start: Bookmark, stops: Mapping[int, int]) -> int:
         """A range size that gives several ranges: reading a small topic in one range again would prove little."""
-        offsets = sum(stop - self._start.positions[number].offset for number, stop in self._stops.items())
-        if self._missing or not offsets:
-            return range_bytes
-        budget = RangeSizes(origin).budget(self._start, self._stops, range_bytes)
-        return max(1, range_bytes * offsets // (budget * VERIFY_RANGES))
+        offsets = sum(stop - start.positions[number].offset for number, stop in stops.items())
+        if not offsets:
+            return self._range_bytes
+        budget = RangeSizes(self._origin).budget(start, stops, self._range_bytes)
+        return max(1, self._range_bytes * offsets // (budget * VERIFY_RANGES))
 
     def verdict(self) -> Verdict:
-        """The result, once the feed is done."""
+        """The result, once the feeds are done."""
+        first = self._bookmarks[0]
         if self._missing or self._digest is None:
-            return Verdict(self.fold.name, "not provable", self._bookmark, missing=self._missing)
-        replayed = digest(self._scratch.scan().batches)
+            return Verdict(self.fold.name, "not provable", first, missing=self._missing)
+        replayed = digest(self._scratches[0].scan().batches)
         if replayed == self._digest:
-            return Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
+            return Verdict(self.fold.name, "equal", first, self._digest, replayed)
         # "different" is the last answer: if compaction may have removed records that the view has read, the log cannot
         # prove the view wrong.
-        compacted = self._compacted()
+        compacted = next(filter(None, map(self._compacted, self.fold.parts, self._bookmarks)), "")
         if compacted:
-            return Verdict(self.fold.name, "not provable", self._bookmark, self._digest, replayed, missing=compacted)
+            return Verdict(self.fold.name, "not provable", first, self._digest, replayed, missing=compacted)
         return self._different(replayed)
 
-    def _compacted(self) -> str:
+    def _compacted(self, part: Fold, bookmark: Bookmark) -> str:
         """Why compaction may have caused the difference; empty if it cannot have."""
-        name = self.fold.topic.name
+        name = part.topic.name
         if not self._origin.topic(name).is_compacted:
             return ""
-        if any(bound.end > (self._bookmark.offset(number) or 0) for number, bound in self._origin.bounds(name).items()):
+        if any(bound.end > (bookmark.offset(number) or 0) for number, bound in self._origin.bounds(name).items()):
             return (
                 f"topic {name!r} is compacted, and records that the view has may have given way to newer ones that it"
                 " has not read; let the fold catch up, and verify again"
@@ -324,9 +440,10 @@ class Verification:
     def _different(self, replayed: Digest) -> Verdict:
         """The verdict "different"; with the rows that differ, if the view has not moved on."""
         comparison: Comparison | None = None
-        if self.fold.view.bookmark() == self._bookmark:
-            comparison = compare(lambda: _rows(self.fold.view), lambda: _rows(self._scratch))
-        return Verdict(self.fold.name, "different", self._bookmark, self._digest, replayed, comparison=comparison)
+        if [part.view.bookmark() for part in self.fold.parts] == self._bookmarks:
+            comparison = compare(lambda: _rows(self.fold.view), lambda: _rows(self._scratches[0]))
+        first = self._bookmarks[0]
+        return Verdict(self.fold.name, "different", first, self._digest, replayed, comparison=comparison)
 
 
 def _rows(view: View) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import (
+    FAULTY_RECORDS_MAX,
     FOLD_NEAR_BYTES,
     FOLD_NEAR_OFFSETS,
     FOLD_STAGED_OFFSETS_MIN,
@@ -36,7 +37,7 @@ from foldlog.spark.folds.deltas import (
     prepare,
     ranges_read,
 )
-from foldlog.spark.folds.faults import Folded, fault_ranges, letters_of, without_faults
+from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letters_of, without_faults
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
@@ -50,12 +51,14 @@ from foldlog.spark.folds.reference import (
     long_delta,
     read_sample,
     sampled,
+    try_steps,
 )
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
+from foldlog.views.reduce.view import ReduceView
 from foldlog.views.staging import StagedDelta, StageRefusal, ViewStage, staged_of
 
 if TYPE_CHECKING:
@@ -313,6 +316,26 @@ def _outcome(
         refusals,
         first,
     )
+
+
+def _stepped(
+    standing: _Standing, ranges: Sequence[OffsetRange], view: ReduceView, delta: Delta, dead: pa.Table | None
+) -> tuple[Delta, pa.Table | None]:
+    """The change of a view of states by a range's rows, and the dead letters, with those of the records that the step
+    fails at. Only now: a range is read before the states that it begins with are stored.
+    """
+    prepared, fold = standing.feed.prepared, standing.feed.fold
+    if prepared is None or fold.topic.key is None:
+        raise FoldError(f"fold {standing.feed.name!r} was not prepared")
+    change, found = view.step(delta, fold.topic.key, standing.stored, plainly=standing.feed.goes_long)
+    faults = [RecordFault(*one) for one in sorted(found.faults)]
+    if len(faults) > FAULTY_RECORDS_MAX and not standing.feed.goes_long:
+        at = faults[0]
+        raise FoldError(
+            f"the step of fold {fold.name!r} fails at {len(faults)} records of one range, so it is wrong itself; mend"
+            f" it. At offset {at.offset} of {fold.topic.name}-{at.partition}: {at.reason}"
+        )
+    return change, _merged_letters(dead, letters_of(prepared, ranges, faults))
 
 
 def _kept_apart(trials: Iterable[_Trial | None]) -> Sequence[OffsetRange]:
@@ -761,6 +784,10 @@ class Runner:
             return self._explained(trial, error)
         except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
             return error
+        try:
+            try_steps(one.fold, sample)
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return error
         return delta
 
     def _explained(self, trial: _Trial, error: FoldError) -> Exception:
@@ -884,6 +911,8 @@ class Runner:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
+        if isinstance(feed.view, ReduceView) and isinstance(delta, Delta):
+            delta, dead = _stepped(standing, batch.ranges, feed.view, delta, dead)
         storing_ms = self.clock.monotonic_ms()
         # The letters first: a crash in between writes them again, under the same keys. In the other order, a crash
         # would lose them, while the bookmark says they were handled.

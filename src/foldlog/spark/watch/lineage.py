@@ -90,11 +90,11 @@ class Lineage(Watch):
 
         self._spec = origin.spec
         for feed in feeds:
-            self._runs[feed.fold.name] = _FoldRun(str(generate_new_uuid()), self._clock.monotonic_ms())
+            self._runs[feed.fold.title] = _FoldRun(str(generate_new_uuid()), self._clock.monotonic_ms())
             self._emit(feed, "START")
 
     def progressed(self, feed: Feed) -> None:
-        run = None if feed.label else self._runs.get(feed.fold.name)
+        run = None if feed.label else self._runs.get(feed.fold.title)
         if run is None:
             return
         now_ms = self._clock.monotonic_ms()
@@ -104,7 +104,7 @@ class Lineage(Watch):
 
     def ended(self, feeds: Sequence[Feed], error: BaseException | None) -> None:
         for feed in feeds:
-            if feed.label or feed.fold.name not in self._runs:
+            if feed.label or feed.fold.title not in self._runs:
                 continue
             if feed.error:
                 self._emit(feed, "FAIL", feed.error)
@@ -120,7 +120,7 @@ class Lineage(Watch):
         self._client.close()
 
     def _emit(self, feed: Feed, kind: str, error: str | None = None) -> None:
-        run = self._runs[feed.fold.name]
+        run = self._runs[feed.fold.title]
         if feed.prepared is not None:
             run.columns = (
                 [
@@ -176,7 +176,7 @@ class Lineage(Watch):
             eventTime=at,
             producer=PRODUCER,
             run=Run(run.run_id, self._run_facets(error)),
-            job=Job(self._namespace, feed.fold.name, job),
+            job=Job(self._namespace, feed.fold.title, job),
             inputs=[
                 InputDataset(
                     *topic,

@@ -97,11 +97,11 @@ class RunnerMetrics(Watch):
         with self._lock:
             for feed in feeds:
                 view = feed.fold.view
-                self._folds[feed.fold.name] = _FoldNumbers(feed.fold.topic.name, view.place, view.kind)
+                self._folds[feed.fold.title] = _FoldNumbers(feed.fold.topic.name, view.place, view.kind)
         self.looked(feeds, origin)
 
     def progressed(self, feed: Feed) -> None:
-        numbers = None if feed.label else self._folds.get(feed.fold.name)
+        numbers = None if feed.label else self._folds.get(feed.fold.title)
         if numbers is None:
             return  # a replay: its view is not the fold's
         with self._lock:
@@ -120,14 +120,14 @@ class RunnerMetrics(Watch):
             return
         self._measured_ms = now_ms
         for feed in feeds:
-            numbers = None if feed.label else self._folds.get(feed.fold.name)
+            numbers = None if feed.label else self._folds.get(feed.fold.title)
             if numbers is not None:
                 self._measure(feed, numbers, origin, now_ms)
 
     def ended(self, feeds: Sequence[Feed], error: BaseException | None) -> None:
         with self._lock:
             for feed in feeds:
-                numbers = None if feed.label else self._folds.get(feed.fold.name)
+                numbers = None if feed.label else self._folds.get(feed.fold.title)
                 if numbers is not None:
                     self._copy(feed, numbers)
 

@@ -85,9 +85,9 @@ class CountersPeek(Peek):
 
     def _found(self, run: Run) -> tuple[TableName, CounterSettings]:
         """The table with the partial results, and its settings."""
-        table, entry = self._source.entry(run)
+        table, stored = self._source.entry(run)
         try:
-            fields = json.loads(entry.settings)
+            fields = json.loads(stored)
             number, settings = int(fields["number"]), CounterSettings.from_json(fields["counters"])
         except (ValueError, KeyError, TypeError) as error:
             raise ViewUnavailable(

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from foldlog.errors import InvalidArgument, ViewUnavailable, brief_repr
 from foldlog.files.paths import is_special
 from foldlog.limits import PEEK_MS
-from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
+from foldlog.views.sql.bookmarks import JOIN_KIND, BookmarkTable, Run
 from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, table_name
 from foldlog.views.sql.postgres import (
     PostgresDatabase,
@@ -77,14 +77,15 @@ class Source(ABC):
         """A column as text."""
         return f"CAST({self.name(column)} AS TEXT)"
 
-    def entry(self, run: Run) -> tuple[TableName, StoredBookmark]:
-        """The view's table, and its stored bookmark; ViewUnavailable if there is no such view."""
+    def entry(self, run: Run) -> tuple[TableName, str]:
+        """The view's table, and the settings stored with its bookmark; ViewUnavailable if there is no such view."""
         table = self._resolved(run)
         bookmarks = self._bookmarks(table)
-        entry = bookmarks.read(run, table.name) if self._has_table(run, bookmarks.table) else None
-        if entry is None or entry.kind != self.kind:
+        found = bookmarks.row(run, table.name) if self._has_table(run, bookmarks.table) else None
+        kinds = (self.kind, JOIN_KIND) if self.kind == "table" else (self.kind,)
+        if found is None or found[0] not in kinds:
             raise ViewUnavailable(self.location, f"there are no such {self.kind} of a fold; run the fold to make them")
-        return table, entry
+        return table, found[2]
 
     def count(self, run: Run, table: TableName, rows_max: int) -> int | None:
         """The number of rows in a table; None if they are too many to count."""

@@ -63,8 +63,8 @@ class TablePeek(Peek):
         return self._page(shape, rows, None, None, len(order.columns))
 
     def _found(self, run: Run) -> tuple[TableName, TableShape]:
-        table, entry = self._source.entry(run)
-        return table, TableShape.from_json(entry.settings, self._source.location)
+        table, settings = self._source.entry(run)
+        return table, TableShape.from_json(settings, self._source.location)
 
     def _by_key(
         self, run: Run, table: TableName, shape: TableShape, text: str, count: int, order: _Order

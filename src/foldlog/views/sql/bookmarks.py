@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from foldlog.errors import StaleBookmark
+from foldlog.errors import StaleBookmark, ViewUnavailable
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.sql.names import TableName
 
 Run = Callable[..., list[tuple[Any, ...]]]
 """Executes a statement with its values, and returns all its rows: `run("SELECT ?", 1)`."""
+
+JOIN_KIND: Final = "join"
+"""The kind of a view of several topics, whose bookmark is a vector: see `foldlog.views.join.state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +47,35 @@ class BookmarkTable:
 
     def read(self, run: Run, view: str, *, for_change: bool = False) -> StoredBookmark | None:
         """The stored entry; with `for_change`, it is locked until the transaction ends."""
+        found = self.row(run, view, for_change=for_change)
+        if found is None:
+            return None
+        kind, bookmark, settings = found
+        if kind == JOIN_KIND:
+            raise ViewUnavailable(view, "a join of two topics is kept under that name; choose another")
+        return StoredBookmark(kind, Bookmark.from_json(bookmark), settings)
+
+    def row(self, run: Run, view: str, *, for_change: bool = False) -> tuple[str, str, str] | None:
+        """The stored texts: kind, bookmark, settings."""
         lock = self.lock if for_change else ""
         rows = run(f"SELECT kind, bookmark, settings FROM {self.table.sql} WHERE view = {self.mark}{lock}", view)
-        if not rows:
-            return None
-        kind, bookmark, settings = rows[0]
-        return StoredBookmark(kind, Bookmark.from_json(bookmark), settings)
+        return (str(rows[0][0]), str(rows[0][1]), str(rows[0][2])) if rows else None
+
+    def set_row(self, run: Run, view: str, bookmark: str, settings: str) -> None:
+        """Store these texts, after `row(for_change=True)` in the same transaction."""
+        # Updated, not replaced: whoever waits for the lock of this row would not see another one.
+        change = f"UPDATE {self.table.sql} SET bookmark = {self.mark}, settings = {self.mark} WHERE view = {self.mark}"
+        run(change, bookmark, settings, view)
+
+    def add_row(self, run: Run, view: str, kind: str, bookmark: str, settings: str) -> None:
+        """Store these texts for a view without an entry."""
+        marks = ", ".join([self.mark] * 4)
+        statement = f"INSERT INTO {self.table.sql} (view, kind, bookmark, settings) VALUES ({marks})"
+        run(statement, view, kind, bookmark, settings)
 
     def add(self, run: Run, view: str, entry: StoredBookmark) -> None:
         """Add an entry for a view without one."""
-        run(
-            f"INSERT INTO {self.table.sql} (view, kind, bookmark, settings)"
-            f" VALUES ({self.mark}, {self.mark}, {self.mark}, {self.mark})",
-            view,
-            entry.kind,
-            entry.bookmark.to_json(),
-            entry.settings,
-        )
+        self.add_row(run, view, entry.kind, entry.bookmark.to_json(), entry.settings)
 
     def expect(self, run: Run, view: str, location: str, expected: Bookmark) -> StoredBookmark:
         """The entry, locked until the transaction ends; StaleBookmark if its bookmark is not `expected`."""

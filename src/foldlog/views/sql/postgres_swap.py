@@ -76,6 +76,9 @@ _INDEXES: Final = """
     WHERE indrelid = %s::regclass AND indisvalid ORDER BY index.oid
 """
 
+_OWN_INDEXES: Final = ([RECORD], ["_right"])
+"""What folds index beside the primary key: the records that rows are of; in a join, those of the right side."""
+
 _IDENTIFIER: Final = r'(?:"(?:[^"]|"")*"|[^\s".]+)'
 _INDEX_DEFINITION: Final = re.compile(
     rf"CREATE (?P<unique>UNIQUE )?INDEX {_IDENTIFIER}"
@@ -207,7 +210,7 @@ def _build_indexes(run: Run, location: str, live: TableName, shadow: TableName) 
         gone = sorted(set(columns) - there)
         if gone and not is_primary:
             raise ViewInUse(location, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
-        if columns == [RECORD]:
+        if columns in _OWN_INDEXES:
             continue  # the fold's own; the shadow has it already
         if is_primary:
             built = primary[0]

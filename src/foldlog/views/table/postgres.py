@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable, brief_repr
-from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
+from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_LOCK_WAIT_MS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
 from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
@@ -31,7 +31,7 @@ from foldlog.views.sql.postgres_limits import PostgresLimits
 from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
 from foldlog.views.sql.types import postgres_type
 from foldlog.views.staging import Ranges, StagedDelta, ViewStage
-from foldlog.views.table.postgres_copy import COPY_OPTIONS, batch_of, csv_of, select_list, storable
+from foldlog.views.table.postgres_copy import copy_in, copy_out, storable
 from foldlog.views.table.postgres_load import (
     LOADING,
     create_tombstones,
@@ -53,15 +53,13 @@ _DELTA: Final = TableName("_foldlog_delta", "pg_temp")
 _KEYS: Final = TableName("_foldlog_keys", "pg_temp")
 _ROWS_GONE: Final = TableName("_foldlog_rows_gone", "pg_temp")
 
-_SCAN_BYTES: Final = 8 << 20
-"""The maximum size of a scan's batch."""
-
 
 class PostgresTable(View):
     """See `foldlog.views.table.table`. Keeps one connection, made on first use, and again after it was lost."""
 
     kind: ClassVar[str] = "table"
     is_keyed: ClassVar[bool] = True
+    looks_up: ClassVar[bool] = True
     holds_nul: ClassVar[bool] = False
 
     def __init__(
@@ -92,6 +90,14 @@ class PostgresTable(View):
         # With its schema, once known: another user may have another search path.
         name = self._resolved or self._named
         return {"kind": self.kind, "engine": "postgresql", "url": public_url(self._url), "name": str(name)}
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View]:
+        from foldlog.views.join.postgres import PostgresJoin
+        from foldlog.views.join.side import join_sides
+
+        return join_sides(
+            lambda: PostgresJoin(self._url, self._named, wait_ms=self._wait_ms), are_keyed, self._asked.key
+        )
 
     def size_bytes(self) -> int | None:
         with self._database.transaction(snapshot=True) as connection:
@@ -268,6 +274,20 @@ class PostgresTable(View):
             raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
 
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        import pyarrow as pa
+
+        with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            run = runner(connection)
+            table, _ = self._resolve(run)
+            shape = TableShape.from_json(self._expect(run, expected).settings, self._location)
+            if not len(keys):
+                return shape.columns.empty_table()
+            self._copy_keys(connection, shape, pa.chunked_array([keys]))
+            wanted = f"JOIN {_KEYS.sql} USING ({quoted(shape.record_columns[0])})"
+            found = copy_out(connection, table, shape.columns, self._location, wanted)
+            return pa.Table.from_batches(found, shape.columns)
+
     def close(self) -> None:
         self._database.close()
 
@@ -348,7 +368,7 @@ class PostgresTable(View):
                 for field in shape.columns
             ]
             run(f"CREATE TEMPORARY TABLE {_DELTA.sql} ({', '.join(types)}) ON COMMIT DROP")
-            _copy(connection, _DELTA, change.rows)
+            copy_in(connection, _DELTA, change.rows)
             # In key order, neighbours go to the same pages of the index.
             if shape.keeps_rows:
                 self._check_owners(run, table, shape, _DELTA)
@@ -364,7 +384,7 @@ class PostgresTable(View):
             f"{quoted(name)} {postgres_type(shape.columns.field(name).type, in_key=True)}" for name in gone.column_names
         ]
         run(f"CREATE TEMPORARY TABLE {_ROWS_GONE.sql} ({', '.join(types)}) ON COMMIT DROP")
-        _copy(connection, _ROWS_GONE, gone)
+        copy_in(connection, _ROWS_GONE, gone)
         run(f"ANALYZE {_ROWS_GONE.sql}")
         self._check_owners(run, table, shape, _ROWS_GONE)
         run(f"DELETE FROM {table.sql} AS kept USING {_ROWS_GONE.sql} AS new WHERE {_same_key(shape)}")
@@ -389,7 +409,7 @@ class PostgresTable(View):
         kind = postgres_type(shape.columns.field(name).type, in_key=True)
         run(f"DROP TABLE IF EXISTS {_KEYS.sql}")
         run(f"CREATE TEMPORARY TABLE {_KEYS.sql} ({quoted(name)} {kind}) ON COMMIT DROP")
-        _copy(connection, _KEYS, pa.table({name: keys.cast(shape.columns.field(name).type)}))
+        copy_in(connection, _KEYS, pa.table({name: keys.cast(shape.columns.field(name).type)}))
         # A few keys of a large table should be looked up, not joined: the planner has to know that they are few.
         run(f"ANALYZE {_KEYS.sql}")
 
@@ -398,8 +418,8 @@ class PostgresTable(View):
 
         if change.tombstones is not None and shape.record_key is not None:
             keys = change.tombstones.cast(shape.columns.field(shape.record_key).type)
-            _copy(connection, table.beside(LOADING), pa.table({shape.record_key: keys}))
-        _copy(connection, table, change.rows)
+            copy_in(connection, table.beside(LOADING), pa.table({shape.record_key: keys}))
+        copy_in(connection, table, change.rows)
 
     def _drop(self) -> bool:
         with self._database.transaction() as connection:
@@ -425,32 +445,9 @@ class PostgresTable(View):
                 table, _ = self._resolve(run)
                 shape = TableShape.from_json(entry.settings, self._location)
                 yield entry.bookmark
-                yield from self._batches(connection, table, shape.columns)
+                yield from copy_out(connection, table, shape.columns, self._location)
         finally:
             database.close()
-
-    def _batches(self, connection: Connection, table: TableName, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql}) TO STDOUT {COPY_OPTIONS}"
-        lines: list[Any] = []
-        size_bytes = 0
-        with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for line in copy:  # the server sends row by row, so a piece never ends inside a row
-                lines.append(line)
-                size_bytes += len(line)
-                if len(lines) >= VIEW_SCAN_ROWS or size_bytes >= _SCAN_BYTES:
-                    yield batch_of(b"".join(lines), columns, self._location)
-                    lines, size_bytes = [], 0
-        if lines:
-            yield batch_of(b"".join(lines), columns, self._location)
-
-
-def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:
-    if not rows.num_rows:
-        return
-    statement = f"COPY {table.sql} ({quoted_list(rows.column_names)}) FROM STDIN {COPY_OPTIONS}"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        for piece in csv_of(rows):
-            copy.write(piece)
 
 
 def _same_key(shape: TableShape) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import FoldError, ViewUnavailable
+from foldlog.limits import VIEW_SCAN_ROWS
 from foldlog.views.contract import Delta
-from foldlog.views.sql.names import quoted
+from foldlog.views.sql.names import TableName, quoted, quoted_list
 from foldlog.views.sql.nested import decode_nested, encode_nested
 from foldlog.views.storable import columns_where, is_nul, rows_where
 from foldlog.views.table.rows import where_first
@@ -19,12 +20,17 @@ from foldlog.views.table.rows import where_first
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from foldlog.views.sql.postgres import Connection
+
 COPY_OPTIONS: Final = "(FORMAT csv, ENCODING 'UTF8')"
 
 _SENT_BYTES: Final = 256 << 10
 """The size of a piece passed to the connection."""
 
 _BATCH_ROWS: Final = 8192
+
+_SCAN_BYTES: Final = 8 << 20
+"""The maximum size of a scan's batch."""
 
 
 def csv_of(rows: pa.Table) -> Iterator[memoryview]:
@@ -41,6 +47,34 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
     whole = memoryview(sink.getvalue())
     for start in range(0, len(whole), _SENT_BYTES):
         yield whole[start : start + _SENT_BYTES]
+
+
+def copy_in(connection: Connection, table: TableName, rows: pa.Table) -> None:
+    """Insert rows prepared by `storable` or `encoded`."""
+    if not rows.num_rows:
+        return
+    statement = f"COPY {table.sql} ({quoted_list(rows.column_names)}) FROM STDIN {COPY_OPTIONS}"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for piece in csv_of(rows):
+            copy.write(piece)
+
+
+def copy_out(
+    connection: Connection, table: TableName, columns: pa.Schema, location: str, wanted: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a table, or those that `wanted` joins."""
+    statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql} {wanted}) TO STDOUT {COPY_OPTIONS}"
+    lines: list[Any] = []
+    size_bytes = 0
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for line in copy:  # the server sends row by row, so a piece never ends inside a row
+            lines.append(line)
+            size_bytes += len(line)
+            if len(lines) >= VIEW_SCAN_ROWS or size_bytes >= _SCAN_BYTES:
+                yield batch_of(b"".join(lines), columns, location)
+                lines, size_bytes = [], 0
+    if lines:
+        yield batch_of(b"".join(lines), columns, location)
 
 
 def storable(delta: Delta, rows: pa.Table, location: str) -> pa.Table:

@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 _CACHE_KIB: Final = 64 << 10
 """The page cache of one connection: the inner nodes of indexes of some hundred million keys."""
 
+_LOOKED_UP: Final = 500
+"""How many keys one statement looks up."""
+
 
 class SqliteTable(View):
     """See `foldlog.views.table.table`. Keeps one connection, opened on first use."""
 
     kind: ClassVar[str] = "table"
     is_keyed: ClassVar[bool] = True
+    looks_up: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,6 +62,14 @@ class SqliteTable(View):
 
     def description(self) -> dict[str, object]:
         return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View]:
+        from foldlog.views.join.side import join_sides
+        from foldlog.views.join.sqlite import SqliteJoin
+
+        return join_sides(
+            lambda: SqliteJoin(self._path, self._table, wait_ms=self._wait_ms), are_keyed, self._asked.key
+        )
 
     @property
     def _bookmarks(self) -> BookmarkTable:
@@ -159,6 +171,23 @@ class SqliteTable(View):
             raise ViewUnavailable(self._location, "it has no bookmark; run the fold to make it")
         return Snapshot(first, parts)  # after the bookmark, only batches
 
+    def rows_of(self, keys: pa.Array, expected: Bookmark) -> pa.Table:
+        import pyarrow as pa
+
+        with self._database.read() as connection:
+            entry = self._expect(runner(connection), expected, create=False)
+            shape = TableShape.from_json(entry.settings, self._location)
+            column = quoted(shape.record_columns[0])
+            values, found = to_values(keys.sort()), []
+            for at in range(0, len(values), _LOOKED_UP):
+                some = values[at : at + _LOOKED_UP]
+                found += connection.execute(
+                    f"SELECT {quoted_list(shape.columns.names)} FROM {self._table.sql}"
+                    f" WHERE {column} IN ({', '.join('?' * len(some))})",
+                    some,
+                ).fetchall()
+        return pa.Table.from_batches([from_values(found, shape.columns, self._location)])
+
     def close(self) -> None:
         self._database.close()
 
@@ -170,8 +199,9 @@ class SqliteTable(View):
             raise ViewUnavailable(self._location, f"it belongs to a view of another kind ({entry.kind})")
         return entry
 
-    def _expect(self, run: Run, expected: Bookmark) -> StoredBookmark:
-        self._bookmarks.create(run)
+    def _expect(self, run: Run, expected: Bookmark, *, create: bool = True) -> StoredBookmark:
+        if create:
+            self._bookmarks.create(run)
         return self._bookmarks.expect(run, self._table.name, self._location, expected)
 
     def _create(self, run: Run, shape: TableShape, start: Bookmark) -> None:

@@ -1,8 +1,4 @@
-"""Confluent's wire format, and the lookup of the schemas that it refers to.
-
-A value begins with a zero byte and the id of its writer's schema in four bytes, big-endian. In Protobuf, the path to
-the message type follows, as a count and indexes in zigzag varints. The rest is the message.
-"""
+"""Schemas by the id that values name: from a registry's REST API, from files, or from a dict."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, RegistryUnavailable, brief_repr
 from foldlog.files.paths import PathLike, absolute, is_directory, read_text
@@ -24,73 +20,20 @@ from foldlog.limits import (
     REGISTRY_TIMEOUT_S,
 )
 
-HEADER_BYTES: Final = 5
 _NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
 """A registry's error codes for an unknown subject, version or schema. Any other 404 is not about a schema."""
 
 _FILE_SUFFIXES: Final = (".avsc", ".json")
-_INDEXES_MAX: Final = 64
-_VARINT_BYTES_MAX: Final = 10
-
-
-class NotFramed(Exception):
-    """A value is not in the wire format; the message is the reason."""
-
-
-class Framed(NamedTuple):
-    """The header of a message, and where the message begins."""
-
-    schema_id: int
-    start: int
-
-
-def read_header(value: bytes) -> Framed:
-    """The schema id; NotFramed if the value does not begin with a header."""
-    if len(value) < HEADER_BYTES:
-        raise NotFramed(f"{len(value)} bytes are too few for a schema id")
-    if value[0] != 0:
-        raise NotFramed(f"begins with byte {value[0]} instead of 0 and a schema id")
-    return Framed(int.from_bytes(value[1:HEADER_BYTES], "big"), HEADER_BYTES)
-
-
-def read_message_path(value: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Protobuf's path to the message type in its file, and where the message begins.
-
-    >>> read_message_path(bytes([0, 42]), 0)
-    ((0,), 1)
-    >>> read_message_path(bytes([4, 2, 0, 42]), 0)
-    ((1, 0), 3)
-    """
-    count, at = _read_zigzag(value, start)
-    if count == 0:  # short for the file's first message, the usual case
-        return (0,), at
-    if not 0 < count <= _INDEXES_MAX:
-        raise NotFramed(f"a path of {count} message indexes")
-    path: list[int] = []
-    for _ in range(count):
-        index, at = _read_zigzag(value, at)
-        path.append(index)
-    return tuple(path), at
-
-
-def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for position in range(_VARINT_BYTES_MAX):
-        if at + position >= len(value):
-            raise NotFramed("ends inside the message indexes")
-        byte = value[at + position]
-        number |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at + position + 1
-    raise NotFramed("a message index without an end")
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema's text, and the schemas it references, each after those it references itself."""
+    """A schema's text, and the schemas it references, each after those it references itself, with their names."""
 
     text: str
     references: tuple[str, ...] = ()
+    kind: str = "AVRO"
+    names: tuple[str, ...] = ()
 
 
 _known: dict[tuple[str, int], RegisteredSchema] = {}
@@ -168,14 +111,29 @@ class SchemaRegistry:
         answer = self._get(f"/schemas/ids/{schema_id}")
         if answer is None:
             return None
-        references: dict[tuple[str, int], str] = {}
-        self._collect_references(answer, references)
-        return RegisteredSchema(self._text_of(answer), tuple(references.values()))
+        return self._with_references(answer)
 
-    def _collect_references(self, answer: dict[str, Any], found: dict[tuple[str, int], str]) -> None:
+    def latest(self, subject: str) -> tuple[int, RegisteredSchema] | None:
+        """The newest version of a subject, with its number; None if the registry does not know the subject. Only of a
+        registry with a URL."""
+        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        if answer is None:
+            return None
+        number = answer.get("version")
+        if not isinstance(number, int):
+            raise RegistryUnavailable(self.location, "its answer holds no version")
+        return number, self._with_references(answer)
+
+    def _with_references(self, answer: dict[str, Any]) -> RegisteredSchema:
+        references: dict[tuple[str, int], tuple[str, str]] = {}
+        self._collect_references(answer, references)
+        names, texts = zip(*references.values(), strict=True) if references else ((), ())
+        return RegisteredSchema(self._text_of(answer), texts, str(answer.get("schemaType") or "AVRO"), names)
+
+    def _collect_references(self, answer: dict[str, Any], found: dict[tuple[str, int], tuple[str, str]]) -> None:
         for reference in answer.get("references") or ():
             try:
-                subject, version = str(reference["subject"]), int(reference["version"])
+                name, subject, version = reference.get("name"), str(reference["subject"]), int(reference["version"])
             except (KeyError, TypeError, ValueError):
                 raise RegistryUnavailable(self.location, f"it names a reference {brief_repr(reference)}") from None
             if (subject, version) in found:
@@ -187,11 +145,11 @@ class SchemaRegistry:
                 raise RegistryUnavailable(
                     self.location, f"it does not know {subject!r} {version}, which a schema refers to"
                 )
-            found[subject, version] = ""  # set before its own references, which may lead back here
+            found[subject, version] = ("", "")  # set before its own references, which may lead back here
             self._collect_references(inner, found)
             # Moved to the end: after the schemas that it references.
             del found[subject, version]
-            found[subject, version] = self._text_of(inner)
+            found[subject, version] = (str(name or subject), self._text_of(inner))
 
     def _text_of(self, answer: dict[str, Any]) -> str:
         text = answer.get("schema")

@@ -1,0 +1,90 @@
+"""The topic `_schemas` of a log: made when something is first registered, replayed when it is first asked for.
+
+The topic is the truth: a change is appended, waited for until it is durable, and only then read back into the state. So
+an answer never says what a crash could take back, and records that something else has written (a copy of another
+registry's topic) are taken, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from foldlog.broker.registry.state import DEFAULT_CONTEXT, RegistryState, StoredRecord
+from foldlog.broker.topics.names import SCHEMAS_TOPIC
+from foldlog.errors import CorruptLog, RecordTooLarge, TopicExists
+from foldlog.limits import REGISTRY_RECORD_BYTES_MAX
+from foldlog.records.loops import BatchBuilder, decode
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+
+logger = logging.getLogger("foldlog.registry")
+
+_READ_BYTES: Final = 1 << 20
+_TOPIC_SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(REGISTRY_RECORD_BYTES_MAX)}
+
+
+class SchemaStore:
+    """The state of the registry of one log. Any thread; `lock` is held by who reads or changes the state."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.lock = threading.RLock()
+        self._broker = broker
+        self._state = RegistryState()
+        self._topic_id = ""
+        self._next_offset = 0
+
+    def state(self) -> RegistryState:
+        """The state as of now: what was appended since the last call is read first. Under `lock`. Raises StorageError
+        if the topic cannot be read."""
+        topic = self._broker.find_topic(SCHEMAS_TOPIC)
+        found_id = "" if topic is None else topic.topic_id
+        if found_id != self._topic_id:
+            self._state, self._topic_id, self._next_offset = RegistryState(), found_id, 0
+        if topic is None:
+            return self._state
+        partition = self._broker.partition(SCHEMAS_TOPIC, 0)
+        self._next_offset = max(self._next_offset, partition.log_start_offset)
+        while self._next_offset < partition.high_watermark:
+            piece = partition.read(self._next_offset, _READ_BYTES)
+            if not piece.data:
+                break
+            records, next_offset = decode(piece.data, SCHEMAS_TOPIC, 0, start_offset=self._next_offset)
+            if next_offset <= self._next_offset:
+                raise CorruptLog(partition.path, 0, f"{SCHEMAS_TOPIC} cannot be read on from offset {next_offset}")
+            for record in records:
+                why = self._state.apply(record.key or b"", record.value)
+                if why is not None:
+                    logger.warning("offset %d of %s is passed over: %s", record.offset, SCHEMAS_TOPIC, why)
+            self._next_offset = next_offset
+        return self._state
+
+    def replay(self) -> None:
+        """Read the topic. Raises StorageError if it cannot be read."""
+        with self.lock:
+            self.state()
+
+    def append(self, records: Sequence[StoredRecord]) -> RegistryState:
+        """Append these together, all or none, and return the state with them. Durable on return. Under `lock`."""
+        if self._broker.find_topic(SCHEMAS_TOPIC) is None:
+            try:
+                self._broker.create_topic(SCHEMAS_TOPIC, 1, _TOPIC_SETTINGS)
+            except TopicExists:
+                pass  # somebody else was as quick
+        builder = BatchBuilder(REGISTRY_RECORD_BYTES_MAX)
+        now_ms = self._broker.clock.now_ms()
+        for key, value in records:
+            if builder.append(now_ms, key, value) < 0:
+                raise RecordTooLarge(len(key) + len(value or b""), REGISTRY_RECORD_BYTES_MAX)
+        partition = self._broker.writable_partition(SCHEMAS_TOPIC, 0)
+        appended = partition.append(builder.build())
+        partition.wait_acknowledged(appended.next_offset)
+        return self.state()
+
+    def knows_id(self, schema_id: int) -> bool:
+        """Whether a schema of the default context has that id; a deleted one keeps it until it is deleted for good."""
+        with self.lock:
+            return self.state().schema(DEFAULT_CONTEXT, schema_id) is not None
