@@ -32,10 +32,10 @@ from foldlog.cli.parsing import (
 )
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import Column, format_option, print_table, show_json
-from foldlog.cli.units import parse_seconds
+from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_topic_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
 
@@ -63,6 +63,7 @@ NOUN: Final = Noun(
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
         "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
         "verify": LazyVerb("fold.fold:verify_fold", "replay with another split into a scratch view, and compare"),
+        "compact": LazyVerb("fold.fold:compact_fold", "join a lake's small files, remove what only old states need"),
         "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark; the log is not touched"),
         "pause": LazyVerb("fold.fold:pause_fold", "ask the running runner to leave a fold alone"),
         "resume": LazyVerb("fold.fold:resume_fold", "ask the running runner to go on with a fold"),
@@ -325,6 +326,7 @@ def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -
     file_option(),
     switch("--accept-loss", told="also if the log no longer holds everything"),
     switch("--drop-old", told="do not keep what was replaced"),
+    option("--start", metavar="PLACE", told=f"begin there, and not where the view began: {POINTS_HELP}"),
     downstream_option(),
     key_option(),
     *spark_options(),
@@ -341,6 +343,7 @@ def rebuild_fold(arguments: Arguments) -> int:
                 source,
                 accept_loss=arguments.accept_loss,
                 drop_old=arguments.drop_old,
+                start=arguments.start if one is fold else None,
                 folds_key=arguments.folds_key,
                 **under_way.options,
             )
@@ -390,6 +393,32 @@ def drop_fold(arguments: Arguments) -> int:
         say(f"there is no {what} to remove")
     else:
         say(f"would remove {what}" if arguments.dry_run else f"removed {what}; the log is as it was")
+    return DONE
+
+
+@command(
+    one_fold(),
+    file_option(),
+    option("--target-size", metavar="SIZE", default="128MiB", told="what files are joined to (default: 128MiB)"),
+    option(
+        "--keep",
+        metavar="TIME",
+        default="7d",
+        told="how long what only older states of the table need is kept, for readers and time travel (default: 7d)",
+    ),
+)
+def compact_fold(arguments: Arguments) -> int:
+    from foldlog.views.lake.compaction import CompactionGoal
+
+    fold = _fold(arguments)
+    size = parse_size_bytes(arguments.target_size, "--target-size")
+    if size < 1:
+        raise InvalidArgument("--target-size is the size of a file, such as 128MiB")
+    done = fold.view.compact(CompactionGoal(size, parse_duration_ms(arguments.keep, "--keep")))
+    fold.view.close()
+    joined = f"joined {counted(done.joined, 'file')} into {done.written}" if done.joined else "found no files to join"
+    gone = f", removed {counted(done.removed, 'file')} of older states" if done.removed else ""
+    say(f"{fold.view.place}: {joined}{gone}; {counted(done.files, 'file')} now")
     return DONE
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.client.fold_proof import runners_key
-from foldlog.client.places import parse_topic_points
+from foldlog.client.places import parse_points, parse_topic_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
@@ -395,17 +395,20 @@ def rebuild(
     *,
     accept_loss: bool = False,
     drop_old: bool = False,
+    start: str | int | None = None,
     range_bytes: int | None = None,
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. Returns the
-    feed that did it; of a join, the left side's, whose `peers` are both.
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. It begins where
+    the view began, or at the place `start`: an earlier one adds what came before. Returns the feed that did it; of a
+    join, the left side's, whose `peers` are both.
     """
+    place = None if start is None else parse_points(str(start)).portable
     with opened(source, [fold]) as (origin, ledger):
-        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None, start_at=place)
         _drain(feeds, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()

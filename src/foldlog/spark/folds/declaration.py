@@ -1,4 +1,5 @@
-"""What a pipeline is made of: topics with a schema, and folds from them into views. Nothing runs, nothing connects.
+"""What a pipeline is made of: topics with a schema, and folds from them into views. Nothing runs, and nothing connects
+but to a schema registry, where the schema is in one.
 
 import foldlog.spark as fl
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.places import parse_points
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
@@ -89,6 +91,7 @@ class Fold:
         self.view = view
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
+        self.start: str | None = None  # the place where a new view begins; None for the start of the log
         self.__doc__ = function.__doc__
 
     @property
@@ -197,7 +200,8 @@ def topic(
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
     have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro", "protobuf", "csv"
     or "debezium" (see docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as
-    BINARY).
+    BINARY). With schema="registry" both come from the schema registry at `registry`, which is asked now: see
+    docs/registry.md.
 
     With `key_format` ("json", "avro", "protobuf" or "debezium", with its `key_options`), keys are parsed into the
     columns that `key` lists.
@@ -212,6 +216,10 @@ def topic(
         raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
     if format not in FORMATS:
         raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
+    if schema == "registry":
+        from foldlog.spark.decoders.registered import taken_schema
+
+        schema, format, options = taken_schema(name, options)  # noqa: A001 as above
     if schema is not None and not isinstance(schema, str) and type(schema).__name__ != "StructType":
         raise InvalidArgument(
             f"the schema of topic {name!r} is Spark's DDL, such as 'merchant STRING, amount_paise BIGINT', or a"
@@ -291,15 +299,21 @@ def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callable[[Callable[..., Any]], Fold]:
+def fold(
+    *sources: DeclaredTopic, into: View, name: str | None = None, start: str | int | None = None
+) -> Callable[[Callable[..., Any]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
     The fold has the function's name, unless `name` is given. With two topics, the function gets the rows of both, and
     returns their `fl.join` or `fl.join_asof`.
+
+    `start` is where a new view begins: "latest", "earliest" (the default), or a place (docs/places.md), such as an
+    offset, "0=1200,1=900" or "@2026-01-15T10:30Z".
     """
     _check_sources(sources, into)
+    begins = _checked_start(start)
 
     def declare(function: Callable[..., Any]) -> Fold:
         if not callable(function):
@@ -314,6 +328,8 @@ def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callab
             if len(sources) == 1
             else JoinFold(chosen, (sources[0], sources[1]), into, function)
         )
+        for part in made.parts:
+            part.start = begins
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
@@ -360,6 +376,21 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
     if into.reduction is not None and len(sources) > 1:
         raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
     _check_reduction(sources[0], into)
+
+
+def _checked_start(start: object) -> str | None:
+    """The place as docs/places.md spells it; InvalidArgument if it is none."""
+    if start is None or start == "earliest":
+        return None
+    if isinstance(start, bool) or not isinstance(start, str | int):
+        raise InvalidArgument(
+            f"start={brief_repr(start)} is not a place in a topic; give 'latest', an offset or '@-6h'"
+        )
+    place = "end" if start == "latest" else str(start)
+    try:
+        return parse_points(place).portable  # as it is meant on this machine, wherever it runs later
+    except InvalidArgument as error:
+        raise InvalidArgument(f"start={brief_repr(start)}: {error}") from error
 
 
 def load_folds(path: str | Path) -> list[Fold]:

@@ -129,6 +129,7 @@ class Pipeline:
         if once and not until_caught_up:
             self._stop_at_the_ends()
         once = once or until_caught_up
+        self._runner.holds = not once
         while not self.stop.is_set() and not self._is_over(until_ms):
             moved = self._runner.step()
             self._finish_replays()
