@@ -410,7 +410,7 @@ def drop_fold(arguments: Arguments) -> int:
 def compact_fold(arguments: Arguments) -> int:
     from foldlog.views.lake.compaction import CompactionGoal
 
-    fold = _fold(arguments)
+    fold = chosen_fold(arguments)
     size = parse_size_bytes(arguments.target_size, "--target-size")
     if size < 1:
         raise InvalidArgument("--target-size is the size of a file, such as 128MiB")
