@@ -69,6 +69,7 @@ class SqliteTable(View):
         from foldlog.views.join.side import join_sides
         from foldlog.views.join.sqlite import SqliteJoin
 
+        self._asked.check_joined(self._location, appends=not self.is_keyed)
         return join_sides(
             lambda: SqliteJoin(self._path, self._table, wait_ms=self._wait_ms), are_keyed, self._asked.key
         )
