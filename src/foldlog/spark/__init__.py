@@ -30,6 +30,7 @@ from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
 from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
+    from foldlog.spark.backfill import backfill
     from foldlog.spark.change_topics.changes import changes
     from foldlog.spark.folds.commands import (
         ask,
@@ -53,10 +54,12 @@ if TYPE_CHECKING:
     from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
+    from foldlog.views.versions.versions import history
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
+    "backfill": "foldlog.spark.backfill",
     "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
@@ -67,6 +70,7 @@ _HOMES = {
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "history": "foldlog.views.versions.versions",
     "join": "foldlog.spark.joins",
     "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
@@ -111,6 +115,7 @@ __all__ = [
     "approx_count_distinct",
     "ask",
     "avg",
+    "backfill",
     "by_field",
     "by_header",
     "by_schema",
@@ -128,6 +133,7 @@ __all__ = [
     "from_avro",
     "from_json",
     "from_protobuf",
+    "history",
     "join",
     "join_asof",
     "lake",

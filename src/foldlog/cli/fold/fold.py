@@ -62,6 +62,7 @@ NOUN: Final = Noun(
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
         "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
+        "backfill": LazyVerb("fold.fold:backfill_fold", "compute the rows of some keys anew, from all their records"),
         "verify": LazyVerb("fold.fold:verify_fold", "replay with another split into a scratch view, and compare"),
         "compact": LazyVerb("fold.fold:compact_fold", "join a lake's small files, remove what only old states need"),
         "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark; the log is not touched"),
@@ -353,6 +354,24 @@ def rebuild_fold(arguments: Arguments) -> int:
             say(f"{one.view.place} is rebuilt from {counted(records, 'record')}{kept}")
     if not arguments.downstream:
         say_behind(fold, others, "rebuild")
+    return DONE
+
+
+@command(
+    one_fold(),
+    *source_options(),
+    file_option(),
+    option("--key", dest="keys", metavar="KEY", is_repeated=True, told="a record key, as text; repeatable"),
+    option("--of", metavar="RANGE", told="all keys with a record in a range, such as 100:200 or @2026-01-15:1d"),
+    *spark_options(),
+)
+def backfill_fold(arguments: Arguments) -> int:
+    from foldlog.spark.backfill import backfill
+
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [f"{fold.name} (backfill)"]) as under_way:
+        done = backfill(fold, source, keys=arguments.keys or (), of=arguments.of, spark=under_way.options["spark"])
+    say(f"{fold.name}: {counted(done.keys, 'key')}, computed anew from {counted(done.records, 'record')}")
     return DONE
 
 

@@ -169,7 +169,7 @@ def run(
             Pipeline(
                 folds,
                 spec,
-                _session(spark),
+                session_of(spark),
                 strict=strict,
                 skip_missing=skip_missing,
                 accept_change=accept_change,
@@ -215,7 +215,7 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
         spans = {part: last_ranges(part.topic.name, origin.bounds(part.topic.name), last) for part in fold.parts}
         if not any(spans.values()):
             raise FoldError(f"topic {fold.topic.name!r} has no records to show fold {fold.name!r} on; append some")
-        session = _session(spark)
+        session = session_of(spark)
         found: list[Preview] = []
         for part, ranges in spans.items():
             name = part.topic.name
@@ -488,7 +488,8 @@ def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
         origin.close()
 
 
-def _session(spark: Spark | None) -> SparkSession:
+def session_of(spark: Spark | None) -> SparkSession:
+    """The session to use: the given one, the active one, or a new one."""
     from foldlog.spark.session import fold_session
 
     if spark is None:
@@ -519,7 +520,7 @@ def _drain(
 
     stop = stop or Event()
     first = feeds[0]
-    with Runner(_session(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
+    with Runner(session_of(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
         while not stop.is_set() and not any(feed.state is State.FAILED for feed in feeds):
             runner.drain(stop)
             if all(feed.state is State.DONE for feed in feeds):
