@@ -368,8 +368,8 @@ def rebuild_fold(arguments: Arguments) -> int:
 def backfill_fold(arguments: Arguments) -> int:
     from foldlog.spark.backfill import backfill
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (backfill)"]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [f"{fold.name} (backfill)"]) as under_way:
         done = backfill(fold, source, keys=arguments.keys or (), of=arguments.of, spark=under_way.options["spark"])
     say(f"{fold.name}: {counted(done.keys, 'key')}, computed anew from {counted(done.records, 'record')}")
     return DONE

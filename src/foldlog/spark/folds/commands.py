@@ -237,7 +237,7 @@ def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[E
     origin = open_origin(for_folds(origin_spec(source)))
     try:
         facts = [origin.topic(part.topic.name) for part in fold.parts]
-        session = _session(spark)
+        session = session_of(spark)
         return [
             explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin)
             for part, one in zip(fold.parts, facts, strict=True)
