@@ -41,8 +41,8 @@ def written(directory: Path, count: int, seed: int) -> list[dict[str, Any]]:
             if chance.random() < 0.15:
                 value = None
             log.append("payments", value, key=key)
-            rows.append({"tx_id": key, **(value or dict.fromkeys(["merchant", "amount", "note", "at", "xs"])),
-                         "gone": value is None})  # fmt: skip
+            columns = value or dict.fromkeys(["merchant", "amount", "note", "at", "xs"])
+            rows.append({"tx_id": key, **columns, "gone": value is None})
     return rows
 
 

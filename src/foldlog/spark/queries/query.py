@@ -47,13 +47,31 @@ _CLOCKS: Final = frozenset(
     {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate", "unix_timestamp"}
 )
 _RANDOM: Final = frozenset(
-    {"rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform", "monotonically_increasing_id",
-     "spark_partition_id", "input_file_name"}
-)  # fmt: skip
+    {
+        "rand",
+        "random",
+        "randn",
+        "uuid",
+        "shuffle",
+        "randstr",
+        "uniform",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+    }
+)
 _SURROUNDINGS: Final = frozenset(
-    {"current_user", "session_user", "user", "current_schema", "current_database", "current_catalog",
-     "current_timezone", "version"}
-)  # fmt: skip
+    {
+        "current_user",
+        "session_user",
+        "user",
+        "current_schema",
+        "current_database",
+        "current_catalog",
+        "current_timezone",
+        "version",
+    }
+)
 _WINDOWS: Final = ("window", "session_window")
 _PREFIX: Final = "foldlog_"
 
