@@ -749,6 +749,9 @@ LAKE_ROW_GROUP_ROWS = 131_072
 LAKE_ROW_GROUP_BYTES = 64 << 20
 """The most of a row group of files that executors write: a task holds as much in memory."""
 
+LAKE_PARTITIONS_MAX = 1000
+"""The most values of the columns by which a lake table is partitioned in one range: each is a file."""
+
 FOLD_STAGED_OFFSETS_MIN = 40_000
 """A shorter range goes through the driver, where a view could take it from the executors: it is one task's work, and a
 file of each task would be a small one."""

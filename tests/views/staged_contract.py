@@ -83,9 +83,11 @@ def reports(stage: ViewStage, rows: pa.Table, task: int, **options: object) -> l
     return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
 
 
-def stage(view: View, case: ViewCase, events: Sequence[Event], start: int, stop: int, tasks: int = 2) -> StagedDelta:
+def stage(
+    view: View, case: ViewCase, events: Sequence[Event], start: int, stop: int, tasks: int = 2, epoch: int = 0
+) -> StagedDelta:
     """The range as `tasks` tasks write it."""
-    place = view.stage({0: (start, stop)}, at(start))
+    place = view.stage({0: (start, stop)}, at(start, epoch=epoch))
     assert place is not None
     rows = case.delta(events, start, stop).rows.drop_columns(["_topic"])
     each = max(1, -(-rows.num_rows // tasks))

@@ -410,7 +410,7 @@ class ViewContract:
             view.apply(case.delta(wrong, 30, 30), at(30), at(31))
         with opened(case) as other:
             assert held(other) == in_order(case.content(right, 40))
-        assert view.drop_old()
+        assert view.drop_old() == view.keeps_old
         assert not view.drop_old()
         assert held(view) == in_order(case.content(right, 40))
 
@@ -426,7 +426,7 @@ class ViewContract:
             view.apply(case.delta(events, 40, 40 + epoch), at(40, epoch=epoch), at(40 + epoch, epoch=epoch))
         assert view.prepare(case.shape, START) == at(43, epoch=3)
         assert held(view) == in_order(case.content(events, 43))
-        assert view.drop_old()
+        assert view.drop_old() == view.keeps_old
         assert not view.drop_old()
 
     def test_a_dropped_view_is_gone_and_can_begin_anew(self, case: ViewCase, view: View) -> None:

@@ -20,6 +20,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Final, Literal, TypeVar
 
 from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import CHANGES_PREFIX as CHANGES_PREFIX
 from foldlog.broker.topics.names import FOLDS_TOPIC as FOLDS_TOPIC
 from foldlog.errors import InvalidArgument, InvalidTopicName
 

@@ -30,6 +30,7 @@ from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
 from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
+    from foldlog.spark.change_topics.changes import changes
     from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.joins import join, join_asof
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
+    "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
     "each_row": "foldlog.views.reduce.reduce",
@@ -100,6 +102,7 @@ __all__ = [
     "by_field",
     "by_header",
     "by_schema",
+    "changes",
     "count",
     "count_distinct",
     "counters",

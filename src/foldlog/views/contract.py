@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from foldlog.errors import InvalidArgument
 from foldlog.files.paths import tree_bytes
 from foldlog.views.bookmark import Bookmark
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.lake.compaction import Compaction, CompactionGoal
     from foldlog.views.reduce.stepping import Reduction
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
 
@@ -92,6 +94,14 @@ class Snapshot:
     others: tuple[Bookmark, ...] = ()
 
 
+class Pace(NamedTuple):
+    """How often a view that follows the log is changed at most: each change is a commit, and a commit costs files."""
+
+    every_ms: int
+    size_bytes: int
+    """So much is stored at once, however recent the last commit is."""
+
+
 class View(ABC):
     """Derived state and its bookmark. Making one touches nothing; it is used by one thread at a time.
 
@@ -100,7 +110,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]
-    """One word for messages: table, search, counters, lake, reduce."""
+    """One word for messages: table, search, counters, lake, changes, reduce."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
@@ -112,11 +122,23 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
+    expires: bool = False
+    """Whether rows leave the view by the time that later rows tell: compaction may remove those rows."""
+
+    holds_nan: ClassVar[bool] = True
+    """Whether floats may be NaN or infinite. If not, a record with one is a dead letter."""
+
+    keeps_old: ClassVar[bool] = True
+    """Whether a swap keeps the old contents until `drop_old`."""
+
     looks_up: ClassVar[bool] = False
     """Whether it gives rows by key: see `rows_of`."""
 
     is_transactional: bool = True
     """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
+
+    pace: Pace | None = None
+    """Until it is time for a commit, records stay in the log, unread; None for as soon as possible."""
 
     aggregation: Aggregation | None = None
     """The aggregation to apply before rows come here; only for views that merge partial results."""
@@ -225,8 +247,9 @@ class View(ABC):
     def swap(self, shadow: View) -> None:
         """Replace this view by the shadow, with its bookmark, in one step: readers see the state before or after it.
 
-        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap. ViewInUse, with
-        nothing changed, if something depends on the old view and would be left behind.
+        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap, unless the view
+        says that it keeps none (`keeps_old`). ViewInUse, with nothing changed, if something depends on the old view and
+        would be left behind.
         """
 
     @abstractmethod
@@ -236,6 +259,12 @@ class View(ABC):
     @abstractmethod
     def drop(self) -> None:
         """Remove the view and its bookmark, if they exist."""
+
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """Join small files, and remove what only older states need. Rows and bookmark stay as they are, and others may
+        write meanwhile.
+        """
+        raise InvalidArgument(f"{self.place} has no files to join; lakes are compacted, and a {self.kind} view is none")
 
     @abstractmethod
     def scan(self) -> Snapshot:

@@ -90,9 +90,13 @@ class Generations:
             self._link(link, name)
             return True
 
-    def promote(self, link: str) -> None:
-        """Make the generation that `link` names the current one, and the current one old."""
+    def promote(self, link: str, before: Callable[[], None] | None = None, *, keeps_old: bool = True) -> None:
+        """Make the generation that `link` names the current one, and the current one old, or remove it. `before` is
+        called under the lock.
+        """
         with self._locked(fcntl.LOCK_EX):
+            if before is not None:
+                before()
             name, current = self._read(link), self._read(CURRENT)
             if name is None:
                 raise ViewUnavailable(self._location, f"there is no {link} to put in its place")
@@ -100,7 +104,7 @@ class Generations:
             # and in both cases every generation that is still needed has a link. In any other order a sweep could
             # remove the one just replaced, or the one about to be. Repeating the steps is harmless.
             if name != current:
-                if current is not None:
+                if current is not None and keeps_old:
                     self._link(OLD, current)
                 self._link(CURRENT, name)
             self._unlink(link)

@@ -54,8 +54,13 @@ class RangeName(NamedTuple):
 
     @classmethod
     def of_swap(cls, epoch: int) -> RangeName:
-        """A new name for files that a swap brings; past with the next epoch."""
+        """A new name for files that a swap or a compaction brings; past with the next epoch."""
         return cls(epoch, 0, 2**63 - 1, 2**63 - 1, uuid.uuid4().hex[:16])
+
+    @property
+    def is_of_no_range(self) -> bool:
+        """Whether `of_swap` has made it."""
+        return self.start == 2**63 - 1
 
     @classmethod
     def parse(cls, text: str) -> RangeName | None:
@@ -87,6 +92,8 @@ class StagedPart(NamedTuple):
     """The topic's partition, if a part has rows of one partition only."""
     size_bytes: int = 0
     statistics: str = ""
+    values: tuple[str | None, ...] = ()
+    """What its rows have in the columns by which the view is partitioned, as texts."""
 
 
 class StagedCount(NamedTuple):

@@ -75,6 +75,14 @@ def is_not_utf8(array: Any) -> Any:
     return None
 
 
+def is_not_finite(array: Any) -> Any:
+    """Flags NaN and infinities."""
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    return pc.invert(pc.is_finite(array)) if types.is_floating(array.type) else None
+
+
 def is_out_of_years(array: Any) -> Any:
     """Flags dates and times outside the years 1 to 9999."""
     import pyarrow as pa

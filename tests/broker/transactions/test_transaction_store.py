@@ -580,3 +580,28 @@ def test_producers_on_many_threads(tmp_path: Path) -> None:
             assert sorted(read_committed(broker, "orders", number)) == sorted(expected)
             assert broker.transactions.open_at("orders", number) == []
         assert {committed(broker, f"g{index}")["orders", 0] for index in range(8)} == {4}
+
+
+def test_a_directory_that_is_opened_for_moments_only_does_not_read_more_and_more(
+    files: MemoryFiles, clock: SimClock
+) -> None:
+    with open_broker(files, clock) as broker:
+        broker.create_topic("orders", 1)
+        producer = Producer(broker, "etl")
+        other = Producer(broker, "other")
+        for number in range(400):
+            producer.send("orders", 0, b"%d" % number)
+            producer.end(commit=True)
+        before = [(one.transactional_id, one.producer_epoch, one.state) for one in broker.transactions.list()]
+        held = len(read(broker, TRANSACTIONS_TOPIC))
+    with open_broker(files, clock) as broker:
+        after = [(one.transactional_id, one.producer_epoch, one.state) for one in broker.transactions.list()]
+        assert after == before
+        assert len(read(broker, TRANSACTIONS_TOPIC)) < 20 < held
+        producer.broker = broker
+        producer.send("orders", 0, b"more")
+        producer.end(commit=True)
+        other.broker = broker
+        other.init()
+    with open_broker(files, clock) as broker:
+        assert len(read_committed(broker, "orders", 0)) == 401

@@ -235,6 +235,7 @@ def test_each_failure_is_a_sentence_and_what_is_right_is_done(shop: Path) -> Non
         assert (len(whys), sum(b"ZeroDivisionError" in why for why in whys)) == (11, 10)
 
 
+@pytest.mark.faults
 def test_on_a_terminal_a_table_is_drawn_and_spark_is_announced(shop: Path) -> None:
     ours, theirs = pty.openpty()
     try:

@@ -155,6 +155,7 @@ def test_whatever_fails_at_one_record_alone_sets_that_one_aside(
     assert re.search(reason, told), told
 
 
+@pytest.mark.faults
 def test_a_static_frame_whose_files_are_gone_makes_no_dead_letter(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,6 +442,7 @@ def test_a_null_in_the_key_that_a_fold_writes_is_a_dead_letter(
     assert fl.verify(fold, directory, spark=spark).answer == "equal"
 
 
+@pytest.mark.faults
 def test_counters_leave_out_what_their_function_fails_at(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
     """A column that is not counted is never computed, so no record fails at it."""
     append(directory, *((f"tx{paise}", payment(amount_paise=paise)) for paise in (1, 13, 3, 0, 5)))
@@ -456,6 +458,7 @@ def test_counters_leave_out_what_their_function_fails_at(directory: Path, tmp_pa
     assert fl.verify(fold, directory, spark=spark).answer == "equal"
 
 
+@pytest.mark.faults
 def test_a_rebuild_leaves_the_same_records_out(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
     append(directory, ("a", payment(amount_paise=1)), ("a", payment(amount_paise=13)), ("b", payment(amount_paise=13)))
     view = FileView(tmp_path / "view.json")

@@ -314,6 +314,7 @@ def test_a_rewound_fold_reads_again_and_ends_the_same(directory: Path, view: Fil
         fl.rewind(fold, directory, "10000")
 
 
+@pytest.mark.faults
 def test_a_compacted_topic_reseeds_a_view_that_was_deleted(tmp_path: Path, view: FileView, spark: SparkSession) -> None:
     directory = tmp_path / "data"
     with foldlog.open(directory) as log:

@@ -22,8 +22,8 @@ from deltalake import DeltaTable, write_deltalake
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape, View
-from foldlog.views.lake import delta as lake_delta
 from foldlog.views.lake import delta_modes as lake_delta_modes
+from foldlog.views.lake import storage as lake_storage
 from foldlog.views.lake.lake import lake
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
 from views.staged_contract import Died, StagedCase, StagedContract, dying, places_below
@@ -133,7 +133,7 @@ def test_a_swap_that_dies_leaves_one_table_or_the_other_and_nothing_after_the_ne
         play(view, case, some_events(30), [20])
         shadow = loaded_shadow(view, case)
         with monkeypatch.context() as patched:
-            patched.setattr(lake_delta, step, dying(f"foldlog.views.lake.delta.{step}", when))
+            patched.setattr(lake_storage, step, dying(f"foldlog.views.lake.storage.{step}", when))
             with pytest.raises(Died):
                 view.swap(shadow)
     with opened(case) as view:
@@ -461,5 +461,29 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_install_it(
 def test_what_no_lake_can_be_is_refused_before_anything_is_touched(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidArgument, match=sentence):
         lake("payments", **arguments)
-    with pytest.raises(InvalidArgument, match="a lake is a directory"):
-        lake("s3://bucket/payments")
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "sentence"),
+    [
+        ("ftp://host/payments", {}, "a lake is a directory.*or a URL of an object store.*ftp:// is neither"),
+        ("s3://bucket", {}, "names a bucket and no table in it"),
+        ("s3://me:pw@bucket/payments", {}, "no password and no query; give storage_options="),
+        ("abfss://c@a.dfs.core.windows.net/p?sig=x", {}, "no password and no query"),
+        ("s3://bucket/payments", {"format": "iceberg"}, "needs a catalog"),
+        ("views/payments", {"storage_options": {"AWS_REGION": "x"}}, "storage_options= are for a table in an object"),
+        ("s3://bucket/payments", {"storage_options": {"AWS_REGION": 1}}, "setting 'AWS_REGION' has a int"),
+        ("views/payments", {"catalog": "prod"}, "has no catalog="),
+        ("payments", {"format": "iceberg", "catalog": "prod"}, "named as in 'shop.payments'"),
+        ("shop.payments", {"format": "iceberg", "catalog": 7}, "catalog= is a name of pyiceberg's configuration"),
+        ("views/payments", {"partition_by": "_timestamp"}, "not a column of the fold's"),
+        ("views/payments", {"partition_by": ["day", "day"]}, "names a column twice"),
+    ],
+)
+def test_a_lake_that_cannot_be_reached_so_is_refused_before_anything_is_touched(
+    path: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=sentence) as refused:
+        lake(path, **arguments)
+    assert "pw@" not in str(refused.value)
+    assert "sig=" not in str(refused.value)

@@ -18,13 +18,25 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.views.contract import Shape
 from foldlog.views.lake import iceberg as lake_iceberg
 from foldlog.views.lake.lake import lake
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
-from views.staged_contract import StagedCase, StagedContract, places_below
-from views.view_contract import START, ViewCase, ViewContract, at, delta_of, held, in_order, opened, play, some_events
+from views.staged_contract import Died, StagedCase, StagedContract, places_below
+from views.view_contract import (
+    COLUMNS,
+    START,
+    ViewCase,
+    ViewContract,
+    at,
+    delta_of,
+    held,
+    in_order,
+    opened,
+    play,
+    some_events,
+)
 
 
 class TestIcebergHistory(ViewContract):
@@ -129,7 +141,7 @@ def test_a_killed_process_leaves_what_the_bookmark_says(case: ViewCase, tmp_path
     check_kills(case, tmp_path / "payments", "iceberg", "append", kills=2)
 
 
-def test_what_a_swap_replaced_stays_in_the_catalog_until_it_is_dropped(case: ViewCase, tmp_path: Path) -> None:
+def test_what_a_swap_replaced_is_reached_by_time_travel_until_it_is_dropped(case: ViewCase, tmp_path: Path) -> None:
     path = tmp_path / "payments"
     events = some_events(40)
     with opened(case) as view, closing(view.shadow("rebuild")) as shadow:
@@ -140,11 +152,63 @@ def test_what_a_swap_replaced_stays_in_the_catalog_until_it_is_dropped(case: Vie
         held_open = table_at(path)
         view.swap(shadow)
         assert held_open.scan().to_arrow().num_rows == 20, "who has the old table goes on reading it"
-        assert table_at(path, "payments__old").scan().to_arrow().num_rows == 20
+        old = int(table_at(path).properties["foldlog.old"])
+        assert table_at(path).scan(snapshot_id=old).to_arrow().num_rows == 20
         assert table_at(path).scan().to_arrow().num_rows == 40
-        directories = [entry.name for entry in path.iterdir() if entry.is_dir()]
+        before = set(path.rglob("*.parquet"))
         assert view.drop_old()
-        assert len([entry.name for entry in path.iterdir() if entry.is_dir()]) == len(directories) - 1
+        assert set(path.rglob("*.parquet")) < before
+        assert held(view) == in_order(case.content(events, 40))
+        assert not view.drop_old()
+    assert loose_in(path) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_after_a_swap_loses_no_file_to_the_next_rebuild(
+    case: ViewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    events = some_events(40)
+    with opened(case) as view, closing(view.shadow("rebuild")) as shadow:
+        view.prepare(case.shape, START)
+        play(view, case, events, [20])
+        shadow.prepare(case.shape, at(0, epoch=1))
+        play(shadow, case, events, [40], epoch=1)
+        real = SqlCatalog.drop_table
+
+        def dies(catalog: SqlCatalog, name: Any) -> None:
+            if when == "after":
+                real(catalog, name)
+            raise Died
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SqlCatalog, "drop_table", dies)
+            with pytest.raises(Died):
+                view.swap(shadow)
+    with opened(case) as view:
+        assert view.bookmark() == at(40, epoch=1)
+        view.shadow("rebuild").drop()  # as a rebuild begins
+        assert held(view) == in_order(case.content(events, 40))
+
+
+def test_a_rebuild_may_change_columns_whatever_their_ids_were(case: ViewCase, tmp_path: Path) -> None:
+    """A column that was added later has a higher id than one of a new table: the swap must not mix them up."""
+    grown = pa.schema([COLUMNS.field("tx_id"), ("note", pa.string()), *list(COLUMNS)[1:]])
+    other = pa.schema([COLUMNS.field("tx_id"), ("amount", pa.string()), ("note", pa.string())])
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        view.apply(delta_of([{"tx_id": "a", "amount": 1, "_offset": 0}], COLUMNS, 0, 1), START, at(1))
+        view.prepare(Shape(grown, "tx_id", ("tx_id",)), START)
+        for epoch, columns, row in ((1, grown, {"note": "n", "amount": 7}), (2, other, {"note": "m", "amount": "8"})):
+            with closing(view.shadow("rebuild")) as shadow:
+                shadow.prepare(Shape(columns, "tx_id", ("tx_id",)), at(0, epoch=epoch))
+                rows = [{"tx_id": "b", **row, "_offset": 0}]
+                shadow.apply(delta_of(rows, columns, 0, 1), at(0, epoch=epoch), at(1, epoch=epoch))
+                view.swap(shadow)
+            (found,) = held(view)
+            assert (found["note"], found["amount"]) == (row["note"], row["amount"])
+            assert table_at(tmp_path / "payments").scan().to_arrow().num_rows == 1
+        with pytest.raises(SchemaChanged):
+            view.prepare(case.shape, START)
 
 
 def test_everything_is_synced_before_the_catalog_is_told(case: ViewCase, monkeypatch: pytest.MonkeyPatch) -> None:

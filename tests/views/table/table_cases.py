@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
@@ -87,6 +88,49 @@ class RowKeyCase(ViewCase):
                 values = {"merchant": event.merchant, "amount": event.amount, "owner": _owner(event)}
                 held[event.tx_id] = {"tx_id": event.tx_id, **values}
         return list(held.values())
+
+
+class ExpiringCase(ViewCase):
+    """An event's amount is its time, in seconds; rows stay for 300 seconds of that time. Records are a day younger, but
+    for every fifth, which is of the 100th second: its event counts as one of that second.
+    """
+
+    shape = Shape(pa.schema([*COLUMNS, ("at", pa.timestamp("us", "UTC"))]), record_key="tx_id", key=("tx_id",))
+    grows = False
+
+    def delta(self, events: Sequence[Event], start: int, stop: int) -> Delta:
+        rows: list[dict[str, object]] = [
+            {
+                "tx_id": event.tx_id,
+                "merchant": event.merchant,
+                "amount": event.amount,
+                "at": None if event.amount is None else event.amount * 1_000_000,
+                "_offset": event.offset,
+                "_timestamp": 100_000_000 if event.offset % 5 == 0 else 86_400_000_000,
+                "_deleted": event.is_deleted,
+            }
+            for event in events
+            if start <= event.offset < stop
+        ]
+        return delta_of(rows, self.shape.columns, start, stop)
+
+    def content(self, events: Sequence[Event], stop: int) -> list[dict[str, object]]:
+        seen = [event for event in events if event.offset < stop]
+        told = [min(one.amount, 100) if one.offset % 5 == 0 else one.amount for one in seen if one.amount is not None]
+        newest = {event.tx_id: event for event in seen}
+        return [
+            {
+                "tx_id": one.tx_id,
+                "merchant": one.merchant,
+                "amount": one.amount,
+                "at": EPOCH + timedelta(seconds=one.amount),
+            }
+            for one in newest.values()
+            if one.amount is not None and one.amount >= max(told) - 300
+        ]
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _owner(event: Event) -> str:

@@ -24,7 +24,7 @@ from foldlog.views.table.postgres_stage import PostgresStage
 from foldlog.views.table.table import table
 from postgres_server import PostgresServer
 from views.staged_contract import StagedCase, StagedContract, reports, stage
-from views.table.table_cases import ExplodedCase, RowKeyCase, ValueKeyCase
+from views.table.table_cases import ExpiringCase, ExplodedCase, RowKeyCase, ValueKeyCase
 from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
 
 
@@ -61,6 +61,15 @@ class TestPostgresTableOfRowsWithKeysOfTheirOwn(ViewContract):
     @pytest.fixture
     def case(self, postgres_url: str) -> ViewCase:
         return RowKeyCase(lambda: table(postgres_url, "payments", key="tx_id"))
+
+
+@pytest.mark.faults
+class TestPostgresTableOfRowsThatExpire(ViewContract):
+    """The contract, with rows that stay for a while of the log's own time."""
+
+    @pytest.fixture
+    def case(self, postgres_url: str) -> ViewCase:
+        return ExpiringCase(lambda: table(postgres_url, "payments", ttl=("at", "5 minutes")))
 
 
 STEPS = [f"foldlog.views.table.postgres.{name}" for name in ("gather", "sweep")]

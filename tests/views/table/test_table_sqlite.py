@@ -21,7 +21,7 @@ from foldlog.views.sql.names import BOOKMARKS, TableName
 from foldlog.views.table.sqlite import SqliteTable
 from foldlog.views.table.table import table
 from views import killed_writer
-from views.table.table_cases import ExplodedCase, RowKeyCase, ValueKeyCase
+from views.table.table_cases import ExpiringCase, ExplodedCase, RowKeyCase, ValueKeyCase
 from views.view_contract import (
     COLUMNS,
     START,
@@ -66,6 +66,14 @@ class TestSqliteTableOfRowsWithKeysOfTheirOwn(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:
         return RowKeyCase(lambda: table(tmp_path / "live.db", "payments", key="tx_id"))
+
+
+class TestSqliteTableOfRowsThatExpire(ViewContract):
+    """The contract, with rows that stay for a while of the log's own time."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> ViewCase:
+        return ExpiringCase(lambda: table(tmp_path / "live.db", "payments", ttl=("at", "5 minutes")))
 
 
 EVENTS = some_events(40)

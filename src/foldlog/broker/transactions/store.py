@@ -66,6 +66,9 @@ from foldlog.log.partition import Appended, Partition
 from foldlog.records.loops import decode, pack, walk
 
 _READ_BYTES: Final = 1 << 20
+_UNCOMPACTED_MAX: Final = 1000
+"""Records of the topic beyond a few for each id: reading so many takes some ten milliseconds, at every open."""
+
 _INIT_TRIES: Final = 3  # each after an abort; a new transaction that begins in between has to be aborted, too
 _MARKER_TRIES: Final = 2  # the second after a topic was deleted in the middle of the first
 
@@ -160,6 +163,8 @@ class TransactionStore:
         # Markers of prepared transactions that are appended; None: the partition needs none.
         self._markers: dict[str, dict[TopicPartition, _Written | None]] = {}
         self._read_to: dict[int, int] = {}
+        self._overgrown: list[int] = []
+        """Partitions of the topic that held far more records than ids when they were read."""
         self._loaded = False
         self._closed = False
 
@@ -430,6 +435,18 @@ class TransactionStore:
                 self._ready()
             self._finish_all()
             self._schedule_tick()
+            self._compact_overgrown()
+
+    def _compact_overgrown(self) -> None:
+        """Who writes a directory for a moment only has no background that compacts, and reads all of it each time."""
+        overgrown, self._overgrown = self._overgrown, []
+        if self._writer is None:
+            return
+        for number in overgrown:
+            try:
+                self._writer.writable_partition((TRANSACTIONS_TOPIC, number)).compact(force=True)
+            except FoldlogError as error:
+                self._home.report("compacting transactions", error)
 
     def tick(self) -> float | None:
         """Abort what takes too long, and try again to write missing markers; returns in how many milliseconds to call
@@ -605,18 +622,30 @@ class TransactionStore:
     def _read(self, number: int) -> None:
         """Take in the records of one partition from where the last call ended."""
         partition = self._home.partition(TRANSACTIONS_TOPIC, number)
-        offset = max(self._read_to.get(number, 0), partition.log_start_offset)
+        first = offset = max(self._read_to.get(number, 0), partition.log_start_offset)
+        # A busy id has hundreds of records between two compactions: only its last one that can be read is taken in.
+        known: dict[bytes | None, list[bytes | None]] = {}
         while True:
             found = partition.read(offset, _READ_BYTES)
             if found.next_offset == offset:
                 break
             for record in decode(found.data, TRANSACTIONS_TOPIC, number, start_offset=offset)[0]:
-                try:
-                    self._coordinator.restore(record.key, record.value)
-                except CorruptTransactionRecord as error:
-                    self._home.report("loading transactions", error)
+                known.setdefault(record.key, []).append(record.value)
             offset = found.next_offset
+        for key, values in known.items():
+            while values and not self._restored(key, values.pop()):
+                pass
         self._read_to[number] = offset
+        if offset - first > _UNCOMPACTED_MAX + 8 * len(known):
+            self._overgrown.append(number)
+
+    def _restored(self, key: bytes | None, value: bytes | None) -> bool:
+        try:
+            self._coordinator.restore(key, value)
+        except CorruptTransactionRecord as error:
+            self._home.report("loading transactions", error)
+            return False
+        return True
 
     def _check_added(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> None:
         """Raises why the producer may not begin its transaction in this partition."""

@@ -29,6 +29,8 @@ _BELOW_ANY: Final = -2
 """-1 means "none" in a view that stores its bookmark as numbers (views/lake/delta_bookmark.py)."""
 
 
+_CHANGES: Final = "changes"
+_IN_THE_LOG: Final = "its view is a topic of the log, which it makes anew there: do not copy that topic"
 _READS_COPY: Final = "it reads the copy already"
 _NOT_BEGUN: Final = "it has not begun: it begins with the copy"
 
@@ -109,6 +111,9 @@ def _each_fold(
     for fold in (part for one in folds for part in one.parts):
         routes = {route.partition: route for route in maps if route.topic == fold.topic.name}
         if not routes:
+            continue
+        if fold.view.kind == _CHANGES:
+            moves.append(FoldMove(fold.name, fold.view.place, _IN_THE_LOG, {}, {}))
             continue
         try:
             moves.append(look(fold, {number: (route, maps[route]) for number, route in routes.items()}))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from foldlog.cli.fold.graph import behind, downstream_option, place_behind, say_behind, tried
 from foldlog.cli.fold.progress import FoldProgress, progress_for
 from foldlog.cli.log_options import broker_url
 from foldlog.cli.output import remark, say
@@ -31,10 +32,10 @@ from foldlog.cli.parsing import (
 )
 from foldlog.cli.signals import StopOnSignals
 from foldlog.cli.tables import Column, format_option, print_table, show_json
-from foldlog.cli.units import parse_seconds
+from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, parse_topic_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
 
@@ -55,10 +56,12 @@ NOUN: Final = Noun(
     {
         "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
         "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
+        "graph": LazyVerb("fold.graph:show_graph", "draw which folds read what others write"),
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
         "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
         "verify": LazyVerb("fold.fold:verify_fold", "replay with another split into a scratch view, and compare"),
+        "compact": LazyVerb("fold.fold:compact_fold", "join a lake's small files, remove what only old states need"),
         "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark; the log is not touched"),
         "pause": LazyVerb("fold.fold:pause_fold", "ask the running runner to leave a fold alone"),
         "resume": LazyVerb("fold.fold:resume_fold", "ask the running runner to go on with a fold"),
@@ -277,21 +280,35 @@ def show_status(arguments: Arguments) -> int:
     file_option(),
     option("--to", metavar="PLACE", told=f"where to, before the bookmark: {BACK_HELP}", is_needed=True),
     switch("--dry-run", told="only say what would be read again"),
+    downstream_option(),
     key_option(),
 )
 def rewind_fold(arguments: Arguments) -> int:
+    to = parse_topic_points(arguments.to)
+    (fold, others), source = _fold_and_behind(arguments), _source(arguments)
+    if to.note:
+        remark(f"note: {to.note}")
+    _rewind_one(arguments, fold, source, to.text)
+    if not arguments.downstream:
+        say_behind(fold, others, "rewind")
+        return DONE
+    for other in others:
+        try:
+            _rewind_one(arguments, other, source, place_behind(to))
+        except (FoldError, InvalidArgument) as error:
+            tried("rewound", other, error)
+    return DONE
+
+
+def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -> None:
     from foldlog.spark.folds.commands import opened, rewind
     from foldlog.spark.folds.replay import described, planned_rewind
 
-    to = parse_topic_points(arguments.to)
-    fold, source = _fold(arguments), _source(arguments)
-    if to.note:
-        remark(f"note: {to.note}")
     if arguments.dry_run:
-        with opened(source) as (origin, _):
-            rewound = planned_rewind(fold, to.text, origin)
+        with opened(source, [fold]) as (origin, _):
+            rewound = planned_rewind(fold, to, origin)
     else:
-        rewound = rewind(fold, source, to.text, folds_key=arguments.folds_key)
+        rewound = rewind(fold, source, to, folds_key=arguments.folds_key)
     went = "would go" if arguments.dry_run else "went"
     for one in rewound.each:
         where = f" in {one.before.topic}" if len(fold.parts) > 1 else ""
@@ -299,7 +316,6 @@ def rewind_fold(arguments: Arguments) -> int:
             f"{fold.name} {went}{where} from {described(one.before)} to {described(one.now)}:"
             f" {counted(one.again, 'offset')} to read again"
         )
-    return DONE
 
 
 @command(
@@ -308,25 +324,33 @@ def rewind_fold(arguments: Arguments) -> int:
     file_option(),
     switch("--accept-loss", told="also if the log no longer holds everything"),
     switch("--drop-old", told="do not keep what was replaced"),
+    option("--start", metavar="PLACE", told=f"begin there, and not where the view began: {POINTS_HELP}"),
+    downstream_option(),
     key_option(),
     *spark_options(),
 )
 def rebuild_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import rebuild
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{part.title} (rebuild)" for part in fold.parts]) as under_way:
-        feed = rebuild(
-            fold,
-            source,
-            accept_loss=arguments.accept_loss,
-            drop_old=arguments.drop_old,
-            folds_key=arguments.folds_key,
-            **under_way.options,
-        )
-    records = sum(one.records for one in feed.peers)
-    kept = "" if arguments.drop_old else f"; the old one is kept until 'foldlog fold drop {fold.name} --old'"
-    say(f"{fold.view.place} is rebuilt from {counted(records, 'record')}{kept}")
+    (fold, others), source = _fold_and_behind(arguments), _source(arguments)
+    folds = [fold, *(others if arguments.downstream else [])]
+    with _running(arguments, [f"{part.title} (rebuild)" for one in folds for part in one.parts]) as under_way:
+        for one in folds:
+            feed = rebuild(
+                one,
+                source,
+                accept_loss=arguments.accept_loss,
+                drop_old=arguments.drop_old,
+                start=arguments.start if one is fold else None,
+                folds_key=arguments.folds_key,
+                **under_way.options,
+            )
+            records = sum(peer.records for peer in feed.peers)
+            is_kept = one.view.keeps_old and not arguments.drop_old
+            kept = f"; the old one is kept until 'foldlog fold drop {one.name} --old'" if is_kept else ""
+            say(f"{one.view.place} is rebuilt from {counted(records, 'record')}{kept}")
+    if not arguments.downstream:
+        say_behind(fold, others, "rebuild")
     return DONE
 
 
@@ -367,6 +391,32 @@ def drop_fold(arguments: Arguments) -> int:
         say(f"there is no {what} to remove")
     else:
         say(f"would remove {what}" if arguments.dry_run else f"removed {what}; the log is as it was")
+    return DONE
+
+
+@command(
+    one_fold(),
+    file_option(),
+    option("--target-size", metavar="SIZE", default="128MiB", told="what files are joined to (default: 128MiB)"),
+    option(
+        "--keep",
+        metavar="TIME",
+        default="7d",
+        told="how long what only older states of the table need is kept, for readers and time travel (default: 7d)",
+    ),
+)
+def compact_fold(arguments: Arguments) -> int:
+    from foldlog.views.lake.compaction import CompactionGoal
+
+    fold = _fold(arguments)
+    size = parse_size_bytes(arguments.target_size, "--target-size")
+    if size < 1:
+        raise InvalidArgument("--target-size is the size of a file, such as 128MiB")
+    done = fold.view.compact(CompactionGoal(size, parse_duration_ms(arguments.keep, "--keep")))
+    fold.view.close()
+    joined = f"joined {counted(done.joined, 'file')} into {done.written}" if done.joined else "found no files to join"
+    gone = f", removed {counted(done.removed, 'file')} of older states" if done.removed else ""
+    say(f"{fold.view.place}: {joined}{gone}; {counted(done.files, 'file')} now")
     return DONE
 
 
@@ -476,6 +526,15 @@ def _fold(arguments: Arguments) -> Fold:
     from foldlog.spark.folds.declaration import chosen_folds
 
     return chosen_folds(_folds(arguments), [arguments.name])[0]
+
+
+def _fold_and_behind(arguments: Arguments) -> tuple[Fold, list[Fold]]:
+    """The fold, and those of its pipeline that lie behind it."""
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    folds = _folds(arguments)
+    fold = chosen_folds(folds, [arguments.name])[0]
+    return fold, behind(fold, folds)
 
 
 def _spark_settings(given: Iterable[str]) -> dict[str, str]:

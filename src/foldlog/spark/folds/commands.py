@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.client.fold_proof import runners_key
-from foldlog.client.places import parse_topic_points
+from foldlog.client.places import parse_points, parse_topic_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
 from foldlog.limits import FOLD_PREVIEW_MAX
+from foldlog.spark.change_topics.pipelines import bound, check_topics, ensure_topics
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
-from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.declaration import Fold, check_order
 from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, for_folds, open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark
@@ -109,10 +110,11 @@ def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = No
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[tuple[Origin, Ledger]]:
-    """The log to read, and the ledger to write to, for one command."""
+def opened(source: Source, folds: Sequence[Fold] = ()) -> Iterator[tuple[Origin, Ledger]]:
+    """The log to read, and the ledger to write to, for one command on these folds."""
     origin = open_origin(for_folds(origin_spec(source)))
     try:
+        bound(folds, origin.spec)
         ledger = open_ledger(origin.spec)
         try:
             yield origin, ledger
@@ -227,7 +229,7 @@ def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
     """The state of each fold. Needs no Spark."""
     now_ms = SystemClock().now_ms()
     found: list[FoldState] = []
-    with opened(source) as (origin, _):
+    with opened(source, folds) as (origin, _):
         published, commands = latest(origin)
         for fold in folds:
             told = published.get(fold.name)
@@ -314,7 +316,7 @@ def _dead_letters(fold: Fold, origin: Origin) -> int:
 
 def rewind(fold: Fold, source: Source, to: str | int, *, folds_key: str | None = None) -> replay.Rewound:
     """Move a fold's bookmark back; the running runner, or the next one, reads again from there. Needs no Spark."""
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         try:
             rewound = replay.rewind(fold, str(to), origin)
             _tell_position(fold, origin, ledger, folds_key)
@@ -360,17 +362,20 @@ def rebuild(
     *,
     accept_loss: bool = False,
     drop_old: bool = False,
+    start: str | int | None = None,
     range_bytes: int | None = None,
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. Returns the
-    feed that did it; of a join, the left side's, whose `peers` are both.
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`. It begins where
+    the view began, or at the place `start`: an earlier one adds what came before. Returns the feed that did it; of a
+    join, the left side's, whose `peers` are both.
     """
-    with opened(source) as (origin, ledger):
-        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+    place = None if start is None else parse_points(str(start)).portable
+    with opened(source, [fold]) as (origin, ledger):
+        feeds = replay.rebuild_feeds(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None, start_at=place)
         _drain(feeds, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()
@@ -392,7 +397,7 @@ def verify(
     from foldlog.spark.folds.pipeline import other_split
     from foldlog.spark.folds.ranges import RANGE_BYTES
 
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         verification = replay.Verification(fold, origin, range_bytes=range_bytes or other_split(RANGE_BYTES))
         try:
             feeds = verification.feeds()
@@ -406,7 +411,7 @@ def verify(
 
 def drop(fold: Fold, source: Source, *, old_only: bool = False, folds_key: str | None = None) -> None:
     """Remove a fold's view with its bookmark, its group and its status; or only what the last rebuild kept."""
-    with opened(source) as (origin, ledger):
+    with opened(source, [fold]) as (origin, ledger):
         replay.drop(fold, ledger, old_only=old_only)
         if not old_only and _has_bulletin(origin):
             key = runners_key(origin.spec.path, folds_key)
@@ -438,12 +443,13 @@ def ask(
 
 
 def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
-    """Raise UnknownTopic before Spark is started, which takes seconds."""
+    """Raise UnknownTopic before Spark is started, which takes seconds; and make the topics that these folds write."""
+    check_order(folds)
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        for fold in folds:
-            for part in fold.parts:
-                origin.topic(part.topic.name)
+        in_order = bound(folds, origin.spec)
+        check_topics(in_order, origin)
+        ensure_topics(in_order, origin)
         return origin.spec
     finally:
         origin.close()

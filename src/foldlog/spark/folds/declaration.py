@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.places import parse_points
 from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
@@ -95,6 +96,7 @@ class Fold:
         self.view = view
         self.function = function
         self.file: str | None = None  # of its declaration, if it was loaded from one
+        self.start: str | None = None  # the place where a new view begins; None for the start of the log
         self.__doc__ = function.__doc__
 
     @property
@@ -302,15 +304,21 @@ def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callable[[Callable[..., Any]], Fold]:
+def fold(
+    *sources: DeclaredTopic, into: View, name: str | None = None, start: str | int | None = None
+) -> Callable[[Callable[..., Any]], Fold]:
     """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
     The fold has the function's name, unless `name` is given. With two topics, the function gets the rows of both, and
     returns their `fl.join` or `fl.join_asof`.
+
+    `start` is where a new view begins: "latest", "earliest" (the default), or a place (docs/places.md), such as an
+    offset, "0=1200,1=900" or "@2026-01-15T10:30Z".
     """
     _check_sources(sources, into)
+    begins = _checked_start(start)
 
     def declare(function: Callable[..., Any]) -> Fold:
         if not callable(function):
@@ -325,6 +333,8 @@ def fold(*sources: DeclaredTopic, into: View, name: str | None = None) -> Callab
             if len(sources) == 1
             else JoinFold(chosen, (sources[0], sources[1]), into, function)
         )
+        for part in made.parts:
+            part.start = begins
         declared = _declared.get()
         if declared is not None:
             declared.append(made)
@@ -373,6 +383,21 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
     _check_reduction(sources[0], into)
 
 
+def _checked_start(start: object) -> str | None:
+    """The place as docs/places.md spells it; InvalidArgument if it is none."""
+    if start is None or start == "earliest":
+        return None
+    if isinstance(start, bool) or not isinstance(start, str | int):
+        raise InvalidArgument(
+            f"start={brief_repr(start)} is not a place in a topic; give 'latest', an offset or '@-6h'"
+        )
+    place = "end" if start == "latest" else str(start)
+    try:
+        return parse_points(place).portable  # as it is meant on this machine, wherever it runs later
+    except InvalidArgument as error:
+        raise InvalidArgument(f"start={brief_repr(start)}: {error}") from error
+
+
 def load_folds(path: str | Path) -> list[Fold]:
     """Run a file and return the folds it declares, in order. FoldError, in one sentence, if it cannot be run."""
     file = Path(path)
@@ -404,6 +429,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    check_order(found)
     for one in found:
         one.file = str(file.resolve())
     return found
@@ -448,6 +474,13 @@ def check_distinct(folds: Sequence[Fold]) -> None:
             raise InvalidArgument(
                 f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
             )
+
+
+def check_order(folds: Sequence[Fold]) -> None:
+    """FoldError if a fold reads what it writes, also by way of others."""
+    from foldlog.spark.change_topics.pipelines import graph_of
+
+    graph_of(folds)
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:

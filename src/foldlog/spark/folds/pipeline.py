@@ -19,6 +19,7 @@ from foldlog.client.fold_proof import FoldsKey, runners_key
 from foldlog.client.places import ranges_text
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, FoldPaused, FoldTimeout, StorageError
+from foldlog.spark.change_topics.pipelines import bound, graph_of
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
@@ -62,6 +63,8 @@ class Pipeline:
         self._told = on_progress or (lambda feed: None)
         key = _key_for(spec, folds_key)
         self._origin = open_origin(for_folds(spec))
+        folds = bound(folds, self._origin.spec)
+        self._graph = graph_of(folds)
         self._ledger = open_ledger(self._origin.spec)
         self._publisher = Publisher(self._ledger, self._clock, key)
         self._bulletin = Bulletin(self._origin, key)
@@ -88,6 +91,8 @@ class Pipeline:
         self._verifying: dict[int, Verification] = {}
         self._changed = True
         self._last_problem = ""
+        self._depth = 0
+        """With `once`: how deep in the graph the folds lie that are let run next."""
 
     @property
     def feeds(self) -> list[Feed]:
@@ -124,12 +129,15 @@ class Pipeline:
         if once and not until_caught_up:
             self._stop_at_the_ends()
         once = once or until_caught_up
+        self._runner.holds = not once
         while not self.stop.is_set() and not self._is_over(until_ms):
             moved = self._runner.step()
             self._finish_replays()
             self._take_commands()
             self._publish(force=False)
             if moved:
+                continue
+            if once and self._is_settled() and self._let_downstream_run():
                 continue
             if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
@@ -181,13 +189,25 @@ class Pipeline:
         self.close()
 
     def _stop_at_the_ends(self) -> None:
-        """Of now: a topic with a steady writer never ends."""
+        """Of now: a topic with a steady writer never ends. A fold that reads what others write waits for those."""
         for feed in self._own_feeds():
+            feed.stops = {}
+        self._let_downstream_run()
+
+    def _let_downstream_run(self) -> bool:
+        """With `once`: the folds whose upstream is done read up to what that has written. Whether there are any."""
+        feeds = [feed for feed in self._own_feeds() if self._graph.depth(feed.fold.name) == self._depth]
+        self._depth += 1
+        for feed in feeds:
             try:
                 bounds = self._origin.bounds(feed.fold.topic.name)
             except FoldlogError:
-                continue  # the first step reports it
-            feed.stops = {number: bound.end for number, bound in bounds.items()}
+                feed.stops = None  # the first step reports it
+            else:
+                feed.stops = {number: bound.end for number, bound in bounds.items()}
+            if feed.state is State.CAUGHT_UP:
+                feed.state = State.RUNNING
+        return bool(feeds)
 
     def _own_feeds(self) -> Iterator[Feed]:
         return (feed for feeds in self._own.values() for feed in feeds)
@@ -349,7 +369,11 @@ class Pipeline:
         rewound = rewind(self._folds[name], to, self._origin, clock=self._clock)
         self._rewound[name] = rewound
         self._go_on(name)
-        return f"{rewound.again} to read again"
+        return f"{rewound.again} to read again{self._told_downstream(name)}"
+
+    def _told_downstream(self, name: str) -> str:
+        names = [one.name for one in self._graph.downstream(name)]
+        return f"; behind it: {', '.join(names)} (they read what it changes)" if names else ""
 
     def _go_on(self, name: str) -> None:
         """Continue, also after a permanent failure, which the command may have fixed; a paused fold stays paused."""
@@ -361,7 +385,7 @@ class Pipeline:
         def swapped() -> None:
             self._go_on(name)
             self._rewound.pop(name, None)
-            self._commands.results[name] = "rebuilt"
+            self._commands.results[name] = f"rebuilt{self._told_downstream(name)}"
 
         fold = self._folds[name]
         self._runner.feeds += rebuild_feeds(fold, self._origin, accept_loss=accept_loss, on_swapped=swapped)

@@ -188,6 +188,10 @@ class RangeSizes:
                     size = max(size, self._sample(OffsetRange(bookmark.topic, number, at, ends[number])))
         return max(1, int(range_bytes / size))
 
+    def of_offset(self, topic: str) -> float:
+        """About how many bytes an offset holds, as far as it is known without a look into the log."""
+        return self._met.get(topic, _FIRST_GUESS_BYTES)
+
     def met(self, topic: str, offsets: int, size_bytes: int) -> None:
         """Record the size of a range that was read: it is the best guess for the next."""
         if offsets > 0:

@@ -11,6 +11,7 @@ offsets for the long one: `fold_sample`, `check_trial`.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -276,6 +277,8 @@ def _is_held(fold: Fold, column: pa.ChunkedArray) -> bool:
     letters = set("".join(text for value in values for text in _texts(value)))
     if "\0" in letters and not fold.view.holds_nul:
         return False
+    if not fold.view.holds_nan and not all(math.isfinite(one) for value in values for one in _floats(value)):
+        return False
     return not fold.view.unheld_characters(frozenset(letter for letter in letters if not letter.isascii()))
 
 
@@ -287,6 +290,16 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _texts(one)
+
+
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        yield from _floats(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _floats(one)
 
 
 def _sound(records: pa.Table, faulty: Coordinates) -> pa.Table:

@@ -206,6 +206,8 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
     if facts.is_compacted and fold.view.adds:
         return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
+    if facts.is_compacted and fold.view.expires:
+        return f"topic {facts.name!r} is compacted, and rows expire by times of records that may have been removed"
     if facts.is_compacted and (fold.keeps_rows or not fold.topic.keys):
         return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"
     return ""
@@ -220,29 +222,87 @@ def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
         )
 
 
+# --- where a view begins --------------------------------------------------------------------------------------------
+
+
+def beginning(
+    fold: Fold, origin: Origin, facts: TopicFacts, bounds: dict[int, Bounds], now_ms: int, start: str | None = None
+) -> Bookmark:
+    """The first bookmark of a view that begins at `start`, or else where the fold says. It is decided once: the
+    bookmark keeps where the view begins, and `verify` and `rebuild` begin there, whatever that place means later.
+    """
+    from foldlog.spark.folds.feed import starting_bookmark
+
+    first = starting_bookmark(facts, bounds)
+    place = start or fold.start
+    if place is None:
+        return first
+    known = {number: (at.start, at.end) for number, at in bounds.items()}
+    spans = resolve(parse_points(place, now_ms=now_ms), _Asked(origin, known), facts.name, bounds=known, now_ms=now_ms)
+    # One that is not named begins at its start.
+    at = {number: spans[number].start if number in spans else bound.start for number, bound in bounds.items()}
+    positions = {number: Position(one, origin.epoch_before(facts.name, number, one)) for number, one in at.items()}
+    return replace(first, positions=positions, origins=at)
+
+
+def _rebuilt_from(fold: Fold, stored: Bookmark, origin: Origin, start: str | None) -> Bookmark:
+    """Where a rebuild begins: `start`; else where the view began, if its fold has a start; else at the first record."""
+    from foldlog.spark.folds.feed import starting_bookmark
+
+    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
+    if start is not None:
+        return beginning(fold, origin, facts, bounds, SystemClock().now_ms(), start)
+    first = starting_bookmark(facts, bounds)
+    if fold.start is None or stored.topic_id != facts.topic_id:
+        return first
+    at = {number: max(bound.start, stored.origins.get(number, 0)) for number, bound in bounds.items()}
+    positions = {number: Position(one, origin.epoch_before(facts.name, number, one)) for number, one in at.items()}
+    return replace(first, positions=positions, origins=at)
+
+
+def _begins_later(stored: Bookmark, start: Bookmark) -> str:
+    """Why a view that begins there would lack records that the stored one has; empty if it would not."""
+    later = {number: at for number, at in start.origins.items() if at > stored.origins.get(number, at)}
+    return f"it would begin at {places_text(later)}, behind records that the view has" if later else ""
+
+
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
 def rebuild_feeds(
-    fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]
+    fold: Fold,
+    origin: Origin,
+    *,
+    accept_loss: bool = False,
+    on_swapped: Callable[[], None],
+    start_at: str | None = None,
 ) -> list[Feed]:
     """Feeds, one for each topic, that replay the log into a shadow from its start; the last one to end swaps the shadow
-    in as the view.
+    in as the view. `start_at` is a place to begin at, instead of where the view began.
 
     The view keeps serving, and its own feeds may continue. A shadow that a crash left behind is dropped first.
     """
     stored = [_bookmark_to_rebuild(part) for part in fold.parts]
+    starts = [_rebuilt_from(part, at, origin, start_at) for part, at in zip(fold.parts, stored, strict=True)]
     # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
-    for part, bookmark in zip(fold.parts, stored, strict=True):
-        refuse_loss(fold, what_is_missing(part, bookmark, origin), accept_loss=accept_loss)
+    for part, bookmark, start in zip(fold.parts, stored, starts, strict=True):
+        missing = what_is_missing(part, bookmark, origin) or _begins_later(bookmark, start)
+        refuse_loss(fold, missing, accept_loss=accept_loss)
     fold.view.check_swap()
-    return _Rebuild(fold, stored, origin, on_swapped).feeds
+    return _Rebuild(fold, stored, starts, origin, on_swapped).feeds
 
 
 class _Rebuild:
     """The feeds of one rebuild, and what is to do when they have caught up."""
 
-    def __init__(self, fold: Fold, stored: Sequence[Bookmark], origin: Origin, on_swapped: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fold: Fold,
+        stored: Sequence[Bookmark],
+        starts: Sequence[Bookmark],
+        origin: Origin,
+        on_swapped: Callable[[], None],
+    ) -> None:
         self._fold = fold
         self._origin = origin
         self._on_swapped = on_swapped
@@ -250,8 +310,8 @@ class _Rebuild:
         self._shadows[0].drop()
         self._rounds = iter(range(CATCH_UP_ROUNDS))
         self.feeds = [
-            _rebuild_feed(part, view, at, origin)
-            for part, view, at in zip(fold.parts, self._shadows, stored, strict=True)
+            _rebuild_feed(part, view, at, start, origin)
+            for part, view, at, start in zip(fold.parts, self._shadows, stored, starts, strict=True)
         ]
         for feed in self.feeds:
             feed.on_caught_up = partial(self._caught_up, feed)
@@ -304,13 +364,13 @@ def _bookmark_to_rebuild(fold: Fold) -> Bookmark:
     return stored
 
 
-def _rebuild_feed(fold: Fold, shadow: View, stored: Bookmark, origin: Origin) -> Feed:
-    from foldlog.spark.folds.feed import Feed, starting_bookmark
+def _rebuild_feed(fold: Fold, shadow: View, stored: Bookmark, begin: Bookmark, origin: Origin) -> Feed:
+    from foldlog.spark.folds.feed import Feed
 
-    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
+    bounds = origin.bounds(fold.topic.name)
     # One epoch further: after the swap, a runner that holds the old view's bookmark is refused, even if the offsets
     # happen to be the same.
-    start = starting_bookmark(facts, bounds, stored.epoch + 1)
+    start = replace(begin, epoch=stored.epoch + 1)
     # Dead letters are stored: with another schema, other records may not parse.
     return Feed(
         fold,

@@ -38,7 +38,7 @@ from foldlog.spark.folds.deltas import (
     ranges_read,
 )
 from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letters_of, without_faults
-from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, starting_bookmark
+from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, next_ranges
@@ -53,6 +53,7 @@ from foldlog.spark.folds.reference import (
     sampled,
     try_steps,
 )
+from foldlog.spark.folds.replay import beginning
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, open_origin
@@ -391,6 +392,8 @@ class Runner:
         self.clock = clock or SystemClock()
         self._spark = spark
         self._range_bytes = range_bytes
+        self.holds = False
+        """Whether views are changed at their own pace: not where somebody waits for everything to be read."""
         self._near_origin: Origin | None = None
         """Used by the second thread only, and so not the runner's own."""
         self._on_progress = on_progress or (lambda feed: None)
@@ -463,6 +466,8 @@ class Runner:
                 self._fail(feed, error)
                 continue
             feed.lag = lag_of(feed, standing.base, bounds)
+            if self._waits_for_more(standing, ends):
+                continue
             key = standing.sharing(ends)
             groups.setdefault(key, []).append(standing)
             reach[key] = (ends, bounds)
@@ -472,6 +477,20 @@ class Runner:
             standing.feed.rests_at = (facts, bounds, standing.stored)
         return has_more or any(moved)
 
+    def _waits_for_more(self, standing: _Standing, ends: Mapping[int, int]) -> bool:
+        """Whether it is too early for the view's next commit. The records wait in the log: the bookmark stays where it
+        is, and the lag tells of them. A replay, a single run and a feed that failed do not wait.
+        """
+        feed, pace = standing.feed, standing.feed.view.pace
+        if pace is None or not self.holds or feed.stops is not None or feed.state is State.WAITING:
+            return False
+        left = sum(max(0, end - (standing.base.offset(number) or 0)) for number, end in ends.items())
+        is_late = not feed.applied_ms or self.clock.monotonic_ms() - feed.applied_ms >= pace.every_ms
+        if not left or is_late or left * self._sizes.of_offset(standing.base.topic) >= pace.size_bytes:
+            return False
+        feed.state = State.RUNNING
+        return True
+
     # --- positions ------------------------------------------------------------------------------------------------
 
     def _stand(self, feed: Feed, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> _Standing:
@@ -479,7 +498,7 @@ class Runner:
         if feed.prepared is None or feed.prepared.frames is not frames:  # the topic may have been recreated
             feed.prepared = prepare(feed.fold, frames)
         if feed.bookmark is None:
-            start = feed.start or starting_bookmark(facts, bounds)
+            start = feed.start or beginning(feed.fold, self.origin, facts, dict(bounds), self.clock.now_ms())
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
         feed.is_checked = False
         base = self._with_logic(feed, checked_bookmark(feed, self.origin, facts, bounds))

@@ -24,6 +24,7 @@ from foldlog.views.storable import (
     beyond_ascii,
     columns_where,
     has_one_of,
+    is_not_finite,
     is_not_utf8,
     is_nul,
     is_out_of_years,
@@ -45,6 +46,7 @@ _CHARACTERS: Final = "__characters"
 _NOT_UTF8: Final = "its text{where} is not UTF-8, and no view can hold it"
 _OUT_OF_YEARS: Final = "its date or time{where} is outside the years 1 to 9999, and no view can hold it"
 _NUL: Final = "its text{where} has a character NUL, which {location} cannot hold"
+_NAN: Final = "its number{where} is NaN or infinite, which {location} cannot hold: JSON has no such number"
 _CHARACTER: Final = "its text{where} has the character {which}, which {location} cannot hold in its encoding"
 _LONG_KEY: Final = "its key ({names}) is too long for an index of {location}"
 
@@ -64,6 +66,8 @@ def unheld_values(view: View, rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedA
     tests = [(_NOT_UTF8, is_not_utf8), (_OUT_OF_YEARS, is_out_of_years)]
     if not view.holds_nul:
         tests.append((_NUL, is_nul))
+    if not view.holds_nan:
+        tests.append((_NAN, is_not_finite))
     for reason, test in tests:
         for name, flags in columns_where(rows, test):
             yield reason.format(where=f" in column {name!r}", location=view.place), flags

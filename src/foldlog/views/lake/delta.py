@@ -15,6 +15,7 @@ Which rows are kept, all of them or the newest of each key, is decided in `delta
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,30 +24,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, StaleBookmark, ViewUnavailable
-from foldlog.files.paths import (
-    absolute,
-    discard_tree,
-    exists,
-    is_directory,
-    is_there,
-    link_or_copy,
-    modified_ns,
-    names_in,
-    opened,
-    remove,
-    remove_tree,
-    size_of,
-    sync_directory,
-    sync_file,
-    sync_parent,
-)
+from foldlog.files.paths import absolute, exists, opened, sync_directory, sync_file, sync_parent
 from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Snapshot, View
 from foldlog.views.lake import delta_bookmark as numbers
+from foldlog.views.lake.compaction import Compaction, CompactionGoal
 from foldlog.views.lake.delta_bookmark import Layout
+from foldlog.views.lake.partitions import check_partition_columns, check_same_partitions, partition_text
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
-from foldlog.views.lake.staged_files import adopt, bounds_of, finish, new_place, sweep
+from foldlog.views.lake.staged_files import adopt, bounds_of, finish, first_line, new_place, sweep
+from foldlog.views.lake.storage import (
+    PATIENCE,
+    LakeStorage,
+    LocalStorage,
+    ObjectStorage,
+    StorageOptions,
+    checked_url,
+    is_url,
+    metadata_of,
+)
 from foldlog.views.local_paths import local_path
 from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
@@ -78,8 +75,11 @@ class DeltaView(View):
     kind = "lake"
     mode: ClassVar[str]
 
-    def __init__(self, path: str) -> None:
-        self.path = local_path(path)
+    def __init__(self, path: str, options: StorageOptions | None = None, partition_by: tuple[str, ...] = ()) -> None:
+        self.path = checked_url(path) if is_url(path) else local_path(path)
+        self.partition_by = partition_by
+        self._options = options or StorageOptions()
+        self._storage: LakeStorage = ObjectStorage(self.path, self._options) if is_url(path) else LocalStorage()
         # The last bookmark that was looked up, with the table and the commit it belongs to.
         self._known: tuple[tuple[str, int], tuple[Bookmark, int]] | None = None
 
@@ -87,7 +87,9 @@ class DeltaView(View):
     def place(self) -> str:
         return f"delta:{self.path}"
 
-    def description(self) -> dict[str, object]:
+    def description(self) -> dict[str, object] | None:
+        if is_url(self.path):
+            return None  # whoever peeks has no settings of the store
         return {"kind": self.kind, "engine": "delta", "path": self.path, "mode": self.mode}
 
     def bookmark(self) -> Bookmark | None:
@@ -97,6 +99,7 @@ class DeltaView(View):
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
         wanted = self._schema(shape)
+        check_partition_columns(shape.columns, self.partition_by, self.place)
         with self._errors():
             for _ in range(LAKE_COMMIT_TRIES):
                 table = self._table()
@@ -106,6 +109,7 @@ class DeltaView(View):
                     continue
                 stored = self._stored(table)
                 self._check_layout(stored.layout, shape)
+                check_same_partitions(table.metadata().partition_columns, self.partition_by, self.place)
                 missing = missing_fields(schema_of(table), wanted, self.place)
                 if not missing or self._add_columns(table, missing):
                     self._sweep(stored.bookmark)
@@ -120,7 +124,8 @@ class DeltaView(View):
             table = self._table()
             if table is None:
                 return None
-            return self._stage(table, ranges, expected, lambda: new_place(self.path, RangeName.of(ranges, expected)))
+            name = RangeName.of(ranges, expected)
+            return self._stage(table, ranges, expected, lambda: new_place(self._storage, self.path, name))
 
     def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
         self._commit(expected, new, lambda table, _, properties: self._add(table, staged, properties), staged)
@@ -129,7 +134,7 @@ class DeltaView(View):
         self._commit(expected, new, lambda table, _, properties: commit_nothing(table, properties))
 
     def shadow(self, label: str) -> View:
-        return type(self)(f"{self.path}.{label}")
+        return type(self)(f"{self.path}.{label}", self._options, self.partition_by)
 
     def swap(self, shadow: View) -> None:
         """One overwrite commit that names the shadow's files; the old version stays reachable by time travel."""
@@ -142,7 +147,7 @@ class DeltaView(View):
             new = shadow._stored(source)
         with self._errors():
             for _ in range(LAKE_COMMIT_TRIES):
-                if self._overwrite(source, new):
+                if self._overwrite(shadow, source, new):
                     break
             else:
                 raise self._crowded()
@@ -160,14 +165,37 @@ class DeltaView(View):
             self._sync(table.version())
             return True
 
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """OPTIMIZE, and then VACUUM of what commits have removed: files that somebody is writing are not looked at."""
+        from deltalake.exceptions import CommitFailedError
+
+        with self._errors():
+            for _ in range(LAKE_COMMIT_TRIES):
+                table = self._existing()
+                self._stored(table)  # raises if the table is not a fold's
+                version, old = table.version(), table.transaction_version(numbers.OLD)
+                try:
+                    told = table.optimize.compact(target_size=goal.target_bytes)
+                except CommitFailedError:
+                    continue
+                self._sync(version + 1)
+                removed = self._existing().vacuum(
+                    retention_hours=-(-goal.keep_ms // 3_600_000),
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    # What the last swap replaced is kept until it is dropped.
+                    keep_versions=[old - 1] if old else None,
+                )
+                files = len(self._existing().file_uris())
+                return Compaction(told["numFilesRemoved"], told["numFilesAdded"], len(removed), files)
+        raise self._crowded()
+
     def drop(self) -> None:
-        if not is_there(self.path):
-            return
         with self._errors():
             table = self._table()
             if table is not None:
                 self._stored(table)  # raises if the table is not a fold's
-            remove_tree(self.path)
+            self._storage.remove_tree(self.path)
 
     def scan(self) -> Snapshot:
         with self._errors():
@@ -186,7 +214,7 @@ class DeltaView(View):
             added = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
             counts = added["num_records"].to_pylist()
             total = None if None in counts else sum(counts)
-            paths = [absolute(unquote(path), self.path) for path in added["path"].slice(0, limit).to_pylist()]
+            paths = [self._path_of(path) for path in added["path"].slice(0, limit).to_pylist()]
             return LakeFiles(schema_of(table), paths, total)
 
     def _batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
@@ -197,8 +225,11 @@ class DeltaView(View):
         """The table's files, for Arrow to read by itself: deltalake cannot read while it writes."""
         import pyarrow.fs
 
-        files = pyarrow.fs.SubTreeFileSystem(self.path, pyarrow.fs.LocalFileSystem())
-        return table.to_pyarrow_dataset(filesystem=files)
+        if isinstance(self._storage, ObjectStorage):
+            root, files = self._storage.key(self.path), self._storage.arrow_files()
+        else:
+            root, files = self.path, pyarrow.fs.LocalFileSystem()
+        return table.to_pyarrow_dataset(filesystem=pyarrow.fs.SubTreeFileSystem(root, files))
 
     # Decided by the modes.
 
@@ -262,29 +293,32 @@ class DeltaView(View):
         from deltalake.transaction import AddAction, RemoveAction
 
         # Moved before they are named: a commit whose files were swept must fail, and not be made.
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(name, part.size_bytes, {}, modified_ns(f"{self.path}/{name}") // 1_000_000, True, part.statistics)
-            for name, part in adopt(staged, self.path)
-        ]
+        actions: list[AddAction | RemoveAction] = []
+        for name, part in adopt(staged, self.path):
+            values = dict(zip(self.partition_by, part.values, strict=True))
+            modified_ms = self._storage.modified_ms(f"{self.path}/{name}")
+            actions.append(AddAction(name, part.size_bytes, values, modified_ms, True, part.statistics))
         if actions:
-            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+            table.create_write_transaction(
+                actions, "append", table.schema(), list(self.partition_by), commit_properties=properties
+            )
         else:
             commit_nothing(table, properties)
 
     def _sweep(self, stored: Bookmark) -> None:
-        sweep(self.path, self.path, stored, self._is_committed)
+        sweep(self._storage, self.path, self.path, stored, self._is_committed)
 
     def _is_committed(self, prefix: str) -> bool:
         """Whether a commit that is still in the log, or the newest version, names a file that begins so."""
         table = self._table()
-        if table is not None and any(uri.rpartition("/")[2].startswith(prefix) for uri in table.file_uris()):
+        if table is not None and any(f"/{prefix}" in uri for uri in table.file_uris()):
             return True
         log = f"{self.path}/_delta_log"
-        for name in sorted(names_in(log), reverse=True):
+        for name in sorted(self._storage.names(log), reverse=True):
             if name.endswith(".json"):
-                with opened(f"{log}/{name}") as lines:
-                    if any(json.loads(line).get("add", {}).get("path", "").startswith(prefix) for line in lines):
-                        return True
+                lines = self._storage.read(f"{log}/{name}").splitlines()
+                if any(json.loads(line).get("add", {}).get("path", "").startswith(prefix) for line in lines):
+                    return True
         return False
 
     def _moved(self, stored: StoredDelta, new: Bookmark, layout: int, **others: int) -> CommitProperties:
@@ -301,7 +335,7 @@ class DeltaView(View):
             return len(layouts)
         return layouts.index(wanted)
 
-    def _overwrite(self, source: DeltaTable, new: StoredDelta) -> bool:
+    def _overwrite(self, shadow: DeltaView, source: DeltaTable, new: StoredDelta) -> bool:
         """Replace the table's rows by those of another table, with its bookmark; False if another commit came first."""
         from deltalake.exceptions import CommitFailedError
 
@@ -313,31 +347,40 @@ class DeltaView(View):
             properties = self._moved(stored, new.bookmark, number, **{numbers.OLD: version + 1})
             # Past once this swap, or another one, or a rewind is committed: then this commit conflicts.
             name = RangeName.of_swap(max(stored.bookmark.epoch, new.bookmark.epoch - 1))
-            directory = new_place(self.path, name)
-            self._take_over(table, source, str(name), properties)
+            directory = new_place(self._storage, self.path, name)
+            self._take_over(table, shadow, source, str(name), properties)
         except CommitFailedError:
             return False  # its files are swept
         self._sync(version + 1)
-        discard_tree(directory)
+        self._storage.remove_place(directory)
         self._sweep(new.bookmark)
         if older:
             kept = self._table_at(version)
             self._delete_files(older - 1, keep={*table.file_uris(), *(kept.file_uris() if kept else ())})
         return True
 
-    def _take_over(self, table: DeltaTable, source: DeltaTable, prefix: str, properties: CommitProperties) -> None:
+    def _take_over(
+        self, table: DeltaTable, shadow: DeltaView, source: DeltaTable, prefix: str, properties: CommitProperties
+    ) -> None:
         """Make the files of another table this one's: under a second name, as both may die before it is committed."""
+        import pyarrow as pa
         from deltalake.transaction import AddAction, RemoveAction
 
         actions: list[AddAction | RemoveAction] = []
-        for uri in source.file_uris():
-            name = f"{prefix}-{uri.rpartition('/')[2]}"
+        join = "-" if self._storage.moves else "/"
+        for action in pa.table(source.get_add_actions()).to_pylist():
+            uri = shadow._path_of(action["path"])
+            name = f"{prefix}{join}{uri.rpartition('/')[2]}"
             path = f"{self.path}/{name}"
-            link_or_copy(uri, path)
-            actions.append(AddAction(name, size_of(path), {}, modified_ns(path) // 1_000_000, True, bounds_of(path)))
+            self._storage.copy(uri, path)
+            values = {column: partition_text(action["partition"][column]) for column in self.partition_by}
+            modified_ms, statistics = self._storage.modified_ms(path), bounds_of(metadata_of(self._storage, path))
+            actions.append(AddAction(name, action["size_bytes"], values, modified_ms, True, statistics))
         if actions:
-            sync_directory(self.path)
-            table.create_write_transaction(actions, "overwrite", source.schema(), commit_properties=properties)
+            self._storage.sync(self.path)
+            table.create_write_transaction(
+                actions, "overwrite", source.schema(), list(self.partition_by), commit_properties=properties
+            )
         else:
             overwrite(table, schema_of(source).empty_table().to_reader(), properties)
 
@@ -346,7 +389,7 @@ class DeltaView(View):
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        if is_directory(self.path) and any(name != "_delta_log" for name in names_in(self.path)):
+        if any(name != "_delta_log" for name in self._storage.names(self.path)):
             raise ViewUnavailable(self.place, "the directory holds other files; choose an empty one")
         layout = Layout(start.topic, start.topic_id, shape.record_key, shape.key)
         values = {**numbers.to_numbers(start, 0), numbers.COMMITS: 0}
@@ -354,6 +397,8 @@ class DeltaView(View):
             DeltaTable.create(
                 self.path,
                 schema=schema,
+                partition_by=list(self.partition_by),
+                storage_options=self._engine_options,
                 description=numbers.describe(self.mode, [layout]),
                 commit_properties=_properties(values, start),
             )
@@ -362,7 +407,8 @@ class DeltaView(View):
                 raise
             return False
         self._sync(0)
-        sync_parent(self.path)
+        if self._storage.moves:
+            sync_parent(self.path)
         return True
 
     def _add_columns(self, table: DeltaTable, missing: list[pa.Field]) -> bool:
@@ -388,12 +434,20 @@ class DeltaView(View):
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if not is_directory(f"{self.path}/_delta_log"):
-            return None
+        if self._storage.moves and not exists(f"{self.path}/_delta_log"):
+            return None  # deltalake would make the directory
         try:
-            return DeltaTable(self.path, version=version)
+            return DeltaTable(self.path, version=version, storage_options=self._engine_options)
         except TableNotFoundError:
             return None
+
+    @property
+    def _engine_options(self) -> dict[str, str] | None:
+        """The settings for deltalake."""
+        if self._storage.moves:
+            return dict(self._options) or None
+        names = {name.lower() for name in self._options}
+        return {**{name: value for name, value in PATIENCE.items() if name not in names}, **self._options}
 
     def _existing(self) -> DeltaTable:
         table = self._table()
@@ -436,13 +490,14 @@ class DeltaView(View):
             return  # that version is no longer in the log, so its files are left to vacuum
         for uri in table.file_uris() if table is not None else ():
             if uri not in keep:
-                try:
-                    remove(uri)
-                except FileNotFoundError:
-                    pass
+                self._storage.remove(uri)
 
     def _sync(self, version: int) -> None:
-        """Make every commit from `version` on durable: the files it adds, itself, and their names."""
+        """Make every commit from `version` on durable: the files it adds, itself, and their names. An object is durable
+        when it was put.
+        """
+        if not self._storage.moves:
+            return
         log = f"{self.path}/_delta_log"
         commit = f"{log}/{version:020d}.json"
         while exists(commit):
@@ -450,12 +505,17 @@ class DeltaView(View):
                 for line in lines:
                     added = json.loads(line).get("add")
                     if added is not None:
-                        sync_file(absolute(unquote(added["path"]), self.path))
+                        sync_file(self._path_of(added["path"]))
             sync_file(commit)
             version += 1
             commit = f"{log}/{version:020d}.json"
         sync_directory(self.path)
         sync_directory(log)
+
+    def _path_of(self, path: str) -> str:
+        """The whole path of a file that the log names so."""
+        plain = unquote(path)
+        return f"{self.path}/{plain}" if is_url(self.path) else absolute(plain, self.path)
 
     def _crowded(self) -> ViewUnavailable:
         return ViewUnavailable(
@@ -473,7 +533,16 @@ class DeltaView(View):
         except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
             if isinstance(error, MissingDependency):
                 raise
-            raise ViewUnavailable(self.place, str(error).partition("\n")[0]) from error
+            raise ViewUnavailable(self.place, self._options.redacted(_reason(error))) from error
+
+
+def _reason(error: Exception) -> str:
+    """deltalake draws the causes of an error as a tree; the last ones are the reason."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m|↳", "", line).strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line]
+    if isinstance(error, OSError) and not error.strerror and len(told) > 1:
+        return f"{told[0]}: {told[1]}: {told[-1]}" if len(told) > 2 else ": ".join(told)
+    return first_line(error) if error.__class__.__module__ == "builtins" else (told or [type(error).__name__])[0]
 
 
 def _deltalake() -> Any:

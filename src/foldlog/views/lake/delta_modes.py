@@ -13,8 +13,10 @@ from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.lake.delta import DeltaView, StoredDelta, append, commit_nothing, overwrite, schema_of
 from foldlog.views.lake.delta_bookmark import Layout
+from foldlog.views.lake.partitions import check_partition_values
 from foldlog.views.lake.schema import LITTLE_AHEAD, fitted, lake_schema
 from foldlog.views.lake.staged_files import FileStage, FileWriter
+from foldlog.views.lake.storage import StorageOptions
 from foldlog.views.newest import newest
 from foldlog.views.staging import Ranges, StagedPart, StageWriter, ViewStage
 from foldlog.views.table.rows import written_twice
@@ -44,12 +46,21 @@ class DeltaHistory(DeltaView):
 
     def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
         content = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
+        check_partition_values(content, self.partition_by, self.place, holds_empty=False)
         append(table, fitted(content, schema_of(table), self.place), properties)
 
     def _stage(
         self, table: DeltaTable, ranges: Ranges, expected: Bookmark, new_place: Callable[[], str]
     ) -> ViewStage | None:
-        return FileStage(new_place(), schema_of(table), self.place)
+        return FileStage(
+            new_place(),
+            schema_of(table),
+            self.place,
+            storage=self._storage,
+            data=self.path,
+            partition_by=self.partition_by,
+            keeps_partition=False,
+        )
 
 
 class DeltaMirror(DeltaView):
@@ -66,12 +77,18 @@ class DeltaMirror(DeltaView):
     mode = "merge"
     is_keyed = True
 
-    def __init__(self, path: str, key: tuple[str, ...] = ()) -> None:
-        super().__init__(path)
+    def __init__(
+        self,
+        path: str,
+        options: StorageOptions | None = None,
+        partition_by: tuple[str, ...] = (),
+        key: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(path, options, partition_by)
         self._key = key
 
     def shadow(self, label: str) -> View:
-        return DeltaMirror(f"{self.path}.{label}", self._key)
+        return DeltaMirror(f"{self.path}.{label}", self._options, self.partition_by, self._key)
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
         if not loading:
@@ -122,13 +139,25 @@ class DeltaMirror(DeltaView):
         schema = schema_of(table)
         order = _RecordOrder.of(ranges, expected)
         is_single = _is_single(layout.record_key, layout.key)
-        return LoadStage(new_place(), schema, self.place, order=order, key=layout.record_key, is_single=is_single)
+        return LoadStage(
+            new_place(),
+            schema,
+            self.place,
+            storage=self._storage,
+            data=self.path,
+            partition_by=self.partition_by,
+            keeps_partition=False,
+            order=order,
+            key=layout.record_key,
+            is_single=is_single,
+        )
 
     def _write(self, delta: Delta, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
         rows = delta.rows
         record_key = self._record_key(stored.layout)
         if rows[record_key].null_count:
             raise InvalidArgument(f"a row without {record_key!r} has no place in {self.place}; filter it out")
+        check_partition_values(rows, self.partition_by, self.place, holds_empty=False)
         if _is_loading(table):
             order = _RecordOrder.of(delta.ranges, stored.bookmark)
             is_single = _is_single(record_key, stored.layout.key)

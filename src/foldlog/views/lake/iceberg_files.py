@@ -1,4 +1,5 @@
-"""Files that pyiceberg writes for lake views: fsynced when closed, so that committed files survive a power cut.
+"""Files that pyiceberg writes for lake views: fsynced when closed, on a local disk, so that committed files survive a
+power cut.
 
 Loaded by pyiceberg, by the name in `FILES`; it requires pyiceberg.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import io
 
+from pyarrow.fs import LocalFileSystem
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
@@ -42,4 +44,6 @@ class SyncedFiles(PyArrowFileIO):
 
     def new_output(self, location: str) -> PyArrowFile:
         plain = super().new_output(location)
+        if not isinstance(plain._filesystem, LocalFileSystem):
+            return plain
         return SyncedFile(location=plain.location, path=plain._path, fs=plain._filesystem)

@@ -31,13 +31,26 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
 from foldlog.files.base import replace_file
-from foldlog.files.paths import modified_ns, names_in, read_text, remove, rename, sync_directory, written
+from foldlog.files.paths import (
+    link_or_copy,
+    modified_ns,
+    names_in,
+    read_bytes,
+    read_text,
+    remove,
+    rename,
+    size_of,
+    sync_directory,
+    written,
+)
 from foldlog.files.posix import PosixFiles
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import CURRENT, Generations, shadow_link
+from foldlog.views.lake.compaction import Compaction, CompactionGoal, groups_of
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.lake.staged_files import FileStage, new_place, sweep
+from foldlog.views.lake.storage import LocalStorage
 from foldlog.views.local_paths import local_path
 from foldlog.views.staging import RangeName, Ranges, StagedDelta, ViewStage
 
@@ -123,7 +136,7 @@ class ParquetHistory(View):
             directory = self._generations.find(self._link)
             if directory is None:
                 return None
-            place = new_place(directory, RangeName.of(ranges, expected))
+            place = new_place(LocalStorage(), directory, RangeName.of(ranges, expected))
             return FileStage(place, _read_schema(directory), self.place, is_split=True)
 
     def apply_staged(self, staged: StagedDelta, expected: Bookmark, new: Bookmark) -> None:
@@ -168,6 +181,42 @@ class ParquetHistory(View):
     def drop_old(self) -> bool:
         with self._errors():
             return self._generations.drop_old()
+
+    def compact(self, goal: CompactionGoal) -> Compaction:
+        """Write joined files into a new directory, link the others there, and have `current` name it. A reader that has
+        listed the old directory may have to list again.
+        """
+        label = shadow_link("compact")
+        with self._errors():
+            with self._writing() as found:
+                if found is None:
+                    raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+                directory = found
+                names = sorted(name for name in names_in(directory) if _NAME.fullmatch(name))
+            groups = _small_groups(directory, names, goal.target_bytes)
+            if not groups:
+                return Compaction(files=len(names))
+            self._generations.drop(label)  # of a process that died
+            self._generations.create(label, lambda _: None)
+            draft = str(self._generations.find(label))
+            for group in groups:
+                _join(directory, group, f"{draft}/{_joined_name(group, names)}", _read_schema(directory))
+            gone = {name for group in groups for name in group}
+            self._generations.promote(label, lambda: self._fill(draft, directory, gone), keeps_old=False)
+        return Compaction(len(gone), len(groups), len(gone), len(names) - len(gone) + len(groups))
+
+    def _fill(self, draft: str, directory: str, gone: set[str]) -> None:
+        """Complete the directory that takes the place of another one, under the writers' lock."""
+        if self._generations.find(self._link) != directory:
+            raise ViewUnavailable(self.place, "it was replaced by another one meanwhile; compact it again")
+        bookmark = self._read_bookmark(directory)
+        _settle(directory, bookmark)
+        for name in names_in(directory):
+            if _NAME.fullmatch(name) and name not in gone:
+                link_or_copy(f"{directory}/{name}", f"{draft}/{name}")
+        for name in (_SCHEMA, _BOOKMARK):
+            replace_file(PosixFiles(), f"{draft}/{name}", read_bytes(f"{directory}/{name}"))
+        sync_directory(draft)
 
     def drop(self) -> None:
         with self._errors():
@@ -262,6 +311,42 @@ class ParquetHistory(View):
             raise ViewUnavailable(self.place, str(error).partition("\n")[0]) from error
 
 
+def _small_groups(directory: str, names: list[str], target_bytes: int) -> list[list[str]]:
+    """Files to join: of the same partition, neighbours by their offsets."""
+    by_partition: dict[str, list[str]] = {}
+    for name in names:
+        by_partition.setdefault(name.partition("-")[0], []).append(name)
+    return [
+        [found[number] for number in group]
+        for found in by_partition.values()
+        for group in groups_of([size_of(f"{directory}/{name}") for name in found], target_bytes)
+    ]
+
+
+def _joined_name(group: list[str], taken: list[str]) -> str:
+    """From the first offset to the last; with a number, if a file of the same range is not among those joined."""
+    first, last = (_NAME.fullmatch(name) for name in (group[0], group[-1]))
+    if first is None or last is None:
+        raise ValueError(f"{group} are no files of a view")
+    start, stop = int(first["start"]), max(int(str(_NAME.fullmatch(name)["stop"])) for name in group)  # type: ignore[index]
+    partition = int(first["partition"])
+    number: int | None = None
+    while file_name(partition, start, stop, number) in taken:
+        number = 0 if number is None else number + 1
+    return file_name(partition, start, stop, number)
+
+
+def _join(directory: str, names: list[str], path: str, schema: pa.Schema) -> None:
+    """Write the rows of some files into one, in their order. Durable on return, except for the name."""
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    rows = ds.dataset([f"{directory}/{name}" for name in names], schema=schema, format="parquet")
+    with written(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in rows.to_batches(**LITTLE_AHEAD):
+            writer.write_batch(batch)
+
+
 def _settle(directory: str, bookmark: Bookmark) -> None:
     """Give the files of the last commit their names, and remove those that no commit covers.
 
@@ -282,7 +367,9 @@ def _settle(directory: str, bookmark: Bookmark) -> None:
 
 def _sweep(directory: str, bookmark: Bookmark) -> None:
     """Remove what executors have written for ranges that were not committed. Called under the writers' lock."""
-    sweep(directory, directory, bookmark, is_committed=lambda _: False)  # nothing is moved out but by a commit
+    sweep(
+        LocalStorage(), directory, directory, bookmark, is_committed=lambda _: False
+    )  # nothing is moved out but by a commit
 
 
 def _write_rows(path: str, rows: pa.Table) -> None:

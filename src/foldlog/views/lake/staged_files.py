@@ -8,34 +8,35 @@ A commit moves the reported files out, into the table's own directory, and then 
 directory stays until that is done: if the process dies in between, it tells the next one which files to look for.
 Executors never make the directory. So one that cannot see the driver's file system notices, and one that wakes up after
 its range was swept writes nothing. Readers and maintenance jobs of all formats skip names with an underscore.
+
+In an object store nothing can be moved. There the place is an object, a mere mark, and tasks write their files where
+they stay, below the place's name in the table's directory; a task looks for the mark before it writes, and again after
+that. The table does not name them before the commit, so nobody reads them, and the mark says which ones to look for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.files.paths import (
-    discard_tree,
-    is_directory,
-    is_there,
-    make_parents,
-    names_in,
-    remove,
-    rename,
-    size_of,
-    sync_directory,
-    sync_parent,
-    written,
-)
 from foldlog.limits import LAKE_ROW_GROUP_BYTES, LAKE_ROW_GROUP_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION
+from foldlog.views.lake.partitions import PartitionValues, split_rows
 from foldlog.views.lake.schema import fitted
-from foldlog.views.staging import RangeName, StagedDelta, StagedPart, StageWriter, UnreachableStage, ViewStage
+from foldlog.views.lake.storage import LakeStorage, LocalStorage, OpenedFile
+from foldlog.views.staging import (
+    RangeName,
+    StagedDelta,
+    StagedPart,
+    StageWriter,
+    UnheldRows,
+    UnreachableStage,
+    ViewStage,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,7 @@ _TEXT_MAX: Final = 64
 
 @dataclass(frozen=True)
 class FileStage(ViewStage):
-    """A directory for the files of one range."""
+    """A place for the files of one range."""
 
     directory: str
     columns: pa.Schema = field(repr=False)
@@ -60,18 +61,34 @@ class FileStage(ViewStage):
     """The columns as the files have them, if that differs: with field ids, for example."""
     is_split: bool = False
     """Whether a file has rows of one partition of the topic only."""
+    storage: LakeStorage = field(default_factory=LocalStorage, repr=False)
+    data: str = ""
+    """Where the table's own files are, if files cannot be moved there."""
+    partition_by: tuple[str, ...] = ()
+    """A file has one value in each of these columns."""
+    keeps_partition: bool = True
+    """Whether the files have these columns, too."""
 
     @property
     def name(self) -> str:
         return self.directory.rpartition("/")[2]
 
     def open(self, label: str) -> StageWriter:
-        if not is_directory(self.directory):
-            raise UnreachableStage(f"the directory {self.directory} is not there, or not on a shared file system")
+        try:
+            is_there = self.storage.has_place(self.directory)
+        except OSError as error:
+            raise UnreachableStage(f"{self.directory} cannot be reached there: {first_line(error)}") from error
+        if not is_there:
+            where = "not on a shared file system" if self.storage.moves else "not for this process to see"
+            raise UnreachableStage(f"{self.directory} is not there, or {where}")
         return FileWriter(self, label)
 
     def is_there(self) -> bool:
-        return is_directory(self.directory)
+        return self.storage.has_place(self.directory)
+
+    def path_of(self, name: str) -> str:
+        """Where a task writes the file of this name."""
+        return f"{self.directory}/{name}" if self.storage.moves else f"{self.data}/{self.name}/{name}"
 
     def arranged(self, rows: pa.Table) -> pa.Table:
         """The rows with the columns of the table."""
@@ -80,76 +97,80 @@ class FileStage(ViewStage):
 
 
 class FileWriter(StageWriter):
-    """Writes a task's rows into one file, or one for each partition of the topic."""
+    """Writes a task's rows into one file, or one for each partition. Holds one row group, of whichever file."""
 
     def __init__(self, stage: FileStage, label: str) -> None:
         self._stage = stage
         self._label = label
-        self._files: dict[int, _OpenFile] = {}
+        self._by = (*((PARTITION,) if stage.is_split else ()), *stage.partition_by)
+        self._files: dict[PartitionValues, _OpenFile] = {}
 
     def add(self, rows: pa.Table) -> None:
-        for partition, part in self._split(rows):
-            if partition not in self._files:
-                name = f"{self._label}-{partition}.parquet" if self._stage.is_split else f"{self._label}.parquet"
-                self._files[partition] = _OpenFile(self._stage.directory, name, partition)
-            self._files[partition].add(self._stage.arranged(part))
+        for values, part in split_rows(rows, self._by, self._stage.place):
+            if values not in self._files:
+                number = f"-{len(self._files)}" if self._by else ""
+                self._files[values] = _OpenFile(self._stage, f"{self._label}{number}.parquet", values)
+            content = self._stage.arranged(part)
+            if not self._stage.keeps_partition:
+                content = content.drop_columns(list(self._stage.partition_by))
+            self._files[values].add(content)
+        while len(self._files) > 1 and sum(one.held_bytes for one in self._files.values()) > LAKE_ROW_GROUP_BYTES:
+            max(self._files.values(), key=lambda one: one.held_bytes).flush()
 
     def close(self) -> list[StagedPart]:
-        return [file.close() for file in self._files.values()]
+        parts = [file.close() for file in self._files.values()]
+        if not self._stage.storage.moves and not self._stage.is_there():
+            # It was swept while this task wrote, and nobody would look for these files again.
+            self.abandon()
+            raise UnheldRows(f"{self._stage.directory} was removed meanwhile")
+        return parts
 
     def abandon(self) -> None:
         for file in self._files.values():
             file.abandon()
 
-    def _split(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        import pyarrow.compute as pc
-
-        if not self._stage.is_split:
-            yield -1, rows
-            return
-        partitions = rows[PARTITION].unique().to_pylist()
-        for partition in partitions:
-            yield partition, rows if len(partitions) == 1 else rows.filter(pc.equal(rows[PARTITION], partition))
-
 
 class _OpenFile:
     """A Parquet file that is being written: holds the rows of one row group."""
 
-    def __init__(self, directory: str, name: str, partition: int) -> None:
-        self._path = f"{directory}/{name}"
+    def __init__(self, stage: FileStage, name: str, values: PartitionValues) -> None:
+        self._storage = stage.storage
+        self._path = stage.path_of(name)
         self._name = name
-        self._partition = partition
+        self._partition = int(values[0] or 0) if stage.is_split else -1
+        self._values = values[1:] if stage.is_split else values
         self._rows: list[pa.Table] = []
         self._held = 0
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._count = 0
-        self._context: Any = None
+        self._found: list[Any] = []
         self._writer: Any = None
-        self._file: Any = None
+        self._file: OpenedFile | None = None
 
     def add(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._held += rows.num_rows
-        self._held_bytes += rows.nbytes
-        if self._held >= LAKE_ROW_GROUP_ROWS or self._held_bytes >= LAKE_ROW_GROUP_BYTES:
-            self._flush()
+        self.held_bytes += rows.nbytes
+        if self._held >= LAKE_ROW_GROUP_ROWS or self.held_bytes >= LAKE_ROW_GROUP_BYTES:
+            self.flush()
 
     def close(self) -> StagedPart:
         """Durable on return, except for the name."""
-        self._flush()
+        self.flush()
         self._writer.close()
-        self._context.__exit__(None, None, None)
-        statistics = bounds_of(self._path)
-        return StagedPart(self._name, self._count, self._partition, size_of(self._path), statistics)
+        if self._file is not None:
+            self._file.finish()
+        statistics = bounds_of(self._found[0])
+        size = self._storage.size(self._path)
+        return StagedPart(self._name, self._count, self._partition, size, statistics, self._values)
 
     def abandon(self) -> None:
         """Remove what was written, after an error."""
         if self._file is not None:
-            self._file.close()
-        if is_there(self._path):
-            remove(self._path)
+            self._file.discard()
+        self._storage.remove(self._path)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -157,66 +178,95 @@ class _OpenFile:
             return
         rows = pa.concat_tables(self._rows)
         if self._writer is None:
-            self._context = written(self._path)
             try:
-                self._file = self._context.__enter__()
+                self._file = self._storage.writer(self._path)
             except OSError as error:
-                raise UnreachableStage(f"{self._path} cannot be written there: {error.strerror}") from error
-            self._writer = pq.ParquetWriter(self._file, rows.schema, compression="zstd")
+                raise UnreachableStage(f"{self._path} cannot be written there: {first_line(error)}") from error
+            self._writer = pq.ParquetWriter(
+                self._file.file, rows.schema, compression="zstd", metadata_collector=self._found
+            )
         self._writer.write_table(rows, row_group_size=LAKE_ROW_GROUP_ROWS)
         self._count += rows.num_rows
-        self._rows, self._held, self._held_bytes = [], 0, 0
+        self._rows, self._held, self.held_bytes = [], 0, 0
 
 
-def new_place(root: str, name: RangeName) -> str:
-    """Make the directory for a range. Durable, as files in a directory that is lost would never be found."""
+def first_line(error: BaseException) -> str:
+    """What an error says, as far as it is for people."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def new_place(storage: LakeStorage, root: str, name: RangeName) -> str:
+    """Make the place of a range. Durable, as files of a place that is lost would never be found."""
     directory = f"{root}/{STAGED}/{name}"
-    make_parents(f"{directory}/")
-    sync_parent(directory)
-    sync_directory(root)
+    storage.make_place(root, directory)
     return directory
 
 
 def adopt(staged: StagedDelta, data: str) -> list[tuple[str, StagedPart]]:
-    """Move the files that were reported into the directory `data`, durably; their new names there. May be repeated.
+    """Have the files that were reported in the directory `data`, durably; their names there. May be repeated.
 
     FileNotFoundError if one is missing: the range was swept, or the executor wrote to another file system.
     """
     stage = _file_stage(staged)
+    storage = stage.storage
     found: list[tuple[str, StagedPart]] = []
     for part in staged.parts:
-        name = f"{stage.name}-{part.name}"
-        if not is_there(f"{data}/{name}"):
-            rename(f"{stage.directory}/{part.name}", f"{data}/{name}")
-        if size_of(f"{data}/{name}") != part.size_bytes:
+        name = f"{stage.name}{'-' if storage.moves else '/'}{part.name}"
+        if isinstance(storage, LocalStorage) and not storage.has(f"{data}/{name}"):
+            storage.move(f"{stage.directory}/{part.name}", f"{data}/{name}")
+        if storage.size(f"{data}/{name}") != part.size_bytes:
             raise FileNotFoundError(f"{data}/{name} is not the file that was written")
         found.append((name, part))
-    sync_directory(data)
+    storage.sync(data)
     return found
 
 
 def finish(staged: StagedDelta) -> None:
     """After the commit: remove the place, with what repeated tasks have left there."""
-    discard_tree(_file_stage(staged).directory)
+    stage = _file_stage(staged)
+    if not stage.storage.moves:
+        committed = {part.name for part in staged.parts}
+        for name in stage.storage.names(f"{stage.data}/{stage.name}"):
+            if name not in committed:
+                stage.storage.remove(stage.path_of(name))
+    stage.storage.remove_place(stage.directory)
 
 
-def sweep(root: str, data: str, stored: Bookmark, is_committed: Callable[[str], bool]) -> None:
-    """Remove the places that the stored bookmark is past, and files that were moved out of them and not committed.
+def sweep(
+    storage: LakeStorage,
+    root: str,
+    data: str,
+    stored: Bookmark,
+    is_committed: Callable[[str], bool],
+    *,
+    forsaken_ms: int | None = None,
+) -> None:
+    """Remove the places that the stored bookmark is past, and files that were moved out of them and not committed; and
+    places of no range, a swap's or a compaction's, that were made before `forsaken_ms`.
 
     `is_committed` tells whether any commit of the table names a file whose name begins so.
     """
-    if not is_directory(f"{root}/{STAGED}"):
-        return
-    for text in names_in(f"{root}/{STAGED}"):
+    for text in storage.names(f"{root}/{STAGED}"):
         name = RangeName.parse(text)
-        if name is None or not name.is_past(stored):
+        if name is None:
             continue
-        moved = [one for one in names_in(data) if one.startswith(f"{text}-")] if is_directory(data) else []
+        is_forsaken = (
+            forsaken_ms is not None
+            and name.is_of_no_range
+            and storage.modified_ms(f"{root}/{STAGED}/{text}") < forsaken_ms
+        )
+        if not is_forsaken and not name.is_past(stored):
+            continue
+        moved = [one for one in storage.names(data) if one.startswith(f"{text}-")] if storage.moves else []
         if moved and not is_committed(text):
             for one in moved:
-                remove(f"{data}/{one}")
+                storage.remove(f"{data}/{one}")
+        if not storage.moves and storage.names(f"{data}/{text}") and not is_committed(text):
+            storage.remove_tree(f"{data}/{text}")
         # Last: until then the next sweep finds the files again.
-        discard_tree(f"{root}/{STAGED}/{text}")
+        storage.remove_place(f"{root}/{STAGED}/{text}")
 
 
 def _file_stage(staged: StagedDelta) -> FileStage:
@@ -228,11 +278,8 @@ def _file_stage(staged: StagedDelta) -> FileStage:
 # --- bounds of a file's columns ---------------------------------------------------------------------------------------
 
 
-def bounds_of(path: str) -> str:
+def bounds_of(metadata: Any) -> str:
     """The number of rows of a Parquet file, and bounds of its columns, as Delta writes them into its log."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(path)
     kinds = metadata.schema.to_arrow_schema()
     low: dict[str, object] = {}
     high: dict[str, object] = {}

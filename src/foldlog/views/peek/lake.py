@@ -77,7 +77,7 @@ def _view(engine: str, path: str, mode: str) -> DeltaView | IcebergHistory | Par
     if engine == "iceberg":
         from foldlog.views.lake.iceberg import IcebergHistory
 
-        return IcebergHistory(path)
+        return IcebergHistory.at(path)
     from foldlog.views.lake.parquet import ParquetHistory
 
     return ParquetHistory(path)

@@ -194,7 +194,7 @@ class DuckdbSource(Source):
 
     @contextmanager
     def reading(self) -> Iterator[Run]:
-        from foldlog.views.counters.duckdb import load_duckdb
+        from foldlog.views.sql.duckdb import load_duckdb
 
         duckdb = load_duckdb()
         try:
@@ -243,8 +243,8 @@ def source_of(engine: str, location: str, name: str, kind: str) -> Source:
     """The database of a description."""
     if engine == "postgresql":
         return PostgresSource(location, table_name(name, with_schema=True), kind)
-    if engine == "duckdb" and kind != "counters":
-        raise InvalidArgument("DuckDB holds counters, and no other view of a fold")
+    if engine == "duckdb" and kind not in ("counters", "table"):
+        raise InvalidArgument("DuckDB holds counters and tables, and no other view of a fold")
     made = DuckdbSource if engine == "duckdb" else SqliteSource
     return made(location, table_name(name, with_schema=False), kind)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import PEEK_COUNT_ROWS_MAX
+from foldlog.views.contract import OFFSET, PARTITION
 from foldlog.views.peek.peek import Page, Peek, checked_limit
 from foldlog.views.peek.sources import Source, pattern_of
 from foldlog.views.peek.values import shown
@@ -70,6 +71,8 @@ class TablePeek(Peek):
         self, run: Run, table: TableName, shape: TableShape, text: str, count: int, order: _Order
     ) -> list[tuple[Any, ...]]:
         """Uses the index: fast, however large the table is."""
+        if not shape.key:
+            return []
         field = shape.columns.field(shape.key[0])
         if not _can_be(field.type, text):
             return []
@@ -110,13 +113,20 @@ class _Order:
 
     def __init__(self, source: Source, shape: TableShape) -> None:
         self._source = source
-        self._types = [postgres_type(shape.columns.field(name).type) for name in shape.key]
         taken = {name.lower() for name in shape.columns.names}
         number = next((name for name in _ROW_NUMBERS if name not in taken), None)
-        self._is_by_row_id = source.engine == "sqlite" and number is not None
-        self._names = [str(number)] if self._is_by_row_id else [source.name(name) for name in shape.key]
+        if source.engine in ("sqlite", "duckdb") and number is not None:
+            self._names, self._types = [str(number)], ["bigint"]
+            selected = self._names
+        elif shape.appends and source.engine == "postgresql":
+            # Rows that are only appended stay where they are.
+            self._names, self._types, selected = ["ctid"], ["tid"], ["ctid::text"]
+        else:
+            key = shape.key or (PARTITION, OFFSET)
+            self._names = [source.name(name) for name in key]
+            self._types = [postgres_type(shape.columns.field(name).type) for name in key]
+            selected = [source.text(name) for name in key]
         # Under new names: the name of a column would make the order ambiguous.
-        selected = self._names if self._is_by_row_id else [source.text(name) for name in shape.key]
         self.columns = [f"{one} AS _foldlog_place_{number}" for number, one in enumerate(selected)]
         self.descending = ", ".join(f"{name} DESC" for name in self._names)
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from foldlog.errors import ViewInUse, ViewUnavailable
-from foldlog.views.contract import RECORD
 from foldlog.views.sql.bookmarks import Run
 from foldlog.views.sql.names import TableName, quoted
 from foldlog.views.sql.postgres import table_exists
@@ -75,9 +74,6 @@ _INDEXES: Final = """
     FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
     WHERE indrelid = %s::regclass AND indisvalid ORDER BY index.oid
 """
-
-_OWN_INDEXES: Final = ([RECORD], ["_right"])
-"""What folds index beside the primary key: the records that rows are of; in a join, those of the right side."""
 
 _IDENTIFIER: Final = r'(?:"(?:[^"]|"")*"|[^\s".]+)'
 _INDEX_DEFINITION: Final = re.compile(
@@ -205,13 +201,13 @@ def _build_indexes(run: Run, location: str, live: TableName, shadow: TableName) 
     """Build the indexes of `live` on `shadow`, under temporary names: (oid of the old one, its name, the new one's)."""
     renames = []
     primary = [name for _, name, _, _, is_primary, _ in run(_INDEXES, shadow.sql) if is_primary]
+    others = [definition for _, _, definition, _, is_primary, _ in run(_INDEXES, shadow.sql) if not is_primary]
+    own = {found["rest"] for one in others if (found := _INDEX_DEFINITION.fullmatch(one)) is not None}
     there = _columns(run, shadow)
     for oid, name, definition, comment, is_primary, columns in run(_INDEXES, live.sql):
         gone = sorted(set(columns) - there)
         if gone and not is_primary:
             raise ViewInUse(location, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
-        if columns in _OWN_INDEXES:
-            continue  # the fold's own; the shadow has it already
         if is_primary:
             built = primary[0]
         else:
@@ -219,6 +215,8 @@ def _build_indexes(run: Run, location: str, live: TableName, shadow: TableName) 
             parts = _INDEX_DEFINITION.fullmatch(definition)
             if parts is None:
                 raise ViewUnavailable(location, f"its index {name} cannot be carried over; drop it first")
+            if parts["rest"] in own:
+                continue  # the fold's own, such as that of the records that rows are of
             run(f"CREATE {parts['unique'] or ''}INDEX {quoted(built)} ON {shadow.sql} USING {parts['rest']}")
         if comment is not None:
             run(f"COMMENT ON INDEX {TableName(built, live.schema).sql} IS {_literal(run, comment)}")

@@ -31,6 +31,7 @@ from foldlog.views.sql.postgres_limits import PostgresLimits
 from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
 from foldlog.views.sql.types import postgres_type
 from foldlog.views.staging import Ranges, StagedDelta, ViewStage
+from foldlog.views.table.expiry import aged, expired_before
 from foldlog.views.table.postgres_copy import copy_in, copy_out, storable
 from foldlog.views.table.postgres_load import (
     LOADING,
@@ -42,7 +43,7 @@ from foldlog.views.table.postgres_load import (
 )
 from foldlog.views.table.postgres_stage import gather, load, merge, new_stage, sweep
 from foldlog.views.table.rows import Change, decide_change, written_by_two
-from foldlog.views.table.shape import TableSettings, TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.shape import TableSettings, TableShape, added_columns, appended_shape, decide_shape, reconcile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +80,7 @@ class PostgresTable(View):
         self._database = PostgresDatabase(url, self._location, locked, wait_ms=wait_ms)
         self._limits = PostgresLimits(self._database)
         self._resolved: TableName | None = None
+        self.expires = asked.ttl is not None
         self._has_stages = True
         """Whether tables of ranges that were not committed may be there."""
 
@@ -109,7 +111,7 @@ class PostgresTable(View):
             return None if entry is None else entry.bookmark
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        wanted = decide_shape(shape, self._asked.key, self._location, loading=loading)
+        wanted = self._wanted(shape, loading).with_ttl(self._asked.ttl, self._location)
         with self._database.transaction() as connection:
             run = runner(connection)
             table, bookmarks = self._resolve(run)
@@ -128,6 +130,9 @@ class PostgresTable(View):
                 bookmarks.set_settings(run, table.name, merged.to_json())
         self._sweep(table, entry.bookmark)
         return entry.bookmark
+
+    def _wanted(self, shape: Shape, loading: bool) -> TableShape:
+        return decide_shape(shape, self._asked.key, self._location, loading=loading)
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
         return self._asked.key or shape.key
@@ -152,11 +157,17 @@ class PostgresTable(View):
             shape = TableShape.from_json(entry.settings, self._location)
             change = decide_change(delta, shape, self._location)
             change = replace(change, rows=storable(delta, change.rows, self._location))
-            if shape.is_loading:
+            if shape.appends:
+                copy_in(connection, table, change.rows)
+            elif shape.is_loading:
                 self._load(connection, table, shape, change)
             elif not change.is_empty:
                 self._merge(connection, table, shape, change)
             bookmarks.set_bookmark(run, table.name, new)
+            later = aged(shape, delta)
+            if later is not shape:
+                bookmarks.set_settings(run, table.name, later.to_json())
+            self._expire(run, table, later)
         self._sweep(table, new)
 
     def stage(self, ranges: Ranges, expected: Bookmark) -> ViewStage | None:
@@ -169,7 +180,7 @@ class PostgresTable(View):
             if entry is None:
                 return None
             shape = TableShape.from_json(entry.settings, self._location)
-            if shape.record_key is None or shape.replaces_records or shape.keeps_rows:
+            if shape.record_key is None or shape.replaces_records or shape.keeps_rows or shape.ttl is not None:
                 return None  # which rows a record replaces, the driver tells, and says it if two have one key
             self._has_stages = True
             return new_stage(run, self._url, self._location, table, shape, ranges, expected)
@@ -188,6 +199,11 @@ class PostgresTable(View):
                     merge(run, table, found, _on_conflict(shape))
             bookmarks.set_bookmark(run, table.name, new)
         self._sweep(table, new)
+
+    def _expire(self, run: Run, table: TableName, shape: TableShape) -> None:
+        before = expired_before(shape)
+        if before is not None and shape.ttl is not None:
+            run(f"DELETE FROM {table.sql} WHERE {quoted(shape.ttl.column)} < %s", before[0].as_py())
 
     def _sweep(self, table: TableName, stored: Bookmark | None) -> None:
         if self._has_stages:
@@ -223,7 +239,7 @@ class PostgresTable(View):
             bookmarks.set_settings(run, table.name, shape.loaded().to_json())
 
     def shadow(self, label: str) -> PostgresTable:
-        return PostgresTable(self._url, self._named.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
+        return type(self)(self._url, self._named.beside(f"__{label}"), self._asked, wait_ms=self._wait_ms)
 
     def check_swap(self) -> None:
         with self._database.transaction() as connection:
@@ -257,7 +273,7 @@ class PostgresTable(View):
             bookmarks.rename(run, beside.name, table.name)
 
     def drop_old(self) -> bool:
-        old = PostgresTable(self._url, self._named.beside(OLD), wait_ms=self._wait_ms)
+        old = type(self)(self._url, self._named.beside(OLD), wait_ms=self._wait_ms)
         try:
             return old._drop()
         finally:
@@ -323,11 +339,13 @@ class PostgresTable(View):
         ]
         if shape.is_loading:
             create_tombstones(run, table, shape)
-        else:
+        elif shape.key:
             parts.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
         run(f"CREATE TABLE {table.sql} ({', '.join(parts)})")
         if not shape.is_loading:
             index_records(run, table, shape)
+        if shape.ttl is not None:
+            run(f"CREATE INDEX ON {table.sql} ({quoted(shape.ttl.column)})")
 
     def _grow(self, run: Run, table: TableName, stored: TableShape, merged: TableShape) -> None:
         there = {
@@ -448,6 +466,19 @@ class PostgresTable(View):
                 yield from copy_out(connection, table, shape.columns, self._location)
         finally:
             database.close()
+
+
+class PostgresHistory(PostgresTable):
+    """A table with every row of its fold, mode="append"."""
+
+    is_keyed: ClassVar[bool] = False
+    adds = True
+
+    def _wanted(self, shape: Shape, loading: bool) -> TableShape:
+        return appended_shape(shape, self._location)
+
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        return ()
 
 
 def _same_key(shape: TableShape) -> str:

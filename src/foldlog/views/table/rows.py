@@ -39,6 +39,8 @@ def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
 
     FoldError if a row has no key, or two rows of one record have the same.
     """
+    if shape.appends:
+        return Change(conformed(delta.rows, shape, location), None, None)
     if shape.keeps_rows:
         return _change_of_rows(delta.rows, shape, location)
     has_tombstones = _any(delta.rows[DELETED])
@@ -220,7 +222,7 @@ def conformed(rows: pa.Table, shape: TableShape, location: str) -> pa.Table:
     """The table's columns in their order and types; a column that the rows lack is null."""
     import pyarrow as pa
 
-    fields = [field for field in rows.schema if field.name not in META]
+    fields = [field for field in rows.schema if field.name not in META or field.name in shape.columns.names]
     unknown = [field.name for field in fields if field.name not in shape.columns.names]
     if unknown:
         raise SchemaChanged(location, f"it has no column {unknown[0]!r}, which the fold's rows have")

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
-from foldlog.views.contract import META, RECORD, WHOSE_ROWS_UNKNOWN, Shape
+from foldlog.views.contract import (
+    DELETED,
+    META,
+    OFFSET,
+    PARTITION,
+    RECORD,
+    TIMESTAMP,
+    WHOSE_ROWS_UNKNOWN,
+    Shape,
+)
 from foldlog.views.sql.names import check_columns
 from foldlog.views.sql.types import is_key_type, kept_schema
+from foldlog.views.table.expiry import Ttl, check_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +38,7 @@ class TableSettings:
 
     key: tuple[str, ...] = ()
     replaces: Replaces | None = None
+    ttl: Ttl | None = None
 
     def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
         """See `View.keeps_rows`. Without a word about it, rows are kept if the key says nothing of their record."""
@@ -41,7 +52,7 @@ class TableShape:
     """`key` is the primary key. `record_key`, if there is one, is what a tombstone deletes by: part of it, or RECORD.
 
     `is_loading`: the table has all versions of rows, and no primary key yet. `keeps_rows`: as in `Shape`; `record_key`
-    is then any column, and has an index.
+    is then any column, and has an index. A table that `appends` has no key, and the columns of META but for the topic.
     """
 
     columns: pa.Schema
@@ -49,6 +60,10 @@ class TableShape:
     record_key: str | None
     is_loading: bool = False
     keeps_rows: bool = False
+    appends: bool = False
+    ttl: Ttl | None = None
+    time_us: int | None = None
+    """The time of the table, by which rows expire: see `expiry`."""
 
     @property
     def record_columns(self) -> tuple[str, ...]:
@@ -78,6 +93,8 @@ class TableShape:
             "record_key": self.record_key,
             "is_loading": self.is_loading,
             **({"keeps_rows": True} if self.keeps_rows else {}),
+            **({"appends": True} if self.appends else {}),
+            **({"ttl": list(self.ttl), "time_us": self.time_us} if self.ttl is not None else {}),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -93,9 +110,19 @@ class TableShape:
                 record_key=fields["record_key"],
                 is_loading=bool(fields["is_loading"]),
                 keeps_rows=bool(fields.get("keeps_rows", False)),
+                appends=bool(fields.get("appends", False)),
+                ttl=Ttl(*fields["ttl"]) if "ttl" in fields else None,
+                time_us=fields.get("time_us"),
             )
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise ViewUnavailable(location, f"what is stored of its columns cannot be understood ({error})") from error
+
+    def with_ttl(self, ttl: Ttl | None, location: str) -> TableShape:
+        """A table whose rows expire. It is not bulk loaded, which would keep what has expired until the end."""
+        if ttl is None:
+            return self
+        check_ttl(ttl, self.columns, location)
+        return replace(self, ttl=ttl, is_loading=False)
 
     def loaded(self) -> TableShape:
         """The shape after a bulk load."""
@@ -149,16 +176,37 @@ def decide_shape(shape: Shape, key: tuple[str, ...], location: str, *, loading: 
     return TableShape(columns, tuple(chosen), shape.record_key, is_loading, shape.keeps_rows)
 
 
+def appended_shape(shape: Shape, location: str) -> TableShape:
+    """The table that has every row of a fold, with where it comes from."""
+    pa = load_pyarrow()
+    check_columns(shape.columns.names)
+    for name in META:
+        if name in shape.columns.names:
+            raise InvalidArgument(f"column {name!r} is foldlog's own; select it under another name in the fold")
+    places = [
+        (PARTITION, pa.int32()),
+        (OFFSET, pa.int64()),
+        (TIMESTAMP, pa.timestamp("us", "UTC")),
+        (DELETED, pa.bool_()),
+    ]
+    columns = pa.schema([*shape.columns, *(pa.field(name, kind) for name, kind in places)])
+    return TableShape(kept_schema(columns), (), None, appends=True)
+
+
 def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableShape:
     """The stored table with the fold's new columns; SchemaChanged if it cannot become the wanted one."""
     import pyarrow as pa
 
+    if stored.appends != wanted.appends:
+        raise SchemaChanged(location, f"it {_does(stored)}, and the fold's {_does(wanted)}")
     if stored.is_loading and not wanted.is_loading:
         raise ViewUnavailable(location, "loading it was never finished; drop it and load it again")
     if wanted.record_key == RECORD and stored.record_key != RECORD:
         raise SchemaChanged(location, WHOSE_ROWS_UNKNOWN)
     if (stored.key, stored.record_key) != (wanted.key, wanted.record_key):
         raise SchemaChanged(location, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
+    if stored.ttl != wanted.ttl:
+        raise SchemaChanged(location, f"its rows expire {_life(stored)}, and the fold's {_life(wanted)}")
     if stored.keeps_rows != wanted.keeps_rows:
         what = {True: "its own key", False: "its record's key"}
         raise SchemaChanged(
@@ -183,6 +231,14 @@ def reconcile(stored: TableShape, wanted: TableShape, location: str) -> TableSha
 def added_columns(before: TableShape, after: TableShape) -> list[Any]:
     """The fields that `reconcile` added."""
     return [after.columns.field(number) for number in range(len(before.columns), len(after.columns))]
+
+
+def _does(shape: TableShape) -> str:
+    return "has every row, mode='append'" if shape.appends else "has the newest rows, mode='merge'"
+
+
+def _life(shape: TableShape) -> str:
+    return "never" if shape.ttl is None else f"after {shape.ttl}"
 
 
 def _names(shape: TableShape) -> str:

@@ -7,7 +7,7 @@ are lost at the next rebuild. Making a view connects to nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Final, Literal, get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text, suffix_of
@@ -16,7 +16,11 @@ from foldlog.views.local_paths import local_path
 from foldlog.views.sql.names import table_name
 from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
+from foldlog.views.table.expiry import parse_ttl
 from foldlog.views.table.shape import Replaces, TableSettings
+
+Mode = Literal["merge", "append"]
+DUCKDB_SUFFIXES: Final = (".duckdb", ".ddb")
 
 
 def table(
@@ -25,6 +29,8 @@ def table(
     key: str | Sequence[str] | None = None,
     *,
     replaces: Replaces | None = None,
+    mode: Mode = "merge",
+    ttl: tuple[str, str] | None = None,
 ) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
@@ -34,34 +40,52 @@ def table(
     A key without the column of the record's key is the row's own: a row stays until a newer one has its key, and a
     tombstone of the record's key withdraws all rows that its records wrote. `replaces="row"` asks for that with any
     key, `replaces="record"` for a newer record that replaces all rows of its record key.
+
+    `mode="append"` keeps every row, with `_partition`, `_offset`, `_timestamp` and `_deleted`, as a lake does: for
+    topics without keys. It can be in a DuckDB file, too: `table("views/shop.duckdb", "events", mode="append")`.
+
+    `ttl=("at", "30 days")` leaves out rows whose time is so long before the latest time that any row has told.
     """
-    _refuse_other_formats(url_or_path)
+    if mode not in get_args(Mode):
+        raise InvalidArgument(f"a table's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
+    if mode == "append" and (key is not None or replaces is not None):
+        raise InvalidArgument("a table that appends has no key= and no replaces=: every row is kept; use mode='merge'")
+    _refuse_other_formats(url_or_path, mode)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
     if replaces not in (None, *get_args(Replaces)):
         raise InvalidArgument(f"replaces={brief_repr(replaces)} is not one of {', '.join(get_args(Replaces))}")
     if replaces == "row" and key is None:
         raise InvalidArgument("replaces='row' needs the key of a row: fl.table(..., key=['order_id'], replaces='row')")
-    asked = TableSettings(key_columns(key), replaces)
+    asked = TableSettings(key_columns(key), replaces, parse_ttl(ttl))
     if is_postgres_url(url_or_path):
-        from foldlog.views.table.postgres import PostgresTable
+        from foldlog.views.table.postgres import PostgresHistory, PostgresTable
 
-        return PostgresTable(str(url_or_path), table_name(name, with_schema=True), asked)
-    from foldlog.views.table.sqlite import SqliteTable
+        in_postgres = PostgresHistory if mode == "append" else PostgresTable
+        return in_postgres(str(url_or_path), table_name(name, with_schema=True), asked)
+    if suffix_of(url_or_path).lower() in DUCKDB_SUFFIXES:
+        from foldlog.views.table.duckdb import DuckdbHistory
 
+        if ttl is not None:
+            raise InvalidArgument("a table in DuckDB has no ttl=; keep it in SQLite or PostgreSQL")
+        return DuckdbHistory(local_path(as_text(url_or_path)), table_name(name, with_schema=False))
+    from foldlog.views.table.sqlite import SqliteHistory, SqliteTable
+
+    in_sqlite = SqliteHistory if mode == "append" else SqliteTable
     # Absolute: a view stays where it is if its process changes directory.
-    return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
+    return in_sqlite(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
 
 
-def _refuse_other_formats(path: object) -> None:
+def _refuse_other_formats(path: object, mode: Mode) -> None:
     """InvalidArgument for names of other formats: the file would be SQLite's, which users do not expect."""
     if not isinstance(path, str | PathLike):
         return
     suffix = suffix_of(path).lower()
-    if suffix in (".duckdb", ".ddb"):
+    if suffix in DUCKDB_SUFFIXES and mode != "append":
         raise InvalidArgument(
-            f"fl.table() keeps tables in SQLite and PostgreSQL, not in DuckDB ({brief_repr(path)}); name the file .db,"
-            " and DuckDB reads it: ATTACH 'shop.db' (TYPE sqlite). fl.counters() keeps counters in a .duckdb file"
+            f"fl.table() keeps tables in SQLite and PostgreSQL, and in DuckDB only with mode='append'"
+            f" ({brief_repr(path)}); name the file .db, and DuckDB reads it: ATTACH 'shop.db' (TYPE sqlite)."
+            " fl.counters() keeps counters in a .duckdb file"
         )
     if suffix in (".parquet", ".csv", ".json", ".delta", ".iceberg"):
         raise InvalidArgument(

@@ -1,0 +1,71 @@
+"""Folds of one pipeline that lie behind one another: their graph, their topics, and what the law forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from foldlog.client.fold_graphs.graph import FoldGraph, GraphFold
+from foldlog.errors import UnknownTopic, UnlawfulFold
+from foldlog.spark.change_topics.changes import ChangesTopic
+from foldlog.spark.change_topics.changes_log import bookmark_topic
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.origins.origin import Origin, OriginSpec
+
+
+def graph_of(folds: Iterable[Fold]) -> FoldGraph:
+    """FoldError if a fold lies behind itself."""
+    return FoldGraph(
+        GraphFold(
+            fold.name,
+            tuple(part.topic.name for part in fold.parts),
+            fold.view.place,
+            fold.view.kind,
+            fold.view.topic if isinstance(fold.view, ChangesTopic) else None,
+        )
+        for fold in folds
+    )
+
+
+def bound(folds: Sequence[Fold], spec: OriginSpec) -> list[Fold]:
+    """The folds, upstream first, after telling those that write topics which log it is. FoldError for a circle."""
+    for fold in folds:
+        if isinstance(fold.view, ChangesTopic):
+            fold.view.bind(spec)
+    known = {fold.name: fold for fold in folds}
+    return [known[one.name] for one in graph_of(folds).folds]
+
+
+def check_topics(folds: Sequence[Fold], origin: Origin) -> None:
+    """UnknownTopic if a topic does not exist that none of these folds writes; UnlawfulFold if one adds up changes."""
+    written = {fold.view.topic for fold in folds if isinstance(fold.view, ChangesTopic)}
+    for fold in (part for one in folds for part in one.parts):
+        name = fold.topic.name
+        if name not in written:
+            origin.topic(name)
+        if fold.view.adds and (name in written or _is_written_by_a_fold(origin, name)):
+            raise counts_changes(fold)
+
+
+def counts_changes(fold: Fold) -> UnlawfulFold:
+    return UnlawfulFold(
+        fold.name,
+        f"it adds up the records of topic {fold.topic.name!r}, which a fold writes its changes to: how many records"
+        " there are of a change depends on how the log was split, and compaction removes the older ones",
+        "keep the newest row of each key (fl.table, fl.search, fl.lake(mode='merge')), or add up the topic that the"
+        " changes are made of",
+    )
+
+
+def _is_written_by_a_fold(origin: Origin, name: str) -> bool:
+    try:
+        origin.topic(bookmark_topic(name))
+    except UnknownTopic:
+        return False
+    return True
+
+
+def ensure_topics(folds: Sequence[Fold], origin: Origin) -> None:
+    """Make the topics that these folds write, upstream first, so that those behind them can begin to read."""
+    for fold in folds:
+        if isinstance(fold.view, ChangesTopic):
+            fold.view.ensure(origin.topic(fold.topic.name).partition_count)
