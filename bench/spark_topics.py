@@ -20,6 +20,10 @@ PLAIN = "t"
 PAYMENTS = "payments"
 PAYMENTS_SCHEMA = "merchant STRING, amount_paise BIGINT, note STRING, at TIMESTAMP"
 
+ORDERS, PAID = "orders", "paid"
+ORDERS_SCHEMA = "order_id BIGINT, customer STRING, amount BIGINT"
+PAID_SCHEMA = "order_id BIGINT, method STRING"
+
 _CHUNK_RECORDS = 250_000
 _MERCHANTS = 500
 _PAYMENTS_A_SECOND = 500
@@ -61,6 +65,27 @@ def make_payments(path: Path, records: int, partitions: int, bad_one_of: int = 0
         return None if number % 20 == 19 else payment(number)
 
     _make(path, PAYMENTS, records, partitions, chunk)
+
+
+def make_orders(path: Path, records: int, partitions: int) -> None:
+    """Orders, and in another topic a payment of each, in another order. Records without keys."""
+    import pyarrow as pa
+
+    def orders(first: int, count: int) -> pa.Table:
+        values = [
+            b'{"order_id":%d,"customer":"customer-%05d","amount":%d}'
+            % (number, number * 31 % 10_000, number * 7 % 9_999)
+            for number in range(first, first + count)
+        ]
+        return pa.table({"key": pa.nulls(count, pa.binary()), "value": pa.array(values)})
+
+    def paid(first: int, count: int) -> pa.Table:
+        # Backwards: the stream has to keep all of one side until its partners come.
+        values = [b'{"order_id":%d,"method":"upi"}' % (records - 1 - number) for number in range(first, first + count)]
+        return pa.table({"key": pa.nulls(count, pa.binary()), "value": pa.array(values)})
+
+    _make(path, ORDERS, records, partitions, orders)
+    _make(path, PAID, records, partitions, paid)
 
 
 def payment(number: int) -> bytes:

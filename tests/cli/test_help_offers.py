@@ -60,6 +60,7 @@ VALUES = {
     "--partitions": "1",
     "--property": "client.id=test",
     "--record-format": r"%k\n",
+    "--registry": "http://127.0.0.1:1",
     "--replication-factor": "1",
     "--to-config": "properties",
     "--to-property": "client.id=test",

@@ -282,3 +282,37 @@ def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
     assert command is not None
     assert (command.verb, command.to) == ("rewind", f"0={RECORDS - 4}")
     assert log.committed("fold.pulled")[TopicPartition("takings", 0)].offset == RECORDS, "the runner moves it, not we"
+
+
+def test_a_join_shows_both_topics_and_is_rewound_in_one(
+    open_page: OpenPage, runner: Runner, log: Log, tmp_path: Path
+) -> None:
+    if "shoppers" not in log.topics():
+        log.create_topic("shoppers")
+        for number in range(5):
+            log.append("shoppers", {"name": f"shopper {number}"}, key=f"s{number}")
+    topics = {
+        "takings": {"bookmark": {"0": RECORDS}, "end": {"0": RECORDS}, "lag": 0},
+        "shoppers": {"bookmark": {"0": 3}, "end": {"0": 5}, "lag": 2},
+    }
+    sides = table(tmp_path / "shop.db", "joined").joined((True, True))
+    assert sides is not None
+    with closing(sides[0]) as view:
+        runner.says("joined", **described(view), topics=topics, lag=2)
+        page = open_page("#/folds")
+        joined = card(page, "joined")
+        expect(joined).to_contain_text("from takings and shoppers into table joined")
+        expect(joined.locator(".figure b").first).to_have_text("2")
+        expect(joined.locator(".place")).to_have_count(2)
+        expect(joined.locator(".place").last).to_contain_text("shoppers 0")
+        joined.get_by_role("button", name="Rewind").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Partition").select_option(label="0 of shoppers")
+        expect(dialog.locator(".place-line")).to_contain_text("shoppers, partition")
+        dialog.get_by_label("To offset").fill("1")
+        expect(dialog).to_contain_text("2 records will be read again")
+        dialog.get_by_role("button", name="Rewind", exact=True).last.click()
+        expect(dialog).to_be_hidden()
+        command = runner.asked("joined")
+        assert command is not None
+        assert (command.verb, command.to) == ("rewind", "shoppers:0=1")

@@ -57,6 +57,17 @@ def test_reading_is_measured_by_path_by_wire_and_beside_the_ceiling(
     assert f"ships {RECORDS // 20} rows" in newest.ours
 
 
+def test_joins_are_measured_beside_streams_that_keep_their_state_in_rocksdb(
+    bench: Any, place: Any, scale: Any, spark: SparkSession
+) -> None:
+    joins, topics = bench("spark_joins"), bench("spark_topics")
+    log = place.fresh()
+    topics.make_orders(log, 40, 1)
+    rows = joins.measure(place, scale, spark, log, 40)
+    assert [row.name for row in rows] == ["inner join, SQLite", "inner join, SQLite, rebuild"]
+    assert all(row.ratio > 0 for row in rows)
+
+
 def test_the_ceiling_gives_as_many_rows_as_it_is_told(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
     import pyarrow as pa
 

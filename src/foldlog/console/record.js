@@ -54,7 +54,7 @@ function shownValue(value) {
 
 const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
 
-const DECODERS = [["auto", "what it is"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"]];
+const DECODERS = [["auto", "what it is"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"], ["registry", "by its schema"]];
 
 function body(record, decoders) {
   const { batch } = record;

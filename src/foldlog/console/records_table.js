@@ -42,7 +42,7 @@ export class RecordsTable {
       field("JSON path", input("path", { placeholder: "$.customer.id = 17" })), field("From", time("since")), field("To", time("until")),
       topic.partitions.length > 1 && field("Partitions", input("partitions", { placeholder: "all, or 0, 4-6" })),
       field("Columns", input("columns", { placeholder: "$.status, $.customer.id" })),
-      field("Values as", choice("decoder", [["auto", "what they are"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"]])),
+      field("Values as", choice("decoder", [["auto", "what they are"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"], ["registry", "by their schemas"]])),
       field("Order", choice("order", [["newest", "newest first"], ["oldest", "oldest first"]])),
       h("div", { class: "buttons" }, this.go, this.stopper, this.live));
     this.status = h("span", { role: "status" });

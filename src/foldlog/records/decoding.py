@@ -1,7 +1,8 @@
 """A key or value as something to read: by a decoder with a name, the same ones in the console and on the command line.
 
 A decoder turns bytes into a document (what JSON can hold) or says that they are not of its kind. To add one, add it to
-`DECODERS`: everything that shows records knows it then. One that needs a schema gets it from whoever adds it.
+`DECODERS`: everything that shows records knows it then. One that needs a schema is passed in place of its name, by
+whoever has the schemas: `registry` is such a one.
 """
 
 from __future__ import annotations
@@ -91,24 +92,30 @@ DECODERS: Final[Mapping[str, Decoder]] = MappingProxyType(
     {"json": from_json, "msgpack": from_msgpack, "text": from_text, HEX: from_hex}
 )
 
-NAMES: Final = (AUTO, *DECODERS)
+REGISTRY: Final = "registry"
+"""By the schema that a value names: see `client/schemas/values.py`."""
+
+NAMES: Final = (AUTO, *DECODERS, REGISTRY)
+
+How = str | Decoder
+"""A decoder, or the name of one that needs no schema."""
 
 
 def decoder_named(name: str) -> Decoder | None:
-    """The decoder; None for `auto`. Raises InvalidArgument if there is no such one."""
-    if name != AUTO and name not in DECODERS:
+    """The decoder; None for `auto` and `registry`. Raises InvalidArgument if there is no such one."""
+    if name not in NAMES:
         raise InvalidArgument(f"{brief_repr(name)} is no way to decode a value; there are {', '.join(NAMES)}")
     return DECODERS.get(name)
 
 
-def document_of(data: bytes | None, name: str = AUTO) -> Any:
+def document_of(data: bytes | None, how: How = AUTO) -> Any:
     """What the bytes hold, or None if they are not of that kind. `auto` takes JSON, and MessagePack if it is an object
     or a list: almost any byte alone would be a number."""
     if data is None:
         return None
-    if name == AUTO:
+    if how == AUTO:
         return _guessed(data)
-    decoder = decoder_named(name)
+    decoder = decoder_named(how) if isinstance(how, str) else how
     try:
         return None if decoder is None else decoder(data)
     except ValueError:
@@ -127,16 +134,16 @@ def _guessed(data: bytes) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
-def readable(data: bytes, name: str = AUTO) -> str:
+def readable(data: bytes, how: How = AUTO) -> str:
     """The bytes as a text to read, whatever they are: decoded, else as they are, else in base64.
 
     >>> readable(b"paid"), readable(bytes([0x81, 0xA1, 0x6E, 0x01])), readable(bytes([0xFF]))
     ('paid', '{"n": 1}', 'base64 /w==')
     """
-    found = document_of(data, name)
-    if found is not None and (name != AUTO or not _is_text(data)):
+    found = document_of(data, how)
+    if found is not None and (how != AUTO or not _is_text(data)):
         return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-    if name == HEX:
+    if how == HEX:
         return str(from_hex(data))
     try:
         return data.decode()

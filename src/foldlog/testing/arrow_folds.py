@@ -217,6 +217,10 @@ def _result(fold: Fold, given: pa.Table) -> pa.Table:
     """What the function returns for these rows, without the records that it fails at."""
     import pyarrow as pa
 
+    from foldlog.spark.folds.declaration import JoinPart
+
+    if isinstance(fold, JoinPart):
+        raise NeedsSpark  # its function is called with the rows of both topics
     function: Callable[[Any], Any] = fold.function
 
     def called(rows: pa.Table) -> pa.Table:

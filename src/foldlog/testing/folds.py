@@ -70,7 +70,7 @@ class FoldTester:
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         with self._contents(fold, given) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
@@ -90,7 +90,7 @@ class FoldTester:
         """
         if type(tries) is not int or tries < 1:
             raise InvalidArgument(f"tries={brief_repr(tries)} is not a number from 1 on")
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
         with self._contents(fold, given) as contents:
@@ -99,7 +99,7 @@ class FoldTester:
 
     def needs_spark(self, fold: Fold, records: Iterable[Given]) -> bool:
         """Whether the fold is run by Spark: not if its function returns its rows, or uses functions of Arrow."""
-        given = given_records(fold.topic, records)
+        given = given_records(_one_topic(fold), records)
         try:
             contents_without_spark(fold)(given, whole(given))
         except NeedsSpark:
@@ -165,6 +165,16 @@ class FoldTester:
                 yield frames, [OffsetRange(topic.name, number, 0, one.end) for number, one in bounds.items()]
             finally:
                 origin.close()
+
+
+def _one_topic(fold: Fold) -> DeclaredTopic:
+    """InvalidArgument for a join, of which only a side can be tried on records of one topic."""
+    if len(fold.parts) > 1:
+        raise InvalidArgument(
+            f"fold {fold.name!r} joins two topics; try each side by itself, on records of its topic:"
+            f" foldlog_fold({fold.name}.parts[0], ...) and {fold.name}.parts[1]"
+        )
+    return fold.topic
 
 
 def _no_session() -> SparkSession:

@@ -371,3 +371,16 @@ def test_values_are_decoded_on_the_way_out_and_those_of_another_kind_are_not(dir
     assert printed("hex", "-n", "1") == [b"00000000  81 a1 6e 01".ljust(59) + b"..n."]
     assert json.loads(printed("msgpack", "--format", "json")[0])["value"] == {"n": 1}
     assert "msgpack" in directory.run("consume", topic, "--decode", "cobol").err
+
+
+def test_values_are_decoded_by_the_schemas_of_the_log(directory: RecordPlace) -> None:
+    topic = directory.topic()
+    said = {"subject": "s", "version": 1, "id": 7, "schema": '{"type": "map", "values": "int"}', "deleted": False}
+    key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    with directory.log() as log:
+        log.create_topic("_schemas", config={"cleanup.policy": "compact"})
+        log.append("_schemas", json.dumps(said), key=key)
+        log.append(topic, bytes([0, 0, 0, 0, 7, 2, 2]) + b"n" + bytes([6, 0]))
+        log.append(topic, "plain")
+    assert directory.did("consume", topic, "--decode", "registry").out.splitlines() == [b'{"n": 3}', b"plain"]
+    assert "--decode registry" in directory.run("consume", topic, "--registry", "http://127.0.0.1:1").err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -110,7 +110,12 @@ def _newest_before(left: Event, partners: list[tuple[str, Event]], within: int |
 
 def content(view: View) -> list[tuple[object, ...]]:
     """What the joined table holds, in the form of `joined`."""
-    rows = [row for batch in view.scan().batches for row in batch.to_pylist()]
+    return rows_of(view.scan().batches)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[tuple[object, ...]]:
+    """Rows of the joined table in the form of `joined`."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
     names = ("order_id", "customer", "at", "amount", "id", "since", "name", "_left", "_right")
     return sorted((tuple(_minute(row[name]) for name in names) for row in rows), key=repr)
 
@@ -159,6 +164,13 @@ def pieces(log: Sequence[Event], at: Bookmark, size: int) -> list[Event]:
     """The next events of each partition, `size` of them in all at most."""
     left = [event for event in log if event.offset >= (at.offset(event.partition) or 0)]
     return sorted(left, key=lambda event: (event.offset, event.partition))[:size]
+
+
+def event_at(side: int, offset: int) -> Event:
+    """A log without an end: one record in seven is a tombstone."""
+    key, minute = f"{'oc'[side]}{offset * 31 % 17}", offset * 13 % 29
+    value = None if offset % 7 == 6 else offset
+    return Event(0, offset, key, "xyz"[offset * 5 % 3], minute, value)
 
 
 @st.composite

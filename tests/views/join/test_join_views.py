@@ -5,7 +5,12 @@ against a model in plain Python that joins everything anew. SQLite files, and a 
 from __future__ import annotations
 
 import itertools
+import os
+import random
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -27,6 +32,7 @@ from foldlog.views.lake.lake import lake
 from foldlog.views.peek import open_peek
 from foldlog.views.search.search import search
 from foldlog.views.sql.names import TableName
+from foldlog.views.table.postgres import PostgresTable
 from foldlog.views.table.table import table
 from views.join.join_model import (
     ASOF,
@@ -39,13 +45,17 @@ from views.join.join_model import (
     after,
     content,
     delta_of,
+    event_at,
     joined,
     logs,
     opened,
     pieces,
+    rows_of,
     shape_of,
     start,
 )
+
+TESTS = Path(__file__).resolve().parent.parent.parent
 
 Make = Callable[[], View]
 KEYED = (True, True)
@@ -153,11 +163,19 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, store: JoinStore, step: int) -> No
 
 
 class TestTheJoinOfBothLogs:
+    def test_in_whatever_order_they_came(self, make: Make) -> None:
+        self.check(make, SPECS, 6 if isinstance(make(), PostgresTable) else 16)
+
+    @pytest.mark.faults
     @pytest.mark.parametrize("spec", SPECS, ids=str)
-    def test_in_whatever_order_they_came(self, make: Make, spec: JoinSpec) -> None:
-        @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_in_many_more_orders(self, make: Make, spec: JoinSpec) -> None:
+        self.check(make, (spec,), 10 if isinstance(make(), PostgresTable) else 30)
+
+    def check(self, make: Make, specs: tuple[JoinSpec, ...], examples: int) -> None:
+        @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
         @given(both=logs(), data=st.data())
         def check(both: tuple[list[Event], list[Event]], data: st.DataObject) -> None:
+            spec = data.draw(st.sampled_from(specs))
             are_keyed = data.draw(st.sampled_from([KEYED, KEYED, (False, True), (True, False), (False, False)]))
             with closing(Played(make(), spec, are_keyed)) as played:
                 for _ in range(data.draw(st.integers(1, 12))):
@@ -269,6 +287,37 @@ class TestPlantedBugs:
     @pytest.fixture
     def sqlite_make(self, tmp_path: Path) -> Make:
         return lambda: table(tmp_path / "views.db", "enriched")
+
+
+@pytest.mark.faults
+def test_a_killed_join_is_exactly_what_its_bookmarks_say_and_goes_on(make: Make, tmp_path: Path) -> None:
+    """kill -9 at some moment, again and again: by a process that reads now of this topic, now of that."""
+    rng, before = random.Random(5), (0, 0)
+    view = make()
+    found = view.description() or {}
+    place, name = str(found.get("path") or found["url"]), str(found["name"])
+    for _ in range(4):
+        kill_at_some_moment(place, name, rng)
+        with closing(opened(joined_of(view), ASOF)[0]) as side:
+            snapshot = side.scan()
+            here = [(mark.offset(0) or 0) for mark in (snapshot.bookmark, *snapshot.others)]
+            assert here[0] > before[0]
+            assert here[1] > before[1]
+            read = ([event_at(0, offset) for offset in range(here[0])], [event_at(1, n) for n in range(here[1])])
+            assert rows_of(snapshot.batches) == joined(Read(read, KEYED), ASOF)
+        before = (here[0], here[1])
+
+
+def kill_at_some_moment(place: str, name: str, rng: random.Random) -> None:
+    command = [sys.executable, "-m", "views.join.joiner", place, name, str(rng.randrange(1000))]
+    path = f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as process:
+        assert process.stdout is not None
+        began, ranges = time.monotonic(), rng.randrange(4, 14)
+        assert all(process.stdout.readline() for _ in range(ranges)), "it ended by itself"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0, 2) * (time.monotonic() - began) / ranges)
+        process.kill()
 
 
 def test_two_sides_that_change_at_once_join_each_others_new_rows(make: Make) -> None:

@@ -77,6 +77,10 @@ class ProtobufSchema:
     def unreadable(self, writer: ProtobufSchema) -> list[Difference]:
         return _Comparison(self, writer).differences()
 
+    def built(self) -> Any:
+        """The file as Protobuf's library has it, to read messages with."""
+        return _check(self.file, self.imported)
+
     def formatted(self, form: str) -> str:
         if form == SERIALIZED:
             return base64.b64encode(self.file.SerializeToString()).decode()
@@ -158,15 +162,17 @@ def _built_in(name: str) -> pb.FileDescriptorProto | None:
     return file
 
 
-def _check(file: pb.FileDescriptorProto, imported: dict[str, pb.FileDescriptorProto]) -> None:
-    """Have Protobuf's own library build it."""
+def _check(file: pb.FileDescriptorProto, imported: dict[str, pb.FileDescriptorProto]) -> Any:
+    """Have Protobuf's own library build it; what it has built."""
     pool = DescriptorPool()
+    built: Any = None
     try:
         for one in (*imported.values(), file):
             pool.AddSerializedFile(one.SerializeToString())
-            pool.FindFileByName(one.name)
+            built = pool.FindFileByName(one.name)
     except (TypeError, KeyError, ValueError) as error:
         raise invalid_schema(f"it is not a valid .proto file: {str(error)[:300]}") from None
+    return built
 
 
 def _in_order(node: Any) -> None:

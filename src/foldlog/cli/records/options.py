@@ -70,8 +70,13 @@ def output_options(text: str = "each value on a line") -> list[Option]:
             "--decode",
             metavar="HOW",
             choices=NAMES,
-            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; auto: MessagePack as"
-            " JSON, and all else as it is",
+            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; registry: by the"
+            " schema that it names, as JSON; auto: MessagePack as JSON, and all else as it is",
+        ),
+        option(
+            "--registry",
+            metavar="URL",
+            told="with --decode, if that is registry: where the schemas are (default: in the log's own topic _schemas)",
         ),
         switch("-Z", "--show-null", told="print NULL for a key or value that is null, in text and with -f"),
     )

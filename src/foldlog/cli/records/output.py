@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.output import naming_output
 from foldlog.cli.parsing import Arguments
 from foldlog.cli.records.format import Printer, RecordColumn, format_printer, row_printer
 from foldlog.cli.tables import has_colours
-from foldlog.records.decoding import HEX, document_of, readable
+from foldlog.errors import InvalidArgument
+from foldlog.records.decoding import HEX, REGISTRY, How, document_of, readable
 from foldlog.records.json_lines import record_lines, record_lines_for_terminal
 from foldlog.records.loops import Record
+
+if TYPE_CHECKING:
+    from foldlog.client.log import Log
+    from foldlog.client.schemas.lookups import RegisteredSchema
 
 CHUNK_RECORDS: Final = 128
 """Records per write: enough to make its cost small, and few enough that large records do not pile up."""
@@ -25,7 +30,33 @@ class RecordOutput:
     def __init__(self, printer: Printer, *, is_live: bool) -> None:
         self._print = printer
         self._is_live = is_live or _is_terminal()
+        self._log: Log | None = None
         self.count = 0
+
+    def of(self, log: Log) -> None:
+        """Say whose records they are, before the first is written: their schemas may be in the log."""
+        self._log = log
+
+    def decode_as(self, decoder: How) -> None:
+        """Print values decoded from now on."""
+        self._print = decoding_printer(self._print, decoder)
+
+    def decode_with_schemas(self, url: str | None) -> None:
+        """Print values decoded by the schemas that they name: of the registry at `url`, or of the log itself."""
+        from foldlog.client.schemas.lookups import SchemaRegistry
+        from foldlog.client.schemas.values import TopicSchemas, ValueDecoder
+
+        if url is not None:
+            self.decode_as(ValueDecoder(SchemaRegistry(url).schema))
+            return
+        found: list[TopicSchemas] = []
+
+        def lookup(schema_id: int) -> RegisteredSchema | None:
+            if not found and self._log is not None:
+                found.append(TopicSchemas(self._log))
+            return found[0].schema(schema_id) if found else None
+
+        self.decode_as(ValueDecoder(lookup))
 
     def write(self, records: Sequence[Record]) -> None:
         data = self._print(records)
@@ -56,12 +87,17 @@ def output_for(
 ) -> RecordOutput:
     """The output for a verb's options; `columns` are those of its plain text, if it has any."""
     printer = _printer_for(arguments, columns)
-    if arguments.decode is not None:
-        printer = decoding_printer(printer, arguments.decode)
-    return RecordOutput(printer, is_live=is_live)
+    if arguments.registry is not None and arguments.decode != REGISTRY:
+        raise InvalidArgument("--registry says where schemas are; add --decode registry to decode with them")
+    output = RecordOutput(printer, is_live=is_live)
+    if arguments.decode == REGISTRY:
+        output.decode_with_schemas(arguments.registry)
+    elif arguments.decode is not None:
+        output.decode_as(arguments.decode)
+    return output
 
 
-def decoding_printer(printer: Printer, decoder: str) -> Printer:
+def decoding_printer(printer: Printer, decoder: How) -> Printer:
     """Print records with their values decoded; one that is not of that kind is printed as it is."""
 
     def print_decoded(records: Iterable[Record]) -> bytes:
@@ -70,7 +106,7 @@ def decoding_printer(printer: Printer, decoder: str) -> Printer:
     return print_decoded
 
 
-def _decoded(record: Record, decoder: str) -> Record:
+def _decoded(record: Record, decoder: How) -> Record:
     value = record.value
     if value is None or (decoder != HEX and document_of(value, decoder) is None):
         return record

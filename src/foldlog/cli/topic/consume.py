@@ -57,6 +57,7 @@ def consume(arguments: Arguments) -> int:
         _check_group_options(arguments)
     output = output_for(arguments, is_live=arguments.follow)
     with open_log(arguments, write=arguments.group is not None) as log:
+        output.of(log)
         if arguments.group is not None:
             _consume_as_group(arguments, log, output)
         else:
@@ -164,6 +165,7 @@ def tail(arguments: Arguments) -> int:
 
     output = output_for(arguments, is_live=True)
     with open_log(arguments, write=False) as log:
+        output.of(log)
         wanted, _ = reaches(log, arguments.topics, parse_place("start"), arguments.partitions)
         last = last_records(log, wanted, arguments.count)
         if last:

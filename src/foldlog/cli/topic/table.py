@@ -71,6 +71,7 @@ def latest(arguments: Arguments) -> int:
 
     output = output_for(arguments, TABLE_COLUMNS)
     with open_log(arguments, write=False) as log:
+        output.of(log)
         wanted = _wanted(arguments, log)
         if arguments.key is None:
             table = newest_per_key(log, wanted)
@@ -109,6 +110,7 @@ def history(arguments: Arguments) -> int:
 
     output = output_for(arguments, HISTORY_COLUMNS)
     with open_log(arguments, write=False) as log:
+        output.of(log)
         wanted = _wanted(arguments, log)
         for parts in _parts(arguments, log, wanted):
             records: Iterable[Record] = history_of_key(log, parts, arguments.key)

@@ -9,7 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from foldlog.errors import InvalidArgument, RegistryUnavailable, brief_repr
 from foldlog.files.paths import PathLike, absolute, is_directory, read_text
@@ -113,10 +113,13 @@ class SchemaRegistry:
             return None
         return self._with_references(answer)
 
-    def latest(self, subject: str) -> tuple[int, RegisteredSchema] | None:
-        """The newest version of a subject, with its number; None if the registry does not know the subject. Only of a
-        registry with a URL."""
-        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+    def version(self, subject: str, wanted: int | Literal["latest"]) -> tuple[int, RegisteredSchema] | None:
+        """A version of a subject, with its number; None if the registry does not know it. Only of one with a URL."""
+        if not self._url:
+            raise InvalidArgument(
+                "subjects are asked of a registry's URL; this registry has schemas by their ids alone"
+            )
+        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{wanted}")
         if answer is None:
             return None
         number = answer.get("version")

@@ -16,7 +16,7 @@ from foldlog.errors import StorageError
 from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_SYNC_WAIT_MS
 from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
-from foldlog.records.decoding import AUTO, decoder_named
+from foldlog.records.decoding import AUTO
 from foldlog.server.console import records
 from foldlog.server.console.events import LogChanges
 from foldlog.server.console.groups import bounds_in, group_details, group_overviews, rewind
@@ -151,8 +151,7 @@ class Api:
     async def record(self, request: HttpRequest) -> HttpResponse:
         partition = path_partition(request)
         offset = parse_integer(request.named["offset"], "offset", 0, MAX_INT64)
-        decoder = request.query.get("decoder", AUTO)
-        decoder_named(decoder)
+        decoder = records.decoder_for(self._node, request.query.get("decoder", AUTO))
         return await self._of_partition(partition, records.record_at, offset, decoder)
 
     async def at(self, request: HttpRequest) -> HttpResponse:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.records.decoding import AUTO, document_of
+from foldlog.records.decoding import AUTO, How, document_of
 from foldlog.records.loops import Record
 
 _EVERY: Final = object()
@@ -155,7 +155,7 @@ class RecordFilter:
     test: PathTest | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    decoder: str = AUTO
+    decoder: How = AUTO
 
     def matches(self, record: Record) -> bool:
         if self.since_ms is not None and record.timestamp_ms < self.since_ms:

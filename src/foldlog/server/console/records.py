@@ -18,11 +18,13 @@ from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.outgoing import emptiest, partition_named_or_by_key
 from foldlog.client.places import parse_points, resolve
+from foldlog.client.schemas.lookups import RegisteredSchema
+from foldlog.client.schemas.values import ValueDecoder, resolved
 from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
 from foldlog.log.reading import LogView, batch_location
 from foldlog.records.batch import MAX_INT64, Compression, TimestampType
-from foldlog.records.decoding import AUTO, document_of, readable
+from foldlog.records.decoding import AUTO, REGISTRY, How, decoder_named, document_of, readable
 from foldlog.records.loops import BatchBuilder, Record, decode, walk
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import Bytes, JsonBody, bad_request
@@ -235,7 +237,7 @@ def offset_at(partition: Partition, time_ms: int) -> int:
     return partition.acknowledged_end() if found is None else found[0]
 
 
-def record_at(partition: Partition, offset: int, decoder: str = AUTO) -> dict[str, Any]:
+def record_at(partition: Partition, offset: int, decoder: How = AUTO) -> dict[str, Any]:
     """One record, and where it is stored. Raises 404 if it does not exist, with the reason."""
     topic, number = partition.label
     end = partition.acknowledged_end()
@@ -286,7 +288,7 @@ def record_at(partition: Partition, offset: int, decoder: str = AUTO) -> dict[st
     return found
 
 
-def fields(record: Record, most_bytes: int = CONSOLE_FIELD_BYTES_MAX, decoder: str = AUTO) -> dict[str, Any]:
+def fields(record: Record, most_bytes: int = CONSOLE_FIELD_BYTES_MAX, decoder: How = AUTO) -> dict[str, Any]:
     """A record, with at most so many bytes of its key and value."""
     kind = TimestampType(record.timestamp_type)
     return {
@@ -299,6 +301,19 @@ def fields(record: Record, most_bytes: int = CONSOLE_FIELD_BYTES_MAX, decoder: s
         "value": decoded(record.value, most_bytes, decoder),
         "headers": [[name, shown(value, most_bytes)] for name, value in record.headers],
     }
+
+
+def decoder_for(node: BrokerNode, name: str) -> How:
+    """How to decode values, by the name that a request gives. Raises InvalidArgument if there is no such way."""
+    decoder_named(name)
+    if name != REGISTRY:
+        return name
+
+    def lookup(schema_id: int) -> RegisteredSchema | None:
+        with node.schemas.lock:
+            return resolved(node.schemas.state(), schema_id)
+
+    return ValueDecoder(lookup)
 
 
 # --- bytes as JSON shows them -----------------------------------------------------------------------------------------
@@ -328,7 +343,7 @@ def shown(data: bytes | None, most_bytes: int = CONSOLE_FIELD_BYTES_MAX) -> dict
     return found
 
 
-def decoded(data: bytes | None, most_bytes: int, decoder: str) -> dict[str, Any] | None:
+def decoded(data: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any] | None:
     """As `shown`; with `decoded`, a text to read, if a decoder was asked for, or if the bytes are not text and `auto`
     knows what they are.
 

@@ -25,13 +25,13 @@ from foldlog.limits import (
     CONSOLE_ROWS_MAX,
 )
 from foldlog.records.batch import MAX_INT64
-from foldlog.records.decoding import AUTO, decoder_named, document_of
+from foldlog.records.decoding import AUTO, How, document_of
 from foldlog.records.json_lines import record_lines
 from foldlog.records.loops import Record, decode
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import bad_request, parse_integer, query_integer
 from foldlog.server.console.record_filters import Path, PathTest, RecordFilter, found_at, parse_path, plain
-from foldlog.server.console.records import bounds, fields, offset_at
+from foldlog.server.console.records import bounds, decoder_for, fields, offset_at
 from foldlog.server.console.rights import READ, of_topic
 from foldlog.server.console.topics import open_partition
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
@@ -67,7 +67,7 @@ class SearchPages:
         ]
 
     async def search(self, request: HttpRequest) -> HttpResponse:
-        question = RecordSearch.of(request)
+        question = RecordSearch.of(request, self._node)
 
         def look() -> HttpResponse:
             with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
@@ -107,10 +107,10 @@ class RecordSearch:
     cursor: tuple[tuple[int, int], ...] = ()
     limit: int = 100
     columns: tuple[Path, ...] = ()
-    decoder: str = AUTO
+    decoder: How = AUTO
 
     @classmethod
-    def of(cls, request: HttpRequest) -> RecordSearch:
+    def of(cls, request: HttpRequest, node: BrokerNode) -> RecordSearch:
         """Raises ApiError or InvalidArgument for a parameter that is not one."""
         query = {name: text for name, text in request.query.items() if text}
         for name, value in query.items():
@@ -119,8 +119,7 @@ class RecordSearch:
         order = query.get("order", NEWEST)
         if order not in ORDERS:
             raise bad_request(f"order={order!r} is not allowed; it is one of {', '.join(ORDERS)}")
-        decoder = query.get("decoder", AUTO)
-        decoder_named(decoder)
+        decoder = decoder_for(node, query.get("decoder", AUTO))
         since, until = (
             None if name not in query else query_integer(request, name, None, 0) for name in ("since", "until")
         )

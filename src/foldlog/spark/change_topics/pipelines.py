@@ -8,7 +8,7 @@ from foldlog.client.fold_graphs.graph import FoldGraph, GraphFold
 from foldlog.errors import UnknownTopic, UnlawfulFold
 from foldlog.spark.change_topics.changes import ChangesTopic
 from foldlog.spark.change_topics.changes_log import bookmark_topic
-from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.declaration import Fold, JoinPart
 from foldlog.spark.origins.origin import Origin, OriginSpec
 
 
@@ -42,7 +42,8 @@ def check_topics(folds: Sequence[Fold], origin: Origin) -> None:
         name = fold.topic.name
         if name not in written:
             origin.topic(name)
-        if fold.view.adds and (name in written or _is_written_by_a_fold(origin, name)):
+        counts = fold.view.adds or (isinstance(fold, JoinPart) and not fold.topic.keys)
+        if counts and (name in written or _is_written_by_a_fold(origin, name)):
             raise counts_changes(fold)
 
 

@@ -51,9 +51,10 @@ class KeyDecoder(Protocol):
 def decoder_for(format: str, schema: pa.Schema | None = None, **options: Any) -> Decoder:  # noqa: A002 Spark's word
     """The decoder of a format by its name.
 
-    json needs `schema`. avro takes `reader_schema` (or `writer_schema`) and protobuf `descriptors` and `message`, see
-    their classes; for these `schema` selects columns of the message by name, and their types have to agree. text and
-    raw have one column, named "value" unless `schema` gives it another name and type.
+    json needs `schema`; with `confluent`, its values begin with a schema id. avro takes `reader_schema` (or
+    `writer_schema`) and protobuf `descriptors` and `message`, see their classes; for these `schema` selects columns of
+    the message by name, and their types have to agree. text and raw have one column, named "value" unless
+    `schema` gives it another name and type.
     """
     _require_pyarrow()
     if format == "json":
@@ -61,7 +62,11 @@ def decoder_for(format: str, schema: pa.Schema | None = None, **options: Any) ->
 
         if schema is None:
             raise InvalidArgument("format 'json' needs a schema, such as 'merchant STRING, amount BIGINT'")
-        return _made(JsonDecoder, format, schema=schema, **options)
+        if not options.pop("confluent", False):
+            return _made(JsonDecoder, format, schema=schema, **options)
+        from foldlog.spark.decoders.registered import FramedDecoder
+
+        return FramedDecoder(_made(JsonDecoder, format, schema=schema, **options))
     if format == "avro":
         from foldlog.spark.decoders.avro import AvroDecoder
 

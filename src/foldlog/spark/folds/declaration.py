@@ -1,4 +1,5 @@
-"""What a pipeline is made of: topics with a schema, and folds from them into views. Nothing runs, nothing connects.
+"""What a pipeline is made of: topics with a schema, and folds from them into views. Nothing runs, and nothing connects
+but to a schema registry, where the schema is in one.
 
 import foldlog.spark as fl
 
@@ -204,7 +205,8 @@ def topic(
 
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
     have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
-    docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+    docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY). With
+    schema="registry" both come from the schema registry at `registry`, which is asked now: see docs/registry.md.
 
     With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
     `key` lists.
@@ -219,6 +221,10 @@ def topic(
         raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
     if format not in FORMATS:
         raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
+    if schema == "registry":
+        from foldlog.spark.decoders.registered import taken_schema
+
+        schema, format, options = taken_schema(name, options)  # noqa: A001 as above
     if schema is not None and not isinstance(schema, str) and type(schema).__name__ != "StructType":
         raise InvalidArgument(
             f"the schema of topic {name!r} is Spark's DDL, such as 'merchant STRING, amount_paise BIGINT', or a"
