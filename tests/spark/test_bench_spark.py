@@ -150,7 +150,7 @@ def test_latency_is_measured_until_a_reader_sees_the_record(
 
 def test_the_memory_of_driver_and_jvm_is_read(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
     bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
-    cost = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", spark)
+    cost = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", "parquet", spark)
     assert cost.python_bytes > 10_000_000
     assert cost.jvm_bytes > 10_000_000
     assert cost.python_cpu_s > 0
