@@ -1,6 +1,6 @@
 """The driver's memory and processor time during a fold, in a process of its own.
 
-`python -m bench.spark_memory LOG VIEW` is that process: it folds the topic, and prints what it took.
+`python -m bench.spark_memory LOG VIEW KIND` is that process: it folds the topic, and prints what it took.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +53,9 @@ def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     rows = _rows(few, partitions, base, few, base)
     for records, wide in [*((records, partitions) for records in more), (few, partitions * MORE_PARTITIONS)]:
         rows += _rows(records, wide, measure(place, records, wide), few, base)
+    groups = [measure(place, records, partitions, "counters") for records in (few, more[0])]
+    for records, cost in zip((few, more[0]), groups, strict=True):
+        rows.append(_rows(records, partitions, cost, few, groups[0], f", {count(records // 2)} groups of counters")[0])
     notes = [
         "A driver that folds JSON payments into Parquet files, which executors write: no large range passes it.",
         "Memory is the most that was ever resident (VmHWM). A session alone, before it folds, is part of each figure.",
@@ -61,9 +65,9 @@ def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     return table_of(TITLE, rows, notes)
 
 
-def _rows(records: int, partitions: int, cost: Cost, few: int, beside: Cost) -> list[Row]:
+def _rows(records: int, partitions: int, cost: Cost, few: int, beside: Cost, more: str = "") -> list[Row]:
     growth = cost.python_bytes / beside.python_bytes
-    took = f"{count(records)} records, {partitions} partitions, in {duration(cost.seconds)}"
+    took = f"{count(records)} records, {partitions} partitions{more}, in {duration(cost.seconds)}"
     each, each_of_few = cost.python_cpu_s / records * 1e6, beside.python_cpu_s / few * 1e6
     return [
         Row(
@@ -84,21 +88,28 @@ def _rows(records: int, partitions: int, cost: Cost, few: int, beside: Cost) -> 
     ]  # fmt: skip
 
 
-def measure(place: Place, records: int, partitions: int) -> Cost:
+def measure(place: Place, records: int, partitions: int, kind: str = "parquet") -> Cost:
     """In a process of its own."""
     home = place.fresh()
     spark_topics.make_payments(home / "log", records, partitions)
-    command = [sys.executable, "-m", "bench.spark_memory", str(home / "log"), str(home / "view")]
+    command = [sys.executable, "-m", "bench.spark_memory", str(home / "log"), str(home / "view"), kind]
     done = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, timeout=_PATIENCE_S, check=True)
     place.give_back(home)
     return Cost(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def fold_and_look(log: Path, view: Path, spark: SparkSession) -> Cost:
+def fold_and_look(log: Path, view: Path, kind: str, spark: SparkSession) -> Cost:
     """Fold all there is, and look at what this process and its JVM took."""
     fold = payments_fold(fl.lake(view, format="parquet"))
+    if kind == "counters":
+        fold = payments_fold(fl.counters(view, by=["tx_id"], measures={"paise": fl.sum("amount_paise")}))
+    return look(lambda: fl.run([fold], log, once=True, spark=spark), spark)
+
+
+def look(action: Callable[[], object], spark: SparkSession) -> Cost:
+    """What this process and its JVM take for an action."""
     before_s = _processor_s()
-    seconds = timed(lambda: fl.run([fold], log, once=True, spark=spark))
+    seconds = timed(action)
     gateway = spark.sparkContext._gateway
     if gateway is None:
         raise RuntimeError("this session has no JVM of its own")
@@ -118,4 +129,4 @@ def _peak_bytes(process: str | int) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(fold_and_look(Path(sys.argv[1]), Path(sys.argv[2]), session())._asdict()))
+    print(json.dumps(fold_and_look(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], session())._asdict()))

@@ -47,7 +47,9 @@ class JarsUnavailable(Exception):
 
 
 def fetch(coordinates: tuple[str, ...]) -> Path:
-    """A directory with these artifacts and what they need at run time. Any number of processes may ask at once."""
+    """A directory with these artifacts (group:artifact:version, or with a classifier after that) and what they need at
+    run time. Any number of processes may ask at once.
+    """
     _check_tools()
     return cached("jars", "\n".join(coordinates).encode(), partial(_copy_dependencies, coordinates))
 
@@ -98,8 +100,8 @@ def _run_maven(goal: tuple[str, ...], coordinates: tuple[str, ...], wanted: str)
 def _project(coordinates: tuple[str, ...]) -> str:
     wanted = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
-        "</dependency>"
-        for group, artifact, version in (escape(one).split(":") for one in coordinates)
+        f"{''.join(f'<classifier>{one}</classifier>' for one in classifier)}</dependency>"
+        for group, artifact, version, *classifier in (escape(one).split(":") for one in coordinates)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -52,6 +52,12 @@ class SparkWorker:
         """It, its executors and their Python processes, as of now."""
         return family_of(self.process.pid) if self.process.is_running else []
 
+    @property
+    def executor(self) -> Process | None:
+        """The JVM of its executor, without the Python processes below it; None if it has none now."""
+        below = {one.pid for one in self.family} - {self.process.pid}
+        return next((one for one in self.family if one.pid in below and is_executor(one)), None)
+
     def start(self) -> None:
         """Begin it; `SparkCluster.wait_until_whole` says when the master knows of it."""
         self.process.start()
@@ -125,6 +131,15 @@ class SparkCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def is_executor(process: Process) -> bool:
+    """Whether a process runs Spark's executor."""
+    try:
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(b"ExecutorBackend" in word for word in words) and words[0].endswith(b"java")
 
 
 def _spark_class(name: str, *arguments: str) -> list[str]:

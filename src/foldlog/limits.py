@@ -728,6 +728,9 @@ worth, and what Spark keeps in a plan."""
 FOLD_NEAR_BYTES = 1 << 20
 """Such ranges hold at most about this much."""
 
+FOLD_BACKFILL_KEYS_MAX = 100_000
+"""Keys of one backfill: the driver holds all their rows, and a rebuild is soon faster."""
+
 FOLD_PREVIEW_MAX = 10_000
 """The most records of a preview: the driver holds them, and somebody reads them."""
 

@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 from clusters.spark_cluster import EXECUTOR_MEMORY, SparkCluster
+from deltalake import DeltaTable
 
 from fold_commands import (
     PATIENCE_S,
@@ -34,6 +35,7 @@ from fold_commands import (
     wait_until_read,
 )
 from foldlog import Record
+from foldlog.demo.descendants import end_all
 from foldlog.testing import KafkaBroker
 from folds_model import Row, in_order, records_of
 from folds_shop import check_as_shown, check_at_its_bookmark, expected, loaded, snapshot_of, write_pipeline
@@ -187,6 +189,14 @@ PAYMENTS = 120_000
 RANGE = ("--range-bytes", "4500000")  # some 45,000 payments: long enough for executors to write them
 
 
+def fill_payments(broker: KafkaBroker) -> None:
+    with broker.log.producer() as producer:
+        for number in range(PAYMENTS):
+            content = {"merchant": f"m{number % 50}", "amount_paise": number, "note": "paid in part"}
+            value = None if number % 20 == 0 else json.dumps(content).encode()
+            producer.send(TOPIC, value=value, key=f"tx{number * 7919 % (PAYMENTS // 2)}")
+
+
 @pytest.mark.timeout(900)
 def test_executors_write_views_on_a_cluster_with_one_worker_and_with_two_one_of_which_is_killed(
     spark_cluster: SparkCluster,
@@ -195,11 +205,7 @@ def test_executors_write_views_on_a_cluster_with_one_worker_and_with_two_one_of_
     postgres_url: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with broker.log.producer() as producer:
-        for number in range(PAYMENTS):
-            content = {"merchant": f"m{number % 50}", "amount_paise": number, "note": "paid in part"}
-            value = None if number % 20 == 0 else json.dumps(content).encode()
-            producer.send(TOPIC, value=value, key=f"tx{number * 7919 % (PAYMENTS // 2)}")
+    fill_payments(broker)
     (tmp_path / "cluster").mkdir()
     file = write_pipeline(tmp_path / "cluster" / "folds.py", tmp_path / "cluster" / "views", postgres_url, WRITTEN)
     spark_says = tmp_path / "spark.txt"
@@ -239,6 +245,54 @@ def test_executors_write_views_on_a_cluster_with_one_worker_and_with_two_one_of_
         assert "go through the driver" not in (tmp_path / name).read_text()
     with capsys.disabled():
         print(f"\nrebuild of {PAYMENTS} payments as Parquet: {one:.1f} s with one worker, {two:.1f} s with two")
+
+
+@pytest.mark.timeout(900)
+def test_an_executor_that_is_killed_alone_costs_nothing_and_leaves_nothing(
+    spark_cluster: SparkCluster, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """Its JVM dies, and the worker that had started it lives on and starts another. Nothing twice, nothing missing, and
+    after the next run no file that no commit names.
+    """
+    fill_payments(broker)
+    (tmp_path / "cluster").mkdir()
+    names = ("delta_history", "parquet_history")
+    file = write_pipeline(tmp_path / "cluster" / "folds.py", tmp_path / "cluster" / "views", None, names)
+    spark_says = tmp_path / "spark.txt"
+    common = [
+        "--source",
+        tmp_path / "data",
+        *RANGE,
+        "--spark-log",
+        spark_says,
+        "--master",
+        spark_cluster.url,
+        *SETTINGS,
+    ]
+    with fold_command(tmp_path / "run.txt", "run", file, "--once", *common) as runner:
+        wait_until(
+            lambda: runner.still_runs() and min(records_read(file).values()) > 0,
+            lambda: f"a range in every view: {runner.said()[-2000:]}",
+        )
+        worker = spark_cluster.workers[0]
+        executor = worker.executor
+        assert executor is not None
+        assert end_all([executor]) == []
+        assert runner.finish() == 0, runner.said()
+        assert worker.process.is_running
+    assert "Lost executor" in spark_says.read_text()
+    records = records_of(tmp_path / "data", TOPIC)
+    with broker.log.producer() as producer:
+        producer.send(TOPIC, value=json.dumps({"merchant": "m", "amount_paise": 1, "note": "one more"}), key="last")
+    run_fold(tmp_path / "next.txt", "run", file, "--once", *common)
+    records = records_of(tmp_path / "data", TOPIC)
+    for name, fold in loaded(file).items():
+        check_at_its_bookmark(fold, records)
+        assert len(rows_of_views(file)[name]) == len(expected(name, records))
+    assert places_below(file.parent) == []
+    table = DeltaTable(next(file.parent.rglob("_delta_log")).parent)
+    on_disk = {one.name for one in Path(table.table_uri.removeprefix("file://")).glob("*.parquet")}
+    assert on_disk == {uri.rpartition("/")[2] for uri in table.file_uris()}
 
 
 def check_written(file: Path, records: list[Record], postgres_url: str) -> None:

@@ -193,6 +193,16 @@ def test_counters_are_a_chart_and_are_rebuilt_instead_of_rewound(
     assert command.verb == "rebuild"
 
 
+def test_folds_that_write_topics_are_drawn_before_those_that_read_them(open_page: OpenPage, runner: Runner) -> None:
+    runner.says("mirror", topic="large", view="shop.db: large")
+    runner.says("keep_large", kind="changes", view="topic large", writes="large")
+    page = open_page("#/folds")
+    graph = page.get_by_role("navigation", name="The graph of folds")
+    expect(graph).to_have_text("takingskeep_large → largemirror → table shop.db: large")
+    expect(graph.get_by_role("link", name="large", exact=True)).to_have_attribute("href", "#/log/large")
+    expect(page.locator("[data-fold=keep_large]")).to_contain_text("from takings into topic large.")
+
+
 def test_a_rebuild_is_asked_shown_while_it_runs_and_its_result_told(open_page: OpenPage, runner: Runner) -> None:
     runner.says("slow", view="table slow")
     page = open_page("#/folds")

@@ -160,7 +160,7 @@ def test_latency_is_measured_until_a_reader_sees_the_record(
 
 def test_the_memory_of_driver_and_jvm_is_read(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
     bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
-    cost = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", spark)
+    cost = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", "parquet", spark)
     assert cost.python_bytes > 10_000_000
     assert cost.jvm_bytes > 10_000_000
     assert cost.python_cpu_s > 0
@@ -187,6 +187,17 @@ def test_folds_are_measured_beside_the_same_job_of_sparks_own(
         folded = pa.Table.from_batches(list(fold.view.scan().batches))
         assert written.num_rows == folded.num_rows
         assert sorted(written["tx_id"].to_pylist()) == sorted(folded["tx_id"].to_pylist())
+
+
+@pytest.mark.faults
+def test_session_counters_are_measured_beside_session_window(
+    bench: Any, place: Any, scale: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
+    row = bench("spark_sessions").measure(place, scale, spark, tmp_path / "log")
+    assert row.other.startswith("session_window")
+    (tmp_path / "stream").mkdir()
+    assert bench("spark_sessions").stream_of_sessions(tmp_path / "stream", tmp_path / "log", spark) > 0
 
 
 def test_what_a_runner_at_rest_takes_is_counted_with_its_jvm(bench: Any, place: Any) -> None:

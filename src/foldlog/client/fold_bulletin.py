@@ -113,6 +113,8 @@ class Status:
     """The runner's last report: it has released the fold."""
     mixes: int = 0
     """How often the fold's function has changed since its view was built; above 0, see MIXED."""
+    writes: str | None = None
+    """The topic that is the fold's view, if it is one."""
     topics: Mapping[str, Any] | None = None
     """Of a fold of several topics, by topic: {"bookmark", "end", "lag"}. `topic`, `bookmark` and `end` are the first
     one's, and `lag` is that of all."""

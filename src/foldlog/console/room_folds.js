@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { change } from "./change.js";
 import { lagChart } from "./charts.js";
 import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
+import { foldGraph } from "./fold_graph.js";
 import { Peek } from "./peek.js";
 import { askRewind } from "./rewind.js";
 import { placesOf, hue, lagOf, now, on, state } from "./store.js";
@@ -52,7 +53,7 @@ class Card {
     const { numbers } = this;
     put(this.state, fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running");
     this.state.dataset.state = fold.error || isLost(fold) ? "bad" : fold.is_live ? "good" : "idle";
-    put(this.source, "from ", Object.keys(fold.topics ?? { [fold.topic]: 0 }).flatMap((topic, index) => [index ? " and " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)]), ` into ${fold.view}. `, h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
+    put(this.source, "from ", Object.keys(fold.topics ?? { [fold.topic]: 0 }).flatMap((topic, index) => [index ? " and " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)]), " into ", fold.writes ? ["topic ", h("a", { href: `#/log/${encodeURIComponent(fold.writes)}` }, fold.writes)] : fold.view, ". ", h("a", { href: `#/groups/${encodeURIComponent(`fold.${fold.fold}`)}` }, "Its last hours"));
     put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
@@ -150,8 +151,17 @@ export function enter(element, path) {
   const cards = new Map();
   const grid = h("div", { class: "cards" });
   const head = h("div", { class: "room-head" }, h("h1", {}, "Folds"), h("p", { class: "quiet" }, "A ", term("fold"), " turns the ", term("log"), " into a ", term("view"), ". Each has its own bookmark, and can ", term("rewind"), ", ", term("rebuild"), " or ", term("verify"), " without disturbing the others."));
-  put(element, h("div", { class: "page" }, head, grid));
+  const graph = h("div", {});
+  put(element, h("div", { class: "page" }, head, graph, grid));
+  let drawn = "";
+  const showGraph = () => {
+    // Only what it shows: a graph that is drawn anew with every record cannot be clicked.
+    const folds = [...state.folds.values()];
+    const wanted = JSON.stringify(folds.map((fold) => [fold.fold, fold.topic, Object.keys(fold.topics ?? {}), fold.writes, fold.view, fold.is_live, Boolean(fold.error)]));
+    if (wanted !== drawn) { drawn = wanted; put(graph, foldGraph(folds)); }
+  };
   const show = () => {
+    showGraph();
     for (const [name, card] of cards) if (!state.folds.has(name)) { card.peek?.end(); card.element.remove(); cards.delete(name); }
     for (const fold of state.folds.values()) {
       const card = cards.get(fold.fold);

@@ -30,8 +30,21 @@ from foldlog.views.counters.measures import (  # they are `fl.sum` and so on
 from foldlog.views.counters.windows import sessions, window
 
 if TYPE_CHECKING:
+    from foldlog.spark.backfill import backfill
     from foldlog.spark.change_topics.changes import changes
-    from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
+    from foldlog.spark.folds.commands import (
+        ask,
+        drop,
+        explain,
+        first_pipeline,
+        log_at,
+        preview,
+        rebuild,
+        rewind,
+        run,
+        status,
+        verify,
+    )
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.joins import join, join_asof
     from foldlog.spark.queries.sql import sql
@@ -42,18 +55,23 @@ if TYPE_CHECKING:
     from foldlog.views.reduce.reduce import each_row, reduce
     from foldlog.views.search.search import search
     from foldlog.views.table.table import table
+    from foldlog.views.versions.versions import history
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
+    "backfill": "foldlog.spark.backfill",
     "changes": "foldlog.spark.change_topics.changes",
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
     "each_row": "foldlog.views.reduce.reduce",
+    "explain": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
+    "first_pipeline": "foldlog.spark.folds.commands",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
+    "history": "foldlog.views.versions.versions",
     "join": "foldlog.spark.joins",
     "join_asof": "foldlog.spark.joins",
     "lake": "foldlog.views.lake.lake",
@@ -99,6 +117,7 @@ __all__ = [
     "approx_count_distinct",
     "ask",
     "avg",
+    "backfill",
     "by_field",
     "by_header",
     "by_schema",
@@ -108,12 +127,15 @@ __all__ = [
     "counters",
     "drop",
     "each_row",
+    "explain",
     "finish_writes",
     "first",
+    "first_pipeline",
     "fold",
     "from_avro",
     "from_json",
     "from_protobuf",
+    "history",
     "join",
     "join_asof",
     "lake",

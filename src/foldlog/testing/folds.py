@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foldlog.spark.folds.reading import TopicFrames
     from foldlog.spark.origins.origin import OffsetRange
     from foldlog.views.counters.measures import Aggregation
+    from foldlog.views.versions.settings import VersionSettings
 
 Given = Mapping[str, Any] | tuple[Any, Any] | GivenRecord
 """A record as a test gives it: its columns, with that of the key among them; (key, value); or a GivenRecord."""
@@ -243,6 +244,10 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
         return states_after(fold.view.reduction, fold.topic.key or "", (delta.rows for delta in deltas))
     if fold.view.aggregation is not None:
         return _counters(fold.view.aggregation, shape, deltas)
+    from foldlog.views.versions.view import VersionsView
+
+    if isinstance(fold.view, VersionsView):
+        return _versions(fold.view.settings_for(shape), deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
@@ -272,6 +277,15 @@ def _own_keyed(fold: Fold, shape: Shape, rows: Iterable[Mapping[str, Any]]) -> l
         else:
             kept[at] = (owner, _shown(row))
     return [row for _, row in kept.values()]
+
+
+def _versions(settings: VersionSettings, deltas: Iterable[Delta]) -> list[Row]:
+    import pyarrow as pa
+
+    kept = settings.partial_columns().empty_table()
+    for delta in deltas:
+        kept = settings.merged(pa.concat_tables([kept, settings.fitted(delta.rows, "the view")]))
+    return list(settings.shown_rows(settings.versions_of(kept).to_pylist()))
 
 
 def _shown(row: Mapping[str, Any]) -> Row:

@@ -45,7 +45,10 @@ def follow(path: Path, blocks: list[Block], directory: Path) -> list[list[str]]:
     return run
 
 
-PAGES = {"folds.md": {"run", "status", "rewind", "rebuild", "verify", "drop"}, "rows_and_keys.md": {"run", "verify"}}
+PAGES = {
+    "folds.md": {"run", "status", "rewind", "rebuild", "verify", "drop"},
+    "rows_and_keys.md": {"run", "verify", "rebuild", "backfill"},
+}
 
 
 @pytest.mark.faults  # with the other long runs

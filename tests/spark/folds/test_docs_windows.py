@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,24 @@ def test_the_page_about_windows_is_true(
     assert abs(day["p99_ms"] - 12.5) < 0.125
     names["visits"].close()
     names["days"].close()
+
+
+def _rows(names: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = names["past"].peek()
+    return found
+
+
+@pytest.mark.faults
+def test_the_page_about_history_is_true(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = _run("history.md", tmp_path, monkeypatch)
+    assert [row["city"] for row in names["current"].peek()] == ["Oslo"]
+    found = {
+        row["city"]: (row["valid_from"].month, row["valid_to"] and row["valid_to"].month)
+        for row in names["past"].peek()
+    }
+    assert found == {"Pune": (3, 4), "Rome": (4, 5), "Oslo": (5, None)}
+    query = next(one.code for one in blocks_of(page(DOCS / "history.md")) if one.language == "sql")
+    with closing(sqlite3.connect("views/live.db")) as opened:
+        assert opened.execute(query).fetchall() == [("Rome",)]
+    names["current"].close()
+    names["past"].close()

@@ -82,10 +82,20 @@ def test_a_table_is_a_function_of_the_log_s_own_times(tmp_path: Path, spark: Spa
         fl.run([wrong], directory, once=True, spark=spark)
 
 
+def join_into(view: fl.View) -> object:
+    left, right = (fl.topic(name, key="id", schema="a INT") for name in ("left", "right"))
+    return fl.fold(left, right, into=view, name="joined")(lambda rows, others: fl.join(rows, others, on="id"))
+
+
 MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: fl.table("a.db", "t", ttl="1 day"), "ttl= is a column of times and a duration"),  # type: ignore[arg-type]
     (lambda: fl.table("a.db", "t", ttl=("at", "soon")), "'soon' in ttl= is not a duration; write '30 days'"),
     (lambda: fl.table("a.duckdb", "t", mode="append", ttl=("at", "1d")), "a table in DuckDB has no ttl="),
+    (
+        lambda: join_into(fl.table("a.db", "t", ttl=("at", "1d"))),
+        "the table of a join of two topics, which has no ttl=",
+    ),
+    (lambda: join_into(fl.table("a.db", "t", mode="append")), "which has no mode='append'; leave it out"),
 ]
 
 

@@ -58,6 +58,14 @@ def test_only_ranges_whose_rows_stay_with_the_executors_grow(
     assert row["paise"] == sum(range(RECORDS))
     view.close()
 
+    measures = {f"m{number}": fl.sum("amount_paise") for number in range(8)}
+    view = fl.counters(tmp_path / "each.db", by=["tx_id"], measures=measures)
+    each = fl.fold(payments, into=view, name="each")(lambda rows: rows)
+    *lengths, _ = _lengths(each, directory, spark)
+    assert sum(lengths) == RECORDS
+    assert max(lengths) < 2 * lengths[0], "as many groups as records come to the driver, so ranges stay as they are"
+    view.close()
+
     mirror = fl.fold(payments, into=FileView(tmp_path / "view"), name="mirror")(lambda rows: rows)
     *lengths, next_bytes = _lengths(mirror, directory, spark)
     assert max(lengths) < 1.5 * lengths[0]

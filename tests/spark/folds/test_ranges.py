@@ -131,3 +131,13 @@ def test_after_going_back_no_record_is_read_again_without_those_that_were_writte
         if is_read_again:
             for number in wanted:
                 assert found[number] <= (growth.ends[number] if number < len(growth.ends) else 0)
+
+
+@given(st.lists(st.integers(0, 2000), min_size=1, max_size=6), st.integers(1, 8))
+def test_a_skewed_topic_is_as_many_equal_tasks_as_an_even_one(lengths: list[int], tasks: int) -> None:
+    """A partition with nearly all records is split by offset: no task waits for one that has it all."""
+    ranges = [OffsetRange("t", number, 7, 7 + length) for number, length in enumerate([*lengths, 100_000])]
+    lists = split_for_tasks(ranges, tasks, 1000)
+    assert len(lists) == tasks
+    sizes = [sum(one.stop - one.start for one in some) for some in lists]
+    assert max(sizes) - min(sizes) <= tasks

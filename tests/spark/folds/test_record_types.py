@@ -185,6 +185,7 @@ def test_avro_keys_and_schema_ids(directory: Path, tmp_path: Path, spark: SparkS
             fl.run([fl.fold(wrong, into=view, name="wrong")(lambda rows: rows)], directory, once=True, spark=spark)
 
 
+@pytest.mark.faults
 def test_a_header_that_does_not_parse_makes_a_dead_letter_and_a_clash_of_columns_is_told(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -141,6 +141,7 @@ def test_orders_of_a_topic_by_customer_are_what_a_random_history_says(
     fold.view.drop()
 
 
+@pytest.mark.faults
 def test_all_orders_of_a_customer_stay_and_a_plain_fold_needs_no_more_columns(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

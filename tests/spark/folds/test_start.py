@@ -99,6 +99,7 @@ def test_a_view_begins_at_any_place(directory: Path, tmp_path: Path, spark: Spar
     assert fl.verify(mirror, directory, spark=spark).answer == "equal"
 
 
+@pytest.mark.faults
 def test_the_command_line_rebuilds_from_a_place_and_a_bad_start_is_told(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -124,7 +125,9 @@ def test_the_command_line_rebuilds_from_a_place_and_a_bad_start_is_told(
 # --- tables that append -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.faults), "duckdb"])
+@pytest.mark.parametrize(
+    "engine", ["sqlite", *(pytest.param(name, marks=pytest.mark.faults) for name in ("postgresql", "duckdb"))]
+)
 def test_a_topic_without_keys_is_appended_row_by_row_and_once(
     directory: Path, tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest, engine: str
 ) -> None:

@@ -13,6 +13,7 @@ from views.lake.lake_cases import HistoryCase
 from views.view_contract import START, ViewCase, ViewContract, at, opened, play, some_events
 
 
+@pytest.mark.faults
 class TestSqliteHistory(ViewContract):
     """The contract, in a SQLite file."""
 

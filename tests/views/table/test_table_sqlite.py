@@ -68,6 +68,7 @@ class TestSqliteTableOfRowsWithKeysOfTheirOwn(ViewContract):
         return RowKeyCase(lambda: table(tmp_path / "live.db", "payments", key="tx_id"))
 
 
+@pytest.mark.faults
 class TestSqliteTableOfRowsThatExpire(ViewContract):
     """The contract, with rows that stay for a while of the log's own time."""
 

@@ -175,6 +175,7 @@ class FoldBoard:
             "topic": status.topic,
             "view": status.view,
             "kind": status.kind,
+            "writes": status.writes,
             "engine": status.engine,
             "state": status.state,
             "is_live": is_live,

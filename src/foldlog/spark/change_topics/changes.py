@@ -109,6 +109,10 @@ class ChangesTopic(View):
         """Create the topic, so that other folds can begin to read it. The view exists with its bookmark only."""
         self._log.ensure_topic(self._partitions or source_partitions, {})
 
+    def wait_readable(self) -> None:
+        """Until folds behind it can read all that was committed."""
+        self._log.wait_readable()
+
     # --- the bookmark ---------------------------------------------------------------------------------------------
 
     def bookmark(self) -> Bookmark | None:
@@ -242,9 +246,6 @@ class ChangesTopic(View):
             raise
         rows.close()
         raise ViewUnavailable(self.place, "it changes faster than it is read; pause the fold, and try again")
-
-    def description(self) -> dict[str, object] | None:
-        return {"engine": "topic", "topic": self.topic}
 
 
 def _closing(rows: KeyedRows, location: str) -> Iterator[pa.RecordBatch]:

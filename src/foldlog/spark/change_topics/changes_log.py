@@ -56,6 +56,10 @@ SWAP_TIMEOUT_MS: Final = 900_000
 _READ_OFFSETS: Final = 100_000
 """Read at once from each partition of the topic."""
 
+_MARKED_WAIT_MS: Final = 30_000
+_MARKED_LOOK_MS: Final = 10
+"""Marking takes a cluster some milliseconds; one without a coordinator waits for another."""
+
 _KEPT_MOMENT_ROWS: Final = 2000
 """Up to so many rows, a directory that nobody serves is opened once for the whole transaction; with more, others who
 write it would wait too long."""
@@ -152,10 +156,15 @@ class ChangesLog:
         self._log: Log | None = None
         self._seen: tuple[str, int, ChangesBookmark | None] | None = None
         """The id of the topic of the bookmark, its end, and what was read up to there."""
+        self._own: tuple[int, ChangesBookmark] | None = None
+        """What this holder of the id has committed last, and its offset."""
+        self._sent: list[tuple[SendFuture, ChangesBookmark]] = []
+        """The bookmark of the transaction that is under way."""
 
     def close(self) -> None:
         """It can be used again."""
         log, self._log = self._log, None
+        self._own = None
         if log is not None:
             with suppress(FoldlogError):  # a transaction that is left open is aborted by whoever comes next
                 log.close()
@@ -220,6 +229,9 @@ class ChangesLog:
         if self._seen is None or self._seen[:2] != (topic_id, end):
             self._seen = (topic_id, end, self._newest(start, end))
         found = self._seen[2]
+        if self._own is not None and self._own[0] >= end:
+            # A cluster answers a commit before it has marked every partition: nobody can read it for a moment.
+            found = self._own[1]
         return None if found is None or found.topic_id != self.topic_id() else found
 
     def _newest(self, start: int, end: int) -> ChangesBookmark | None:
@@ -237,7 +249,7 @@ class ChangesLog:
 
     def follow(self, rows: KeyedRows, read: dict[int, int], stored: ChangesBookmark) -> None:
         """Read what the topic has from `read` to the ends that belong to the bookmark, and note it in `read`."""
-        for number, (start, _) in sorted(self.log.offsets(self.topic).items()):
+        for number, (start, _) in sorted(self._marked(stored).items()):
             at, end = max(start, read.get(number, 0)), stored.ends.get(number, 0)
             while at < end:
                 stop = min(end, at + _READ_OFFSETS)
@@ -255,6 +267,27 @@ class ChangesLog:
                 rows.read(found["key"].to_pylist(), values, self._location)
                 at = stop
             read[number] = max(read.get(number, 0), end)
+
+    def _marked(self, stored: ChangesBookmark) -> dict[int, tuple[int, int]]:
+        """The offsets of the topic, once all changes that belong to the bookmark can be read. They are committed, and a
+        cluster marks partition by partition.
+        """
+        deadline = time.monotonic() + _MARKED_WAIT_MS / 1000
+        while True:
+            found = self.log.offsets(self.topic, isolation=COMMITTED)
+            if all(found[number][1] >= end for number, end in stored.ends.items() if number in found):
+                return found
+            if time.monotonic() > deadline:
+                raise ViewUnavailable(
+                    self._location, "a transaction is open in it for long; see foldlog transaction list"
+                )
+            time.sleep(_MARKED_LOOK_MS / 1000)
+
+    def wait_readable(self) -> None:
+        """Until every reader of committed records can read what was committed last."""
+        stored = self.stored()
+        if stored is not None:
+            self._marked(stored)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -277,8 +310,12 @@ class ChangesLog:
 
     def _once(self, write: Callable[[Transaction], Result], *, rows: int, timeout_ms: int) -> Result:
         self._seen = None
+        self._sent.clear()
         with self._moment(rows), self.log.transaction(self.transactional_id, timeout_ms=timeout_ms) as transaction:
-            return write(transaction)
+            result = write(transaction)
+        for sent, stored in self._sent:
+            self._own = (sent.result().offset, stored)
+        return result
 
     def _moment(self, rows: int) -> AbstractContextManager[None]:
         if self._spec.path is None or rows > _KEPT_MOMENT_ROWS:
@@ -293,8 +330,8 @@ class ChangesLog:
         last: dict[int, SendFuture] = {}
         for change in changes:
             partition = partition_for_key(change.key, stored.partitions)
-            # Brokers refuse a time that lies far ahead.
-            time_ms = None if change.time_ms is None or change.time_ms < 0 else min(change.time_ms, now_ms)
+            # Brokers refuse a time that lies far ahead, and librdkafka takes 0 for now.
+            time_ms = None if change.time_ms is None or change.time_ms < 0 else max(1, min(change.time_ms, now_ms))
             for value in value_of(change, has_old=stored.has_old):
                 last[partition] = transaction.send(
                     self.topic, value, change.key, partition=partition, timestamp_ms=time_ms
@@ -302,7 +339,8 @@ class ChangesLog:
         return {**stored.ends, **{number: sent.result().offset + 1 for number, sent in last.items()}}
 
     def send_bookmark(self, transaction: Transaction, stored: ChangesBookmark) -> None:
-        transaction.send(self.bookmark_topic, stored.to_json().encode(), BOOKMARK_KEY, partition=0)
+        sent = transaction.send(self.bookmark_topic, stored.to_json().encode(), BOOKMARK_KEY, partition=0)
+        self._sent.append((sent, stored))
 
     def ensure_bookmark_topic(self) -> None:
         try:

@@ -20,10 +20,22 @@ def graph_of(folds: Iterable[Fold]) -> FoldGraph:
             tuple(part.topic.name for part in fold.parts),
             fold.view.place,
             fold.view.kind,
-            fold.view.topic if isinstance(fold.view, ChangesTopic) else None,
+            written_by(fold),
         )
         for fold in folds
     )
+
+
+def written_by(fold: Fold) -> str | None:
+    """The topic that is its view, if it is one."""
+    return fold.view.topic if isinstance(fold.view, ChangesTopic) else None
+
+
+def wait_readable(folds: Iterable[Fold], topic: str) -> None:
+    """Until what these folds have committed to a topic can be read."""
+    for fold in folds:
+        if isinstance(fold.view, ChangesTopic) and fold.view.topic == topic:
+            fold.view.wait_readable()
 
 
 def bound(folds: Sequence[Fold], spec: OriginSpec) -> list[Fold]:

@@ -91,6 +91,25 @@ class BySchema:
         return pc.or_(pc.is_in(begins, value_set=prefixes), pc.fill_null(pc.invert(names_one), True))
 
 
+@dataclass(frozen=True)
+class ByKey:
+    """Records of these keys, by their bytes; and of the type that is read anyway."""
+
+    keys: tuple[bytes, ...]
+    also: RecordType | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("key", *(() if self.also is None else self.also.columns))
+
+    def of(self, records: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        has_key = pc.is_in(records.column("key"), value_set=pa.array(self.keys, pa.binary()))
+        return has_key if self.also is None else pc.and_(has_key, self.also.of(records))
+
+
 def by_field(field: str, *values: str | int) -> RecordType:
     """Records whose JSON value has one of these values in a field of its top level: texts, or whole numbers."""
     _check_type("by_field", "field", field, values)

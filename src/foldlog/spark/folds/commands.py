@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from foldlog.spark.advice.explanation import Explanation
+    from foldlog.spark.advice.inference import Proposal
     from foldlog.spark.folds.feed import Feed
     from foldlog.spark.folds.runner import OnProgress
     from foldlog.spark.watch.watch import Watch
@@ -167,7 +169,7 @@ def run(
             Pipeline(
                 folds,
                 spec,
-                _session(spark),
+                session_of(spark),
                 strict=strict,
                 skip_missing=skip_missing,
                 accept_change=accept_change,
@@ -213,7 +215,7 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
         spans = {part: last_ranges(part.topic.name, origin.bounds(part.topic.name), last) for part in fold.parts}
         if not any(spans.values()):
             raise FoldError(f"topic {fold.topic.name!r} has no records to show fold {fold.name!r} on; append some")
-        session = _session(spark)
+        session = session_of(spark)
         found: list[Preview] = []
         for part, ranges in spans.items():
             name = part.topic.name
@@ -223,6 +225,37 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
     finally:
         origin.close()
         fold.close()
+
+
+def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[Explanation]:
+    """What the next run of a fold would read, shuffle and write, for each topic that it reads. Reads no records, and
+    stores nothing.
+    """
+    from foldlog.spark.advice.explanation import explained
+    from foldlog.spark.folds.reading import TopicFrames
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        facts = [origin.topic(part.topic.name) for part in fold.parts]
+        session = session_of(spark)
+        return [
+            explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin)
+            for part, one in zip(fold.parts, facts, strict=True)
+        ]
+    finally:
+        origin.close()
+        fold.close()
+
+
+def first_pipeline(topic: str, source: Source) -> tuple[str, Proposal]:
+    """A pipeline for a topic as the text of a Python file, from its last records. Needs no Spark."""
+    from foldlog.spark.advice.first_pipeline import pipeline_text, sampled_records
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        return pipeline_text(topic, sampled_records(origin, topic))
+    finally:
+        origin.close()
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
@@ -455,7 +488,8 @@ def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
         origin.close()
 
 
-def _session(spark: Spark | None) -> SparkSession:
+def session_of(spark: Spark | None) -> SparkSession:
+    """The session to use: the given one, the active one, or a new one."""
     from foldlog.spark.session import fold_session
 
     if spark is None:
@@ -486,7 +520,7 @@ def _drain(
 
     stop = stop or Event()
     first = feeds[0]
-    with Runner(_session(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
+    with Runner(session_of(spark), origin, ledger, feeds, range_bytes=range_bytes, on_progress=on_progress) as runner:
         while not stop.is_set() and not any(feed.state is State.FAILED for feed in feeds):
             runner.drain(stop)
             if all(feed.state is State.DONE for feed in feeds):

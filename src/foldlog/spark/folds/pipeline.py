@@ -19,7 +19,7 @@ from foldlog.client.fold_proof import FoldsKey, runners_key
 from foldlog.client.places import ranges_text
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, FoldPaused, FoldTimeout, StorageError
-from foldlog.spark.change_topics.pipelines import bound, graph_of
+from foldlog.spark.change_topics.pipelines import bound, graph_of, wait_readable, written_by
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
@@ -200,6 +200,7 @@ class Pipeline:
         self._depth += 1
         for feed in feeds:
             try:
+                wait_readable(self._folds.values(), feed.fold.topic.name)
                 bounds = self._origin.bounds(feed.fold.topic.name)
             except FoldlogError:
                 feed.stops = None  # the first step reports it
@@ -285,6 +286,7 @@ class Pipeline:
             stopped=stopped,
             mixes=max((bookmark.logic.mixes for bookmark in bookmarks if bookmark.logic is not None), default=0),
             topics=standings if len(feeds) > 1 else None,
+            writes=written_by(feeds[0].fold),
         )
 
     def _standing(self, feed: Feed) -> dict[str, Any]:

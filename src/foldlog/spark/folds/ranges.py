@@ -153,6 +153,18 @@ def grown_bytes(range_bytes: int, took_ms: float, cores: int) -> int:
     return max(RANGE_BYTES, range_bytes // 2) if took_ms > 3 * GROWS_WITHIN_MS else range_bytes
 
 
+def held_bytes(range_bytes: int, read_bytes: int, driver_bytes: int) -> int:
+    """The size of the next range, so that what comes to the driver of it, such as the groups of counters, is not more
+    than of a range whose rows pass it. Of the last one, `driver_bytes` came of the `read_bytes` that were read.
+
+    >>> held_bytes(1 << 30, 100 << 20, 1 << 20) >> 20, held_bytes(1 << 30, 100 << 20, 50 << 20) >> 20
+    (1024, 128)
+    """
+    if not read_bytes or not driver_bytes:
+        return range_bytes
+    return min(range_bytes, max(RANGE_BYTES // 4, RANGE_BYTES * read_bytes // driver_bytes))
+
+
 _SAMPLE_OFFSETS: Final = 256
 _FIRST_GUESS_BYTES: Final = 256.0
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from foldlog.client.places import parse_points, places_text, resolve, topic_and_place
+from foldlog.client.places import PlaceSpec, parse_points, places_text, resolve, topic_and_place
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, InvalidArgument, StaleBookmark, ViewInUse
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.ranges import RangeSizes, back_to_growths
 from foldlog.spark.origins.ledger import Ledger
-from foldlog.spark.origins.origin import Bounds, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 from foldlog.views.digest import Comparison, Digest, compare, digest
@@ -546,6 +546,21 @@ def resolve_rewind(
             f"{to!r} is not before the bookmark, so there is nothing to read again; a rewind goes back only"
         )
     return positions
+
+
+def range_in(
+    place: PlaceSpec, bookmark: Bookmark, bounds: dict[int, Bounds], origin: Origin, now_ms: int
+) -> list[OffsetRange]:
+    """The offsets of a range that a view has read, in each partition."""
+    known = {number: (at.start, at.end) for number, at in bounds.items() if number in bookmark.positions}
+    spans = resolve(place, _Asked(origin, known), bookmark.topic, bounds=known, now_ms=now_ms)
+    found = []
+    for number, span in sorted(spans.items()):
+        start = max(span.start, bookmark.origins[number])
+        stop = min(bookmark.positions[number].offset, known[number][1] if span.stop is None else span.stop)
+        if start < stop:
+            found.append(OffsetRange(bookmark.topic, number, start, stop))
+    return found
 
 
 class _Asked:

@@ -41,7 +41,7 @@ from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letter
 from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
-from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, next_ranges
+from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, held_bytes, next_ranges
 from foldlog.spark.folds.reading import Count, Seen, TopicFrames
 from foldlog.spark.folds.reference import (
     ReadSample,
@@ -705,7 +705,9 @@ class Runner:
         for standing, delta in zip(batch.standings, outcome.deltas, strict=True):
             feed = standing.feed
             if isinstance(delta, StagedDelta) or not feed.view.rows_pass_driver:
-                feed.grown_bytes = grown_bytes(feed.grown_bytes or RANGE_BYTES, took_ms, cores)
+                grown = grown_bytes(feed.grown_bytes or RANGE_BYTES, took_ms, cores)
+                here = delta.rows.nbytes if isinstance(delta, Delta) else 0
+                feed.grown_bytes = held_bytes(grown, outcome.seen.bytes, here)
             else:
                 feed.grown_bytes = None
 

@@ -37,6 +37,9 @@ _STATES: Final[Mapping[str, How]] = {
 }
 """The kinds with a state, stored beside the value, and what it consists of."""
 
+DECIMAL_DIGITS_MAX: Final = 38
+"""The maximum of Arrow's and Spark's DECIMAL, and so of every sum."""
+
 TOP_MAX: Final = 1000
 REGISTER_BITS: Final = (4, 16)
 BUCKET_BITS: Final = (1, 12)

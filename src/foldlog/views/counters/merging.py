@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from foldlog.views.counters.measures import Aggregation, Measure
-from foldlog.views.counters.settings import SUM_TOO_LARGE
 from foldlog.views.counters.states import RANK_BITS, binaries, bucket_fields, buckets_of, items_of, registers_of
 from foldlog.views.counters.windows import WINDOW_END, WINDOW_START
+from foldlog.views.merged.groups import Groups, group_codes, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,12 +31,12 @@ def merged(rows: pa.Table, aggregation: Aggregation, apart: Sequence[str] = ()) 
         return rows
     rows = rows.combine_chunks()
     groups = [*apart, *aggregation.by] if aggregation.sessions is not None else [*apart, *aggregation.group_columns()]
-    codes = _codes([rows[name] for name in groups], rows.num_rows)
+    codes = group_codes([rows[name] for name in groups], rows.num_rows)
     if aggregation.sessions is not None:
         codes = _session_codes(codes, rows)
     if codes.max() == rows.num_rows - 1:
         return rows
-    places = _Groups(codes)
+    places = Groups(codes)
     columns = {name: places.first(rows[name]) for name in (*apart, *aggregation.group_columns())}
     if aggregation.sessions is not None:
         columns[WINDOW_START] = places.extreme(rows[WINDOW_START], largest=False)
@@ -53,7 +53,7 @@ def lifted(rows: pa.Table, aggregation: Aggregation, columns: pa.Schema) -> dict
     found: dict[str, pa.Array] = {}
     for name, measure in aggregation.measures.items():
         for partial, how, column in measure.partials(name):
-            given = None if column is None else _whole(rows[input_name(measure, column)])
+            given = None if column is None else whole(rows[input_name(measure, column)])
             found[partial] = _lifted_one(rows, how, measure, given, columns.field(partial).type)
     return found
 
@@ -77,17 +77,17 @@ def _lifted_one(rows: pa.Table, how: str, measure: Measure, given: Any, kind: An
     valid = pc.is_valid(given)
     if measure.order_by is not None and measure.column is not None:
         valid = pc.and_(pc.is_valid(rows[measure.column]), pc.is_valid(rows[measure.order_by]))
-        valid = _whole(valid)
+        valid = whole(valid)
         given = pc.if_else(valid, given, pa.scalar(None, given.type))
     if how == "values":
         return _relisted(given.filter(valid), valid.cast(pa.int64()).to_numpy(), kind)
     if how == "top" and measure.order_by is not None:
-        pairs = pa.StructArray.from_arrays([_whole(rows[measure.order_by]), given], ["order", "value"])
+        pairs = pa.StructArray.from_arrays([whole(rows[measure.order_by]), given], ["order", "value"])
         return _relisted(pairs.filter(valid), valid.cast(pa.int64()).to_numpy(), kind)
     return given.cast(kind)
 
 
-def _merged_measure(name: str, measure: Measure, rows: pa.Table, places: _Groups) -> dict[str, Any]:
+def _merged_measure(name: str, measure: Measure, rows: pa.Table, places: Groups) -> dict[str, Any]:
     if measure.order_by is not None and measure.state is None:
         order, value = f"{name}__order", name
         at = places.at_extreme([rows[order], rows[value]], largest=measure.kind == "last")
@@ -100,24 +100,12 @@ def _merged_measure(name: str, measure: Measure, rows: pa.Table, places: _Groups
         elif how in ("min", "max"):
             found[partial] = places.extreme(column, largest=how == "max")
         elif how == "registers":
-            found[partial] = _union_of_registers(_whole(column), places)
+            found[partial] = _union_of_registers(whole(column), places)
         elif how == "buckets":
-            found[partial] = _union_of_buckets(_whole(column), places)
+            found[partial] = _union_of_buckets(whole(column), places)
         else:
-            found[partial] = _union_of_items(_whole(column), places, measure.size if how == "top" else None)
+            found[partial] = _union_of_items(whole(column), places, measure.size if how == "top" else None)
     return found
-
-
-def _codes(columns: Sequence[Any], length: int) -> Numbers:
-    """A number for each row from 0 on, the same for rows that agree in all columns; null is a value."""
-    import numpy as np
-
-    codes = np.zeros(length, np.int64)
-    for column in columns:
-        encoded = _whole(column).dictionary_encode(null_encoding="encode")
-        both = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(both, return_inverse=True)[1]
-    return codes
 
 
 def _session_codes(codes: Numbers, rows: pa.Table) -> Numbers:
@@ -129,7 +117,7 @@ def _session_codes(codes: Numbers, rows: pa.Table) -> Numbers:
 
     no_time = rows[WINDOW_START].is_null().to_numpy()
     starts, ends = (
-        _whole(rows[name]).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        whole(rows[name]).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         for name in (WINDOW_START, WINDOW_END)
     )
     codes = codes * 2 + no_time
@@ -145,60 +133,7 @@ def _session_codes(codes: Numbers, rows: pa.Table) -> Numbers:
     return found
 
 
-class _Groups:
-    """Rows by code, from 0 to `count` - 1, each of which some row has."""
-
-    def __init__(self, codes: Numbers) -> None:
-        import numpy as np
-        import pyarrow as pa
-
-        self.codes = codes
-        self.order = np.argsort(codes, kind="stable")
-        self.starts = np.flatnonzero(np.diff(codes[self.order], prepend=-1))
-        self.count = len(self.starts)
-        self._column = pa.array(codes)
-
-    def first(self, column: Any) -> Any:
-        return column.take(_numbers(self.order[self.starts]))
-
-    def total(self, column: Any) -> Any:
-        """The sums, exactly: in the meantime wider than any sum that is kept."""
-        import pyarrow as pa
-        from pyarrow import types
-
-        kind = column.type
-        digits = pa.decimal256(76, 0 if types.is_integer(kind) else kind.scale)
-        wide = column.cast(pa.decimal128(19, 0)) if types.is_integer(kind) else column
-        table = pa.table({"code": self._column, "value": wide.cast(digits)}).group_by("code", use_threads=False)
-        sums = table.aggregate([("value", "sum")]).sort_by("code")["value_sum"]
-        try:
-            return sums.cast(kind)
-        except pa.ArrowInvalid:
-            raise ArithmeticError(SUM_TOO_LARGE) from None
-
-    def extreme(self, column: Any, *, largest: bool) -> Any:
-        return column.take(self.at_extreme([column], largest=largest))
-
-    def at_extreme(self, columns: Sequence[Any], *, largest: bool) -> Any:
-        """The row of each code with the smallest or largest values in these columns, of which none counts if the first
-        is null. NaN is the largest number.
-        """
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        names = [f"value{number}" for number in range(len(columns))]
-        table = pa.table([self._column, *columns], names=["code", *names])
-        keys = [(name, "ascending") for name in ("code", *names)]
-        order = pc.sort_indices(table, sort_keys=keys).to_numpy()  # nulls come last
-        at = self.starts
-        if largest:
-            valid = columns[0].is_valid().to_numpy()[order].astype(np.int64)
-            at = at + np.maximum(np.add.reduceat(valid, self.starts) - 1, 0)
-        return _numbers(order[at])
-
-
-def _union_of_registers(states: Any, places: _Groups) -> Any:
+def _union_of_registers(states: Any, places: Groups) -> Any:
     import numpy as np
 
     items, lengths = items_of(states, "<u4")
@@ -210,7 +145,7 @@ def _union_of_registers(states: Any, places: _Groups) -> Any:
     return binaries((keys & np.uint64(0xFFFFFFFF)).astype("<u4"), counts).cast(states.type)
 
 
-def _union_of_buckets(states: Any, places: _Groups) -> Any:
+def _union_of_buckets(states: Any, places: Groups) -> Any:
     import numpy as np
 
     items, lengths = items_of(states, bucket_fields())
@@ -227,7 +162,7 @@ def _union_of_buckets(states: Any, places: _Groups) -> Any:
     return binaries(found, np.bincount(owners[begins], minlength=places.count)).cast(states.type)
 
 
-def _union_of_items(lists: Any, places: _Groups, most: int | None) -> Any:
+def _union_of_items(lists: Any, places: Groups, most: int | None) -> Any:
     """The different items of all lists, sorted; or, with `most`, the largest pairs, largest first."""
     import numpy as np
     import pyarrow as pa
@@ -239,7 +174,7 @@ def _union_of_items(lists: Any, places: _Groups, most: int | None) -> Any:
     if most is None:
         table = pa.table({"code": owners, "item": items}).group_by(["code", "item"], use_threads=False).aggregate([])
         table = table.take(pc.sort_indices(table, sort_keys=[("code", "ascending"), ("item", "ascending")]))
-        kept, codes = _whole(table["item"]), table["code"].to_numpy()
+        kept, codes = whole(table["item"]), table["code"].to_numpy()
     else:
         parts = [pc.struct_field(items, name) for name in ("order", "value")]
         table = pa.table([owners, *parts], names=["code", "order", "value"])
@@ -249,7 +184,7 @@ def _union_of_items(lists: Any, places: _Groups, most: int | None) -> Any:
         codes = owners.to_numpy()[order]
         # How many of the same code come before.
         places_in = np.arange(len(codes)) - np.searchsorted(codes, codes)
-        kept, codes = items.take(_numbers(order[places_in < most])), codes[places_in < most]
+        kept, codes = items.take(pa.array(order[places_in < most])), codes[places_in < most]
     return _relisted(kept, np.bincount(codes, minlength=places.count), lists.type)
 
 
@@ -260,15 +195,3 @@ def _relisted(items: Any, lengths: Numbers, kind: Any) -> Any:
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     return pa.ListArray.from_arrays(pa.array(ends), items.cast(kind.value_type), type=kind)
-
-
-def _whole(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _numbers(values: Numbers) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values)

@@ -15,18 +15,17 @@ from decimal import Context, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, SchemaChanged
-from foldlog.views.counters.measures import Aggregation, Measure
+from foldlog.views.counters.measures import DECIMAL_DIGITS_MAX, Aggregation, Measure
+from foldlog.views.counters.merging import merged
 from foldlog.views.counters.states import estimates, quantiles
 from foldlog.views.counters.windows import WINDOW_END, WINDOW_START, window_from_json, window_to_json
-from foldlog.views.sql.names import check_columns
+from foldlog.views.merged.view import MergedSettings
+from foldlog.views.sql.names import TableName, check_columns, quoted
 from foldlog.views.sql.nested import decode_nested, encode_nested
 from foldlog.views.sql.types import is_nested, kept_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-DECIMAL_DIGITS_MAX: Final = 38
-"""The maximum of Arrow's and Spark's DECIMAL, and so of every sum."""
 
 SUM_DIGITS_MORE: Final = 10
 """Spark's sum of a DECIMAL(p, s) is a DECIMAL(p + 10, s)."""
@@ -37,13 +36,9 @@ MEAN_DIGITS_MORE: Final = 4
 DISTINCT_MAX: Final = 1_000_000
 """How many values an exact count_distinct keeps in a group: with every range they are read and written again."""
 
-SUM_TOO_LARGE: Final = (
-    "a sum has grown beyond its type; sum a larger unit, or cast the column to DECIMAL(38, s) and rebuild"
-)
-
 
 @dataclass(frozen=True, slots=True)
-class CounterSettings:
+class CounterSettings(MergedSettings):
     """`columns` are the columns of an aggregated range, groups first."""
 
     aggregation: Aggregation
@@ -76,6 +71,26 @@ class CounterSettings:
     def groups(self) -> tuple[str, ...]:
         """The columns that make a row unique; null is a value like any other."""
         return self.aggregation.group_columns()
+
+    def asked(self) -> list[str]:
+        return [*self.groups, *([WINDOW_END] if self.aggregation.sessions is not None else [])]
+
+    def merged(self, rows: pa.Table) -> pa.Table:
+        return merged(rows, self.aggregation)
+
+    def met(self, same: str, table: TableName, *, seeks: bool = False) -> list[str]:
+        """Rows of the same group, or sessions that overlap."""
+        if self.aggregation.sessions is None:
+            return [self.alike(self.groups, same)]
+        alike, start, end = self.alike(self.aggregation.by, same), quoted(WINDOW_START), quoted(WINDOW_END)
+        overlapping = f"{alike} AND kept.{start} < new.{end} AND kept.{end} > new.{start}"
+        if seeks:
+            # The only session that begins before and may reach here is the last of those: no two of them overlap.
+            overlapping += (
+                f" AND kept.{start} >= coalesce((SELECT max(older.{start}) FROM {table.sql} AS older"
+                f" WHERE {alike.replace('kept.', 'older.')} AND older.{start} <= new.{start}), new.{start})"
+            )
+        return [overlapping, f"{alike} AND kept.{start} IS NULL AND new.{start} IS NULL"]
 
     @property
     def merges_in_sql(self) -> bool:

@@ -1,88 +1,46 @@
 """Counters in a SQLite file.
 
-Values are stored as in SQLite tables. Dates and times are text that sorts as they do, so the engine's own min and max
-are right; NaN is text, too, and sorts after every number, as in Spark. DECIMAL is text with all its digits, added and
-compared by functions of this module, so that it never becomes a float. A sum that exceeds 64 bits is refused by a check
-constraint: SQLite itself would continue in floating point.
+Dates and times are text that sorts as they do, so the engine's own min and max are right; NaN is text, too, and sorts
+after every number, as in Spark. DECIMAL is text with all its digits, added and compared by functions of this module, so
+that it never becomes a float. A sum that exceeds 64 bits is refused by a check constraint: SQLite itself would continue
+in floating point.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import ViewUnavailable
-from foldlog.limits import VIEW_SCAN_ROWS
-from foldlog.views.counters.measures import Aggregation
-from foldlog.views.counters.settings import DECIMAL_DIGITS_MAX, SUM_TOO_LARGE
-from foldlog.views.counters.view import CountersTransaction, CountersView, StoredCounters
-from foldlog.views.local_paths import local_path
-from foldlog.views.sql.bookmarks import BookmarkTable, Run
-from foldlog.views.sql.names import quoted, quoted_list, table_name
-from foldlog.views.sql.sqlite import SqliteDatabase, runner, sqlite_path
+from foldlog.views.counters.measures import DECIMAL_DIGITS_MAX, Aggregation
+from foldlog.views.counters.settings import CounterSettings
+from foldlog.views.counters.view import CountersView
+from foldlog.views.merged.groups import SUM_TOO_LARGE
+from foldlog.views.merged.sqlite import SqliteMerged, values_of
+from foldlog.views.merged.view import MergedTransaction, StoredRows
+from foldlog.views.sql.names import quoted, quoted_list
 from foldlog.views.sql.types import sqlite_type
-from foldlog.views.table.sqlite_values import from_values, to_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Stored = StoredRows[CounterSettings]
 
-class SqliteCounters(CountersView[sqlite3.Connection]):
-    """One thread at a time; writers of the file wait for each other, readers do not wait."""
+
+class SqliteCounters(CountersView[sqlite3.Connection], SqliteMerged[CounterSettings]):
+    """See `SqliteMerged`."""
 
     def __init__(self, url_or_path: object, aggregation: Aggregation, name: str, label: str | None = None) -> None:
-        super().__init__(table_name(name, with_schema=False), aggregation, label)
-        self._path = local_path(sqlite_path(url_or_path))
-        self._database = SqliteDatabase(self._path, self.place)
+        SqliteMerged.__init__(self, url_or_path, name, label)
+        self.aggregation = aggregation
 
-    @property
-    def place(self) -> str:
-        return f"counters {self._name} in {self._path}"
+    def _column(self, settings: CounterSettings, field: Any) -> str:
+        sums = {name for name, how, _ in settings.aggregation.partials() if how in ("sum", "count")}
+        return _declared(field, is_sum=field.name in sums)
 
-    def description(self) -> dict[str, object]:
-        return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
-
-    @property
-    def _bookmarks(self) -> BookmarkTable:
-        return self._database.bookmarks
-
-    def close(self) -> None:
-        self._database.close()
-
-    def _exists(self) -> bool:
-        return self._database.exists()
-
-    @contextmanager
-    def _writing(self, *, create: bool = False) -> Iterator[CountersTransaction[sqlite3.Connection]]:
-        with self._database.write(create=create) as connection:
-            yield CountersTransaction(connection, runner(connection))
-
-    @contextmanager
-    def _reading(self) -> Iterator[CountersTransaction[sqlite3.Connection]]:
-        database = self._database.another()
-        try:
-            with database.read() as connection:
-                yield CountersTransaction(connection, runner(connection))
-        finally:
-            database.close()
-
-    def _has_bookmarks(self, run: Run) -> bool:
-        return bool(run("SELECT 1 FROM sqlite_master WHERE name = ?", self._bookmarks.table.name))
-
-    def _make_table(self, run: Run, stored: StoredCounters) -> None:
-        sums = {name for name, how, _ in stored.settings.aggregation.partials() if how in ("sum", "count")}
-        columns = [_declared(field, is_sum=field.name in sums) for field in stored.settings.stored()]
-        run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)})")
-        if stored.settings.groups:
-            index = quoted(stored.table.name + "_groups")
-            run(f"CREATE UNIQUE INDEX {index} ON {stored.table.sql} ({quoted_list(stored.settings.groups)})")
-
-    def _merge(
-        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, rows: pa.Table
-    ) -> None:
+    def _merge_in_sql(self, transaction: MergedTransaction[sqlite3.Connection], stored: Stored, rows: pa.Table) -> None:
         connection = transaction.connection
         for name, function in _DECIMAL_FUNCTIONS.items():
             connection.create_function(name, 2, function, deterministic=True)
@@ -90,10 +48,10 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
         whole, with_null = _split_by_null(rows, groups)
         try:
             if whole.num_rows:
-                connection.executemany(_upsert(stored), _values(whole))
+                connection.executemany(_upsert(stored), values_of(whole))
             update, insert = _update(stored), _insert(stored)
             # A unique index treats two nulls as different, so these groups are looked up one by one.
-            for values in _values(with_null):
+            for values in values_of(with_null):
                 if not connection.execute(update, values).rowcount:
                     connection.execute(insert, values)
         except sqlite3.IntegrityError as error:
@@ -103,51 +61,14 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
                 raise
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
 
-    def _take(
-        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, keys: pa.Table
-    ) -> pa.Table:
-        import pyarrow as pa
-
-        connection, schema = transaction.connection, stored.settings.stored()
-        declared = ", ".join(f"{quoted(name)} {sqlite_type(schema.field(name).type)}" for name in keys.column_names)
-        connection.execute(f"CREATE TEMP TABLE foldlog_range ({declared or 'x'})")
-        marks = ", ".join("?" * len(keys.column_names)) or "NULL"
-        connection.executemany(f"INSERT INTO temp.foldlog_range VALUES ({marks})", _values(keys))
-        # CROSS JOIN, which SQLite does not reorder: the range's rows come first, and the index finds theirs.
-        found = " UNION ALL ".join(
-            f"SELECT kept.rowid FROM temp.foldlog_range AS new CROSS JOIN {stored.table.sql} AS kept WHERE {condition}"
-            for condition in stored.met("IS", seeks=True)
-        )
-        taken = connection.execute(
-            f"DELETE FROM {stored.table.sql} WHERE rowid IN ({found}) RETURNING {quoted_list(schema.names)}"
-        ).fetchall()
-        connection.execute("DROP TABLE temp.foldlog_range")
-        return pa.Table.from_batches([from_values(taken, schema, self.place)])
-
-    def _put(
-        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters, rows: pa.Table
-    ) -> None:
-        marks = ", ".join("?" * len(rows.column_names))
-        transaction.connection.executemany(
-            f"INSERT INTO {stored.table.sql} ({quoted_list(rows.column_names)}) VALUES ({marks})", _values(rows)
-        )
-
-    def _read(
-        self, transaction: CountersTransaction[sqlite3.Connection], stored: StoredCounters
-    ) -> Iterator[pa.RecordBatch]:
-        schema = stored.settings.stored()
-        cursor = transaction.connection.execute(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")
-        while found := cursor.fetchmany(VIEW_SCAN_ROWS):
-            yield from_values(found, schema, self.place)
-
-    def _mean(self, name: str, stored: StoredCounters) -> str:
+    def _mean(self, name: str, stored: Stored) -> str:
         return f"CAST({quoted(name + '__sum')} AS REAL) / nullif({quoted(name + '__count')}, 0)"
 
     def _another(self, label: str) -> SqliteCounters:
         return SqliteCounters(self._path, self.aggregation, self._table.name, label)
 
 
-def _merged(stored: StoredCounters, new: Callable[[str], str]) -> str:
+def _merged(stored: Stored, new: Callable[[str], str]) -> str:
     """The assignments that merge a new row into the existing one; `new` gives the SQL of a new value."""
     from pyarrow import types
 
@@ -164,18 +85,18 @@ def _merged(stored: StoredCounters, new: Callable[[str], str]) -> str:
     return ", ".join(parts)
 
 
-def _insert(stored: StoredCounters) -> str:
+def _insert(stored: Stored) -> str:
     names = stored.settings.columns.names
     marks = ", ".join(f"?{number}" for number in range(1, len(names) + 1))
     return f"INSERT INTO {stored.table.sql} ({quoted_list(names)}) VALUES ({marks})"
 
 
-def _upsert(stored: StoredCounters) -> str:
+def _upsert(stored: Stored) -> str:
     merged = _merged(stored, lambda name: f"excluded.{quoted(name)}")
     return f"{_insert(stored)} ON CONFLICT ({quoted_list(stored.settings.groups)}) DO UPDATE SET {merged}"
 
 
-def _update(stored: StoredCounters) -> str:
+def _update(stored: Stored) -> str:
     """An UPDATE of the row of the same group, with the values of an `_insert`."""
     numbers = {name: f"?{number}" for number, name in enumerate(stored.settings.columns.names, 1)}
     same = " AND ".join(f"{quoted(name)} IS {numbers[name]}" for name in stored.settings.groups) or "TRUE"
@@ -203,12 +124,6 @@ def _declared(field: Any, *, is_sum: bool) -> str:
     if is_sum and types.is_integer(field.type):
         kind += f" CHECK (typeof({quoted(field.name)}) IN ('integer', 'null'))"
     return f"{quoted(field.name)} {kind}"
-
-
-def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    if not rows.column_names:
-        return iter([()] * rows.num_rows)
-    return zip(*(to_values(column) for column in rows.columns), strict=True)
 
 
 def _decimal_sum(left: str | None, right: str | None) -> str | None:

@@ -97,6 +97,7 @@ class PostgresTable(View):
         from foldlog.views.join.postgres import PostgresJoin
         from foldlog.views.join.side import join_sides
 
+        self._asked.check_joined(self._location, appends=not self.is_keyed)
         return join_sides(
             lambda: PostgresJoin(self._url, self._named, wait_ms=self._wait_ms), are_keyed, self._asked.key
         )

@@ -40,6 +40,15 @@ class TableSettings:
     replaces: Replaces | None = None
     ttl: Ttl | None = None
 
+    def check_joined(self, location: str, *, appends: bool = False) -> None:
+        """InvalidArgument if a join cannot be kept in such a table."""
+        given = {"mode='append'": appends, "replaces=": self.replaces is not None, "ttl=": self.ttl is not None}
+        wrong = next((name for name, is_given in given.items() if is_given), None)
+        if wrong is not None:
+            raise InvalidArgument(
+                f"{location} is the table of a join of two topics, which has no {wrong}; leave it out"
+            )
+
     def keeps_rows(self, record_key: tuple[str, ...]) -> bool:
         """See `View.keeps_rows`. Without a word about it, rows are kept if the key says nothing of their record."""
         if self.replaces is not None:

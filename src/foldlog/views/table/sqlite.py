@@ -27,7 +27,7 @@ from foldlog.views.table.sqlite_values import from_values, to_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CACHE_KIB: Final = 64 << 10
+CACHE_KIB: Final = 64 << 10
 """The page cache of one connection: the inner nodes of indexes of some hundred million keys."""
 
 _LOOKED_UP: Final = 500
@@ -69,6 +69,7 @@ class SqliteTable(View):
         from foldlog.views.join.side import join_sides
         from foldlog.views.join.sqlite import SqliteJoin
 
+        self._asked.check_joined(self._location, appends=not self.is_keyed)
         return join_sides(
             lambda: SqliteJoin(self._path, self._table, wait_ms=self._wait_ms), are_keyed, self._asked.key
         )
@@ -254,7 +255,7 @@ class SqliteTable(View):
     def _store(
         self, connection: sqlite3.Connection, shape: TableShape, change: Change, values: list[tuple[object, ...]]
     ) -> None:
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         for keys in (change.tombstones, change.replaced):
             if keys is not None:
                 column = quoted(shape.record_columns[0])

@@ -18,6 +18,7 @@ from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
 from foldlog.views.table.expiry import parse_ttl
 from foldlog.views.table.shape import Replaces, TableSettings
+from foldlog.views.versions.versions import versions_at
 
 Mode = Literal["merge", "append"]
 DUCKDB_SUFFIXES: Final = (".duckdb", ".ddb")
@@ -31,6 +32,7 @@ def table(
     replaces: Replaces | None = None,
     mode: Mode = "merge",
     ttl: tuple[str, str] | None = None,
+    order_by: str | None = None,
 ) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
@@ -45,11 +47,18 @@ def table(
     topics without keys. It can be in a DuckDB file, too: `table("views/shop.duckdb", "events", mode="append")`.
 
     `ttl=("at", "30 days")` leaves out rows whose time is so long before the latest time that any row has told.
+
+    With `order_by`, the newest row of a key is the one with the largest value in that column, wherever and whenever it
+    was written: see docs/history.md.
     """
     if mode not in get_args(Mode):
         raise InvalidArgument(f"a table's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
     if mode == "append" and (key is not None or replaces is not None):
         raise InvalidArgument("a table that appends has no key= and no replaces=: every row is kept; use mode='merge'")
+    if order_by is not None:
+        if replaces is not None or mode != "merge" or ttl is not None:
+            raise InvalidArgument("order_by= decides which row of a key is the newest; omit replaces=, mode= and ttl=")
+        return versions_at(url_or_path, name, key, order_by, keeps_all=False)
     _refuse_other_formats(url_or_path, mode)
     if name is None:
         raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
