@@ -64,6 +64,7 @@ SMALL_MODULES: dict[str, str] = {
     "records/pickles.py": "pickles name this module, and older ones have to be read",
     "server/console/admin/transaction_pages.py": "one kind of thing that is changed, beside the others",
     "server/console/sessions.py": "who uses the console, as the broker's users",
+    "spark/advice/first_pipeline.py": "writes a file for people, whatever was inferred",
     "spark/decoders/plain.py": "the decoders of one format, beside those of the others",
     "spark/folds/command_claims.py": "which runner carries out a command, decided without any I/O",
     "spark/folds/dead_letters.py": "where what a fold failed at is buried",

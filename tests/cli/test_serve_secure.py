@@ -171,9 +171,9 @@ def test_it_prints_how_prometheus_gets_at_the_numbers(tmp_path: Path) -> None:
 
 
 def test_what_other_machines_reach_by_http_has_tls(tmp_path: Path) -> None:
-    flags = (*ANY_PORT, "--metrics", "0.0.0.0:0", "--console", "0.0.0.0:0")
+    flags = (*ANY_PORT, "--metrics", "0.0.0.0:0", "--console", "0.0.0.0:0", "--registry", "0.0.0.0:0")
     with serving(str(tmp_path / "data"), "--secure", *flags) as broker:
-        assert broker.ready.count("https://") == 2
+        assert broker.ready.count("https://") == 3
         printed(broker, "static_configs")
         assert broker.end() == 0
 

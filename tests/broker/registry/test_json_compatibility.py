@@ -135,7 +135,7 @@ _VALUES: list[Any] = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_SCHEMAS, _SCHEMAS)
 def test_a_compatible_schema_allows_what_the_older_one_allowed(new: Any, old: Any) -> None:
     if why_not(new, old):
@@ -190,3 +190,9 @@ def test_what_is_no_schema_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(RegistryRefusal) as refusal:
         parse_schema("JSON", text)
     assert refusal.value.code == INVALID_SCHEMA
+
+
+def test_a_pattern_cannot_keep_the_registry_busy() -> None:
+    old = {"type": "object", "patternProperties": {"^(a+)+$": TEXT}, "additionalProperties": False}
+    new = {**old, "properties": {"a" * 60 + "b": INT, "a" * 60: INT}}
+    assert why_not(new, old) == ["PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]

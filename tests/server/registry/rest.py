@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,12 +22,17 @@ class Answer(NamedTuple):
 
 
 class Rest:
-    def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, headers: dict[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._address = urlsplit(url).netloc
+        self._tls = tls
         self._headers = headers or {}
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection(self._address, timeout=30)
+        connection: http.client.HTTPConnection = (
+            http.client.HTTPConnection(self._address, timeout=30)
+            if self._tls is None
+            else http.client.HTTPSConnection(self._address, timeout=30, context=self._tls)
+        )
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             kinds = {} if data is None else {"Content-Type": JSON_TYPE}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from certificates import Authority, client_context
 from foldlog import testing
 from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
-from foldlog.broker.broker import Broker
+from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.errors import InvalidConfig
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
@@ -62,6 +64,26 @@ def test_subjects_have_the_rights_of_their_topics(caplog: pytest.LogCaptureFixtu
         "registry POST" in one and "/subjects/orders-value/versions" in one and "refused" in one for one in lines
     )
     assert any("registry DELETE" in one and f"User:{SIMPLE_USER}" in one for one in lines)
+
+
+def test_with_tls_a_certificate_is_somebody(tmp_path: Path) -> None:
+    authority = Authority()
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(authority.broker().write(tmp_path / "broker.pem")),
+        "ssl.truststore.location": str(authority.write(tmp_path / "clients.pem")),
+        "listener.name.registry.ssl.client.auth": "requested",
+        "foldlog.registry": "https://127.0.0.1:0",
+        "authorizer.class.name": "foldlog",
+        "super.users": "User:CN=admin",
+    }
+    known = client_context(authority, authority.client("admin").write(tmp_path / "client.pem"))
+    with Broker.open(MEMORY_PATH) as broker, Server.start(broker, ServerSettings.parse(settings)) as server:
+        assert server.registry_address is not None
+        url = f"https://localhost:{server.registry_address[1]}"
+        assert Rest(url, tls=known).register("orders-value", record("a")).status == 200
+        assert Rest(url, tls=client_context(authority)).register("orders-value", record("a")).status == 403
+        assert Rest(url, tls=client_context(authority)).get("/subjects").body == []
 
 
 def test_pages_of_other_sites_and_other_names_are_kept_out() -> None:

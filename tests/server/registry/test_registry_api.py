@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import foldlog
+from foldlog.errors import InvalidConfig
 from foldlog.testing import Broker
 from server.registry.rest import Rest, record
 
@@ -267,3 +269,22 @@ def test_everything_is_there_after_a_restart_and_ids_go_on(tmp_path: Any) -> Non
         assert rest.get("/mode/frozen").body == {"mode": "READONLY"}
         assert rest.get("/subjects").body == ["s1", "s2"]
         assert rest.register("s9", record("f9")).body["id"] == ids[-1] + 1
+
+
+def test_a_topic_of_schemas_that_others_made_is_set_right_or_refused(tmp_path: Any) -> None:
+    said = {"subject": "s", "version": 1, "id": 7, "schema": '"int"', "deleted": False}
+    key = {"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1}
+    with foldlog.open(tmp_path / "one") as log:
+        log.create_topic("_schemas", 1, {"retention.ms": 1000, "flush.messages": 100})
+        log.append("_schemas", json.dumps(said), key=json.dumps(key))
+        log.append("_schemas", "no record of a registry", key="no key of one")
+    with Broker(registry=True, path=tmp_path / "one") as broker:
+        rest = Rest(broker.schema_registry_url)
+        assert rest.get("/subjects/s/versions/1").body["id"] == 7
+        assert rest.register("s", '"long"').body == {"id": 8}
+        settings = broker.log.topic("_schemas").config.settings
+        assert (settings["cleanup.policy"], settings["flush.messages"]) == ("compact", "1")
+    with foldlog.open(tmp_path / "two") as log:
+        log.create_topic("_schemas", 2)
+    with pytest.raises(InvalidConfig, match="2 partitions"):
+        Broker(registry=True, path=tmp_path / "two").start()

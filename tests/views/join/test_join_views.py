@@ -26,6 +26,7 @@ from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, StaleBookm
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape, View
 from foldlog.views.join import statements
+from foldlog.views.join.rows import SideChange
 from foldlog.views.join.side import JoinSide, JoinStore, Writing
 from foldlog.views.join.spec import JoinSpec, asof_spec, join_spec
 from foldlog.views.lake.lake import lake
@@ -343,6 +344,22 @@ def test_two_sides_that_change_at_once_join_each_others_new_rows(make: Make) -> 
             thread.join()
         assert problems == []
         assert len(content(played.sides[0])) == 900
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_change_looks_its_partners_up(tmp_path: Path, spec: JoinSpec) -> None:
+    """However large the tables are: no statement walks through one."""
+    with closing(Played(table(tmp_path / "views.db", "enriched"), spec, KEYED)) as played:
+        store = played.sides[0].store
+        with store.writing() as writing:
+            state = store.expect(writing, 0, played.at[0])
+            store.begin_change(writing, SideChange(pa.table({"_record": ["a"]}), pa.table({})))
+            parts = store.statements(writing, state)
+            for side in (0, 1):
+                for statement in (*parts.before(side), parts.removed(side), *parts.after(side)):
+                    steps = [str(row[3]) for row in writing.run(f"EXPLAIN QUERY PLAN {statement}")]
+                    walks = [step for step in steps if step.startswith("SCAN") and "_foldlog_" not in step]
+                    assert [step for step in walks if step != "SCAN t"] == [], statement
 
 
 def test_long_texts_join_and_are_told_apart(make: Make) -> None:

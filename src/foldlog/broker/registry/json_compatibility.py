@@ -14,11 +14,12 @@ As with Confluent, a required property that has a default can be added.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.registry.schemas import Difference
+from foldlog.broker.regular_expressions import compile_regex
+from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from foldlog.broker.registry.json_schemas import JsonSchema
@@ -364,8 +365,9 @@ def _all_match(pattern: str, values: list[Any] | None) -> bool:
     if values is None or not values:
         return False
     try:
-        return all(re.search(pattern, one) is not None for one in values if isinstance(one, str) and len(one) < 100)
-    except re.error:
+        expression = compile_regex(pattern)
+        return all(expression.search(one) is not None for one in values if isinstance(one, str))
+    except InvalidArgument:
         return False
 
 
@@ -403,9 +405,9 @@ def _others(node: _Node, name: str) -> Schema:
     """What a schema asks of a property that it does not name."""
     for pattern, schema in (node.get("patternProperties") or {}).items():
         try:
-            if re.search(pattern, name[:200]):
+            if compile_regex(pattern).search(name):
                 return schema  # type: ignore[no-any-return]
-        except re.error:
+        except InvalidArgument:
             continue
     given = node.get("additionalProperties")
     return True if given is None else given

@@ -207,18 +207,19 @@ class Registry:
                     return one
             raise refusals.version_not_found(number)
 
-    def schema(self, schema_id: int, subject: str = "") -> SchemaText:
-        """The schema of an id: in the default context, or in that of `subject`."""
+    def schema(self, schema_id: int, subject: str = "") -> tuple[SchemaText, list[str]]:
+        """The schema of an id, and the subjects that have it: in the default context, or in that of `subject`."""
         with self._store.lock:
             state = self._store.state()
-            found = state.schema(context_of(subject), schema_id)
-            if found is None and subject and not subject.startswith(":."):
-                # A client that knows only an unqualified name: the id may be of the one context that has the subject.
-                for context in state.contexts:
-                    found = found or state.schema(context, schema_id)
-            if found is None:
-                raise refusals.schema_not_found(schema_id)
-            return found
+            contexts = [context_of(subject)]
+            if subject and not subject.startswith(":."):
+                # A client that knows only an unqualified name: the id may be of another context that has the subject.
+                contexts += state.contexts
+            for context in contexts:
+                found = state.schema(context, schema_id)
+                if found is not None:
+                    return found, [one.subject for one in state.versions_of_id(context, schema_id)]
+            raise refusals.schema_not_found(schema_id)
 
     def formatted(self, schema: SchemaText, form: str) -> str:
         """The text in the form that `?format=` names."""
@@ -236,11 +237,8 @@ class Registry:
             state = self._store.state()
             if state.schema(context, schema_id) is None:
                 raise refusals.schema_not_found(schema_id)
-            return [
-                one
-                for one in state.all_versions()
-                if one.id == schema_id and context_of(one.subject) == context and (deleted or not one.is_deleted)
-            ]
+            found = state.versions_of_id(context, schema_id)
+            return [one for one in found if deleted or not one.is_deleted]
 
     def all_versions(self, *, deleted: bool = False) -> list[Version]:
         with self._store.lock:

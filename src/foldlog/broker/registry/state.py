@@ -86,6 +86,8 @@ class _Context:
     schemas: dict[int, tuple[SchemaText, str]] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
     """By the identity of the schema."""
+    users: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    """The subjects and versions that have an id, deleted ones too."""
     max_id: int = 0
 
 
@@ -117,6 +119,12 @@ class RegistryState:
     def max_id(self, context: str) -> int:
         known = self._contexts.get(context)
         return 0 if known is None else known.max_id
+
+    def versions_of_id(self, context: str, schema_id: int) -> list[Version]:
+        """The versions that have an id, deleted ones too, by subject and number."""
+        known = self._contexts.get(context)
+        users = set() if known is None else known.users.get(schema_id, set())
+        return [self.subjects[subject][number] for subject, number in sorted(users)]
 
     @property
     def contexts(self) -> list[str]:
@@ -163,12 +171,12 @@ class RegistryState:
         return None
 
     def _apply_schema(self, subject: str, number: int, said: dict[str, Any] | None) -> None:
+        before = self.subjects.get(subject, {}).pop(number, None)
+        if before is not None:
+            self._forget_user(context_of(subject), before)
         if said is None:
-            gone = self.subjects.get(subject, {}).pop(number, None)
             if subject in self.subjects and not self.subjects[subject]:
                 del self.subjects[subject]
-            if gone is not None:
-                self._forget_unused(context_of(subject), gone.id)
             return
         schema = SchemaText(
             said.get("schemaType") or AVRO,
@@ -184,6 +192,7 @@ class RegistryState:
         context = self._context(context_of(subject))
         context.schemas[version.id] = (schema, identity)
         context.ids.setdefault(identity, version.id)
+        context.users.setdefault(version.id, set()).add((subject, number))
         context.max_id = max(context.max_id, version.id)
 
     def _delete_up_to(self, subject: str, number: int) -> None:
@@ -196,17 +205,15 @@ class RegistryState:
             if version.is_deleted:
                 self._apply_schema(subject, version.number, None)
 
-    def _forget_unused(self, context: str, schema_id: int) -> None:
-        used = any(
-            one.id == schema_id
-            for subject, versions in self.subjects.items()
-            if context_of(subject) == context
-            for one in versions.values()
-        )
+    def _forget_user(self, context: str, version: Version) -> None:
+        """The version is gone, or another; with the last one that had its id, the schema goes too."""
         known = self._context(context)
-        if not used and schema_id in known.schemas:
-            _, identity = known.schemas.pop(schema_id)
-            if known.ids.get(identity) == schema_id:
+        users = known.users[version.id]
+        users.discard((version.subject, version.number))
+        if not users:
+            del known.users[version.id]
+            _, identity = known.schemas.pop(version.id)
+            if known.ids.get(identity) == version.id:
                 del known.ids[identity]
 
     def _context(self, name: str) -> _Context:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.registry.state import DEFAULT_CONTEXT, RegistryState, StoredRecord
 from foldlog.broker.topics.names import SCHEMAS_TOPIC
-from foldlog.errors import CorruptLog, RecordTooLarge, TopicExists
+from foldlog.errors import CorruptLog, InvalidConfig, RecordTooLarge, TopicExists
 from foldlog.limits import REGISTRY_RECORD_BYTES_MAX
 from foldlog.records.loops import BatchBuilder, decode
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.registry")
 
 _READ_BYTES: Final = 1 << 20
-_TOPIC_SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(REGISTRY_RECORD_BYTES_MAX)}
+_TOPIC_SETTINGS: Final = {
+    "cleanup.policy": "compact",
+    "flush.messages": "1",  # whatever the broker's default is: an answer is durable
+    "max.message.bytes": str(REGISTRY_RECORD_BYTES_MAX),
+}
 
 
 class SchemaStore:
@@ -62,9 +66,21 @@ class SchemaStore:
             self._next_offset = next_offset
         return self._state
 
-    def replay(self) -> None:
-        """Read the topic. Raises StorageError if it cannot be read."""
+    def begin(self) -> None:
+        """Before it is served: read the topic, and set right what somebody else has made of it. Raises InvalidConfig if
+        it has several partitions, StorageError if it cannot be read."""
         with self.lock:
+            topic = self._broker.find_topic(SCHEMAS_TOPIC)
+            if topic is not None and topic.partition_count != 1:
+                raise InvalidConfig(
+                    f"topic {SCHEMAS_TOPIC!r} has {topic.partition_count} partitions, which have no order among them;"
+                    " the registry needs one: copy its records into a topic with one partition"
+                )
+            given = {} if topic is None else topic.config.effective()
+            changes = {name: value for name, value in _TOPIC_SETTINGS.items() if topic and given[name] != value}
+            if changes:
+                self._broker.alter_topic(SCHEMAS_TOPIC, changes)
+                logger.warning("topic %s had settings that lose schemas: %s changed", SCHEMAS_TOPIC, ", ".join(changes))
             self.state()
 
     def append(self, records: Sequence[StoredRecord]) -> RegistryState:

@@ -50,7 +50,7 @@ def secured(configuration: Configuration, path: str) -> Configuration:
     given["listener.security.protocol.map"] = Given([f"{name}:SASL_SSL" for name in names], _SECURE)
     if "ssl.keystore.key" not in given:
         given.setdefault(_KEYSTORE, Given(files.broker, _SECURE))
-    for name in ("foldlog.metrics", "foldlog.console"):
+    for name in ("foldlog.metrics", "foldlog.console", "foldlog.registry"):
         if name in given:
             given[name] = _with_tls(given[name], name)
     for name, value in (

@@ -191,12 +191,7 @@ class RegistryApi:
     def _of_id(self, request: HttpRequest) -> SchemaText:
         """The schema of the id in the path, for who may see one of its subjects."""
         schema_id, subject = _schema_id(request), _query_subject(request)
-        schema = self._registry.schema(schema_id, subject)
-        users = (
-            one.subject
-            for one in self._registry.all_versions(deleted=True)
-            if one.id == schema_id and one.schema == schema
-        )
+        schema, users = self._registry.schema(schema_id, subject)
         if not any(self._sees(request, one) for one in users):
             raise refusals.schema_not_found(schema_id)
         return schema

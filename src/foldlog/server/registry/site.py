@@ -206,9 +206,9 @@ async def start_registry(
     node: BrokerNode, listener: Listener, *, limits: HttpLimits | None = None, secured: Secured | None = None
 ) -> RegistrySite:
     """Serve the registry there. Raises AddressUnavailable if that is taken, MissingDependency without its libraries,
-    StorageError if the topic of schemas cannot be read."""
+    InvalidConfig and StorageError if the topic of schemas cannot be used."""
     check_libraries()
-    await node.run(node.schemas.replay)
+    await node.run(node.schemas.begin)
     workers = CountedWorkers(_WORKERS, thread_name_prefix="foldlog-registry")
     api = RegistryApi(Registry(node.schemas), node.authorizer, node.cluster_id)
     advertised = (one.host for one in node.settings.advertised_listeners)

@@ -19,7 +19,7 @@ from foldlog.views.sql.bookmarks import Run
 from foldlog.views.sql.names import OLD, TableName, quoted, quoted_list
 from foldlog.views.sql.sqlite import SqliteDatabase, runner
 from foldlog.views.sql.types import sqlite_type
-from foldlog.views.table.sqlite import check_swap, swap_tables, table_exists
+from foldlog.views.table.sqlite import CACHE_KIB, check_swap, swap_tables, table_exists
 from foldlog.views.table.sqlite_values import from_values, to_values
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class SqliteJoin(JoinStore):
 
     def begin_change(self, writing: Writing, change: SideChange) -> None:
         t, run = writing.tables, writing.run
+        run(f"PRAGMA cache_size = -{CACHE_KIB}")
         for table, columns in (
             (t.records, f"{RECORD} TEXT PRIMARY KEY"),
             (t.touched, f"{ON} TEXT, {TIME} INTEGER, {UNTIL} INTEGER"),

@@ -166,10 +166,11 @@ class JoinStatements:
         yield (
             f"UPDATE {t.touched.sql} SET {UNTIL} = CASE WHEN {now} < {then} THEN {now} ELSE coalesce({then}, {now}) END"
         )
+        # A CROSS JOIN: otherwise SQLite, which does not know that few times are touched, walks through the left side.
         near = "" if self.spec.width is None else f" AND l.{TIME} <= t.{TIME} + {self.spec.width}"
         yield (
             f"INSERT INTO {t.affected.sql} ({RECORD}) SELECT DISTINCT l.{RECORD} FROM {t.touched.sql} t"
-            f" JOIN {t.left.sql} l ON l.{ON} = t.{ON} AND l.{TIME} >= t.{TIME}"
+            f" CROSS JOIN {t.left.sql} l WHERE l.{ON} = t.{ON} AND l.{TIME} >= t.{TIME}"
             f" AND (t.{UNTIL} IS NULL OR l.{TIME} < t.{UNTIL}){near}"
         )
         yield self._unjoined(LEFT, t.affected)

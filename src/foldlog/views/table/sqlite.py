@@ -27,7 +27,7 @@ from foldlog.views.table.sqlite_values import from_values, to_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CACHE_KIB: Final = 64 << 10
+CACHE_KIB: Final = 64 << 10
 """The page cache of one connection: the inner nodes of indexes of some hundred million keys."""
 
 _LOOKED_UP: Final = 500
@@ -255,7 +255,7 @@ class SqliteTable(View):
     def _store(
         self, connection: sqlite3.Connection, shape: TableShape, change: Change, values: list[tuple[object, ...]]
     ) -> None:
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         for keys in (change.tombstones, change.replaced):
             if keys is not None:
                 column = quoted(shape.record_columns[0])
