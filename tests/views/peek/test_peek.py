@@ -358,7 +358,7 @@ def test_only_what_a_fold_made_is_shown_of_a_file(tmp_path: Path) -> None:
         {"kind": "table", "engine": "sqlite", "path": "/live.db", "name": ""},
         {"kind": "table", "engine": "sqlite", "path": ["/live.db"], "name": "payments"},
         {"kind": "table", "engine": "sqlite", "path": "/a\0b", "name": "payments"},
-        {"kind": "table", "engine": "duckdb", "path": "/live.duckdb", "name": "payments"},
+        {"kind": "search", "engine": "duckdb", "path": "/live.duckdb", "name": "payments"},
         {"kind": "table", "engine": "postgresql", "url": "mysql://host/db", "name": "payments"},
         {"kind": "table", "engine": "postgresql", "url": "postgresql://host/db", "name": "a.b.c"},
         {"kind": "graph", "engine": "neo4j", "path": "/graph"},
