@@ -71,6 +71,7 @@ SMALL_MODULES: dict[str, str] = {
     "spark/folds/shipping.py": "how a pipeline's functions travel to workers",
     "spark/functions.py": "functions for users, which nobody here calls",
     "spark/interpreter.py": "runs at import, before Spark is there",
+    "spark/queries/sql.py": "what users call, and what Spark is given of a query",
     "spark/sink/wire_commits.py": "a topic of its own, and how it is read",
     "spark/sink/wire_committing.py": "the driver's side of a write by wire, and why it is so",
     "spark/source/newest.py": "the newest record of each key, as a reader of its own",
