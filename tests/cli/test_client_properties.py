@@ -9,7 +9,7 @@ import pytest
 import foldlog
 from foldlog.cli.client_properties import client_properties
 from foldlog.cli.copy.copy import is_broker
-from foldlog.cli.fold.fold import _source
+from foldlog.cli.fold.fold import chosen_source
 from foldlog.cli.main import main
 from foldlog.cli.parsing import Arguments
 from foldlog.errors import InvalidArgument
@@ -78,7 +78,7 @@ def arguments(**given: object) -> Arguments:
 
 @pytest.mark.parametrize("place", [{"bootstrap": "one:9093"}, {"source": "kafka://one:9093?client.id=x%2By"}])
 def test_a_fold_takes_them_with_every_way_to_name_a_cluster(config: Path, place: dict[str, str]) -> None:
-    spec = _source(arguments(**place, properties=["request.timeout.ms=5"], command_config=str(config)))
+    spec = chosen_source(arguments(**place, properties=["request.timeout.ms=5"], command_config=str(config)))
     assert spec.bootstrap == "one:9093"
     assert spec.properties == {
         "client.id": "from the file",
@@ -92,13 +92,13 @@ def test_a_fold_takes_them_with_every_way_to_name_a_cluster(config: Path, place:
 
 def test_a_plus_in_a_url_is_a_plus() -> None:
     """As in foldlog.connect: a query is not a form."""
-    assert _source(arguments(source="kafka://one:9093?sasl.password=a+b")).properties == {"sasl.password": "a+b"}
+    assert chosen_source(arguments(source="kafka://one:9093?sasl.password=a+b")).properties == {"sasl.password": "a+b"}
 
 
 def test_a_directory_has_no_use_for_them(tmp_path: Path, config: Path) -> None:
-    assert _source(arguments(directory=str(tmp_path), command_config=str(config))).path == str(tmp_path)
+    assert chosen_source(arguments(directory=str(tmp_path), command_config=str(config))).path == str(tmp_path)
     with pytest.raises(InvalidArgument, match=r"^-X sasl\.password is for clients of a broker") as caught:
-        _source(arguments(directory=str(tmp_path), properties=["sasl.password=hunter2"]))
+        chosen_source(arguments(directory=str(tmp_path), properties=["sasl.password=hunter2"]))
     assert "hunter2" not in str(caught.value)
 
 
@@ -161,7 +161,7 @@ def test_a_clusters_url_is_no_directory(
         assert "is a cluster's" in said
         assert "hunter2" not in said
     with pytest.raises(InvalidArgument, match="is a cluster's"):
-        _source(arguments(directory=url))
+        chosen_source(arguments(directory=url))
     with pytest.raises(InvalidArgument, match="is a URL and no directory"):
         foldlog.open("s3://bucket/log")
     assert list(tmp_path.iterdir()) == []
@@ -173,8 +173,8 @@ def test_b_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     Path("kafka:/127.0.0.1:9092").mkdir(parents=True)
     Path("127.0.0.1:9092").mkdir()
     for said in ("127.0.0.1:9092", "kafka://127.0.0.1:9092"):
-        assert _source(arguments(bootstrap=said)).bootstrap == "127.0.0.1:9092"
-    assert _source(arguments(source="kafka://127.0.0.1:9092")).bootstrap == "127.0.0.1:9092"
+        assert chosen_source(arguments(bootstrap=said)).bootstrap == "127.0.0.1:9092"
+    assert chosen_source(arguments(source="kafka://127.0.0.1:9092")).bootstrap == "127.0.0.1:9092"
 
 
 def test_an_address_that_is_none_is_told_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,9 +32,22 @@ from foldlog.views.counters.windows import sessions, window
 if TYPE_CHECKING:
     from foldlog.spark.backfill import backfill
     from foldlog.spark.change_topics.changes import changes
-    from foldlog.spark.folds.commands import ask, drop, log_at, preview, rebuild, rewind, run, status, verify
+    from foldlog.spark.folds.commands import (
+        ask,
+        drop,
+        explain,
+        first_pipeline,
+        log_at,
+        preview,
+        rebuild,
+        rewind,
+        run,
+        status,
+        verify,
+    )
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.joins import join, join_asof
+    from foldlog.spark.queries.sql import sql
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
@@ -52,7 +65,9 @@ _HOMES = {
     "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
     "each_row": "foldlog.views.reduce.reduce",
+    "explain": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
+    "first_pipeline": "foldlog.spark.folds.commands",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
@@ -67,6 +82,7 @@ _HOMES = {
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
+    "sql": "foldlog.spark.queries.sql",
     "status": "foldlog.spark.folds.commands",
     "table": "foldlog.views.table.table",
     "verify": "foldlog.spark.folds.commands",
@@ -111,8 +127,10 @@ __all__ = [
     "counters",
     "drop",
     "each_row",
+    "explain",
     "finish_writes",
     "first",
+    "first_pipeline",
     "fold",
     "from_avro",
     "from_json",
@@ -134,6 +152,7 @@ __all__ = [
     "run",
     "search",
     "sessions",
+    "sql",
     "status",
     "sum",
     "table",

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -683,3 +684,59 @@ def test_each_record_stands_where_it_stood_however_many_are_bad(one_of: int, spa
             assert reason
         else:
             assert (found, reason) == (number, None)
+
+
+# --- time zones, and fields that the schema does not name -------------------------------------------------------------
+
+BERLIN = "Europe/Berlin"
+ZONED = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("many", pa.list_(pa.timestamp("us", tz="UTC")))])
+
+
+@given(st.lists(st.datetimes(datetime(1950, 1, 1), datetime(2037, 1, 1)), min_size=1, max_size=5))  # noqa: DTZ001 as clocks show it
+def test_times_without_a_zone_are_those_of_clocks_there(shown: list[datetime]) -> None:
+    decoder = pickle.loads(pickle.dumps(decoder_for("json", ZONED, timezone=BERLIN)))
+    values = [json.dumps({"at": one.isoformat(), "many": [one.isoformat()]}).encode() for one in shown]
+    (at, many), reasons = decoder.decode(pa.array(values, pa.binary()))
+    for number, one in enumerate(shown):
+        times = {one.replace(tzinfo=ZoneInfo(BERLIN), fold=fold).astimezone(UTC) for fold in (0, 1)}
+        if len(times) == 1:
+            assert [at[number].as_py()] == many[number].as_py() == list(times)
+        else:
+            assert reasons[number].as_py().endswith("was shown twice or never by clocks in Europe/Berlin")
+
+
+def test_an_hour_that_clocks_showed_twice_or_never_is_no_time() -> None:
+    twice, never = b'{"at": "2024-10-27T02:30:00"}', b'{"at": "2024-03-31T02:30:00"}'
+    said, fine = b'{"at": "2024-10-27T02:30:00+02:00"}', b'{"at": "2024-10-27 04:30"}'
+    (at, _), reasons = decoder_for("json", ZONED, timezone=BERLIN).decode(pa.array([twice, never, said, fine]))
+    assert reasons is not None
+    assert [reason is not None for reason in reasons.to_pylist()] == [True, True, False, False]
+    assert at.to_pylist()[2:] == [datetime(2024, 10, 27, 0, 30, tzinfo=UTC), datetime(2024, 10, 27, 3, 30, tzinfo=UTC)]
+
+
+def test_a_zone_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="there is no time zone 'CET/Nowhere'"):
+        decoder_for("json", ZONED, timezone="CET/Nowhere")
+
+
+def test_fields_that_the_schema_does_not_name_are_skipped_refused_or_kept() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    values = pa.array([b'{"a": 1}', b'{"a": 2, "z": {"q": 1.50, "b": null}, "b": "x"}'])
+    (a,), reasons = decoder_for("json", schema).decode(values)
+    assert (a.to_pylist(), reasons) == ([1, 2], None)
+    (a,), reasons = decoder_for("json", schema, on_new_column="fail").decode(values)
+    assert a.to_pylist() == [1, None]
+    assert reasons is not None
+    assert reasons.to_pylist() == [None, "z: a new column, which the schema does not name"]
+    (a, more), reasons = decoder_for("json", schema, on_new_column="keep").decode(values)
+    assert (a.to_pylist(), reasons) == ([1, 2], None)
+    assert more.to_pylist() == [None, [("b", '"x"'), ("z", '{"b":null,"q":1.50}')]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [("add", "would depend on how the log is split; 'keep' has"), ("drop", "is not one of ignore, fail, keep")],
+)
+def test_a_rule_that_there_is_not_is_refused_with_the_reason(rule: str, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        decoder_for("json", pa.schema([("a", pa.int64())]), on_new_column=rule)

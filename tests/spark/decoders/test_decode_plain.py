@@ -153,7 +153,9 @@ def test_what_decodes_travels() -> None:
 
 
 def test_a_format_that_does_not_exist_and_an_option_it_does_not_have_are_named() -> None:
-    with pytest.raises(InvalidArgument, match="no format 'xml'; there are json, avro, protobuf, text, raw"):
+    with pytest.raises(
+        InvalidArgument, match="no format 'xml'; there are json, avro, protobuf, csv, debezium, text, raw"
+    ):
         decoder_for("xml")
     with pytest.raises(InvalidArgument, match="format 'text' has no option 'mode'"):
         decoder_for("text", mode="x")

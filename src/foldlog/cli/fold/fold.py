@@ -55,6 +55,8 @@ The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and F
 NOUN: Final = Noun(
     {
         "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
+        "init": LazyVerb("fold.first:init_pipeline", "write a first pipeline for a topic, from its records"),
+        "explain": LazyVerb("fold.first:explain_fold", "say what a run of a fold would read, shuffle and write"),
         "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
         "graph": LazyVerb("fold.graph:show_graph", "draw which folds read what others write"),
         "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
@@ -172,8 +174,8 @@ def run_folds(arguments: Arguments) -> int:
     timeout_s = None if arguments.timeout is None else parse_seconds(arguments.timeout, "--timeout")
     interval_s = parse_seconds(arguments.interval, "--interval")
     folds = chosen_folds(_folds(arguments), arguments.names)
-    source = _source(arguments)
-    with _running(arguments, [part.title for fold in folds for part in fold.parts]) as under_way:
+    source = chosen_source(arguments)
+    with running_spark(arguments, [part.title for fold in folds for part in fold.parts]) as under_way:
         feeds = run(
             folds,
             source,
@@ -213,8 +215,8 @@ def run_folds(arguments: Arguments) -> int:
 def preview_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import preview
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [fold.name]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [fold.name]) as under_way:
         found = preview(fold, source, last=arguments.last, spark=under_way.start)
     each = (found, *found.others)
     if arguments.format == "json":
@@ -267,7 +269,7 @@ def show_status(arguments: Arguments) -> int:
     from foldlog.spark.folds.declaration import chosen_folds
 
     folds = chosen_folds(_folds(arguments), arguments.names)
-    states = status(folds, _source(arguments))
+    states = status(folds, chosen_source(arguments))
     if arguments.format == "json":
         show_json([asdict(state) for state in states])
     else:
@@ -286,7 +288,7 @@ def show_status(arguments: Arguments) -> int:
 )
 def rewind_fold(arguments: Arguments) -> int:
     to = parse_topic_points(arguments.to)
-    (fold, others), source = _fold_and_behind(arguments), _source(arguments)
+    (fold, others), source = _fold_and_behind(arguments), chosen_source(arguments)
     if to.note:
         remark(f"note: {to.note}")
     _rewind_one(arguments, fold, source, to.text)
@@ -333,9 +335,9 @@ def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -
 def rebuild_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import rebuild
 
-    (fold, others), source = _fold_and_behind(arguments), _source(arguments)
+    (fold, others), source = _fold_and_behind(arguments), chosen_source(arguments)
     folds = [fold, *(others if arguments.downstream else [])]
-    with _running(arguments, [f"{part.title} (rebuild)" for one in folds for part in one.parts]) as under_way:
+    with running_spark(arguments, [f"{part.title} (rebuild)" for one in folds for part in one.parts]) as under_way:
         for one in folds:
             feed = rebuild(
                 one,
@@ -366,8 +368,8 @@ def rebuild_fold(arguments: Arguments) -> int:
 def backfill_fold(arguments: Arguments) -> int:
     from foldlog.spark.backfill import backfill
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{fold.name} (backfill)"]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [f"{fold.name} (backfill)"]) as under_way:
         done = backfill(fold, source, keys=arguments.keys or (), of=arguments.of, spark=under_way.options["spark"])
     say(f"{fold.name}: {counted(done.keys, 'key')}, computed anew from {counted(done.records, 'record')}")
     return DONE
@@ -378,8 +380,8 @@ def verify_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import verify
     from foldlog.spark.folds.pipeline import told_verdict
 
-    fold, source = _fold(arguments), _source(arguments)
-    with _running(arguments, [f"{part.title} (verify)" for part in fold.parts]) as under_way:
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
+    with running_spark(arguments, [f"{part.title} (verify)" for part in fold.parts]) as under_way:
         verdict = verify(fold, source, **under_way.options)
     say(f"{fold.name} is {told_verdict(verdict)}")
     return DONE if verdict.answer == "equal" else FAILED
@@ -396,7 +398,7 @@ def verify_fold(arguments: Arguments) -> int:
 def drop_fold(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import drop, status
 
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
     what = f"what the last rebuild of {fold.view.place} replaced" if arguments.old else fold.view.place
     (state,) = status([fold], source)
     if state.is_running and state.published is not None and not arguments.old:
@@ -427,7 +429,7 @@ def drop_fold(arguments: Arguments) -> int:
 def compact_fold(arguments: Arguments) -> int:
     from foldlog.views.lake.compaction import CompactionGoal
 
-    fold = _fold(arguments)
+    fold = chosen_fold(arguments)
     size = parse_size_bytes(arguments.target_size, "--target-size")
     if size < 1:
         raise InvalidArgument("--target-size is the size of a file, such as 128MiB")
@@ -442,7 +444,7 @@ def compact_fold(arguments: Arguments) -> int:
 def ask_runner(arguments: Arguments) -> int:
     from foldlog.spark.folds.commands import ask, status
 
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source = chosen_fold(arguments), chosen_source(arguments)
     (state,) = status([fold], source)
     ask(fold.name, source, arguments.verb, folds_key=arguments.folds_key)
     if state.is_running and state.published is not None:
@@ -499,7 +501,7 @@ class _UnderWay:
 
 
 @contextmanager
-def _running(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
+def running_spark(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
     if find_spec("pyspark") is None:
         raise MissingDependency("running a fold", "pyspark", "spark")
     with progress_for(sys.stderr, names) as progress, StopOnSignals(progress.hear) as signals:
@@ -512,7 +514,7 @@ def _running(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
             raise KeyboardInterrupt from error
 
 
-def _source(arguments: Arguments) -> OriginSpec:
+def chosen_source(arguments: Arguments) -> OriginSpec:
     from foldlog.broker.data_directory import check_path
     from foldlog.spark.origins.origin import origin_spec
 
@@ -541,7 +543,7 @@ def _folds(arguments: Arguments) -> list[Fold]:
     return load_folds(file)
 
 
-def _fold(arguments: Arguments) -> Fold:
+def chosen_fold(arguments: Arguments) -> Fold:
     from foldlog.spark.folds.declaration import chosen_folds
 
     return chosen_folds(_folds(arguments), [arguments.name])[0]

@@ -15,7 +15,7 @@ from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
+FORMATS: Final = ("json", "avro", "protobuf", "csv", "debezium", "text", "raw")
 VALUE: Final = "value"
 """The column of the formats that do not parse values."""
 
@@ -25,7 +25,8 @@ class Decoder(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The decoded columns, in Spark's Arrow types; all nullable, since a row may be unreadable."""
+        """The decoded columns, in Spark's Arrow types; all nullable, since a row may be unreadable. A format whose
+        values may delete fills `_deleted`, too: its rows are deletions, as a value that is null is."""
         ...
 
     def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
@@ -51,17 +52,25 @@ class KeyDecoder(Protocol):
 def decoder_for(format: str, schema: pa.Schema | None = None, **options: Any) -> Decoder:  # noqa: A002 Spark's word
     """The decoder of a format by its name.
 
-    json needs `schema`; with `confluent`, its values begin with a schema id. avro takes `reader_schema` (or
-    `writer_schema`) and protobuf `descriptors` and `message`, see their classes; for these `schema` selects columns of
-    the message by name, and their types have to agree. text and raw have one column, named "value" unless
-    `schema` gives it another name and type.
+    json, csv and debezium need `schema`; with `confluent`, values of JSON begin with a schema id. avro takes
+    `reader_schema` (or `writer_schema`) and protobuf `descriptors` and `message`, see their classes; for these `schema`
+    selects columns of the message by name, and their types have to agree. text and raw have one column, named "value"
+    unless `schema` gives it another name and type.
     """
     _require_pyarrow()
+    if format in ("json", "csv", "debezium") and schema is None:
+        raise InvalidArgument(f"format {format!r} needs a schema, such as 'merchant STRING, amount BIGINT'")
+    if format == "csv":
+        from foldlog.spark.decoders.csv_values import CsvDecoder
+
+        return _made(CsvDecoder, format, schema=schema, **options)
+    if format == "debezium":
+        from foldlog.spark.decoders.debezium import DebeziumDecoder
+
+        return _made(DebeziumDecoder, format, schema=schema, **options)
     if format == "json":
         from foldlog.spark.decoders.json_values import JsonDecoder
 
-        if schema is None:
-            raise InvalidArgument("format 'json' needs a schema, such as 'merchant STRING, amount BIGINT'")
         if not options.pop("confluent", False):
             return _made(JsonDecoder, format, schema=schema, **options)
         from foldlog.spark.decoders.registered import FramedDecoder
@@ -88,6 +97,15 @@ def key_decoder(type: pa.DataType) -> KeyDecoder:  # noqa: A002 what it is
     from foldlog.spark.decoders.plain import PlainKeyDecoder
 
     return PlainKeyDecoder(type)
+
+
+def parsed_key_decoder(format: str, schema: pa.Schema, **options: Any) -> Decoder:  # noqa: A002 Spark's word
+    """From keys that are objects to columns: format "json" or "debezium"."""
+    if format == "debezium":
+        from foldlog.spark.decoders.debezium import DebeziumKeyDecoder
+
+        return _made(DebeziumKeyDecoder, format, schema=schema, **options)
+    return decoder_for(format, schema, **options)
 
 
 def _made(decoder: Callable[..., Decoder], format_name: str, **options: Any) -> Decoder:

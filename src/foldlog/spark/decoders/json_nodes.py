@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import InvalidArgument
-from foldlog.spark.decoders.text_types import is_text_castable, sql_name
+from foldlog.spark.decoders.text_types import is_text_castable, is_zoned, sql_name
 
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -193,6 +194,8 @@ class TimeNode:
     """A string that is a date or a timestamp, in the years 1 to 9999, also in UTC."""
 
     type_name: str
+    zone: str | None = None
+    """Where clocks show texts without a zone; None for UTC."""
 
     def read(self, value: Any) -> Any:
         text = TextNode(self.type_name).read(value)
@@ -200,10 +203,18 @@ class TimeNode:
         try:
             if found is not None:
                 _check_calendar(*found.groups())
+                if self.zone is not None and found[3] is None:
+                    self._check_clock(text)
                 return text
         except (ValueError, OverflowError):
             pass
         raise Misfit(f"{text[:_SHOWN_CHARS]!r} is not a {self.type_name}")
+
+    def _check_clock(self, text: str) -> None:
+        """Misfit unless clocks of the zone showed this once."""
+        shown = datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(self.zone or "UTC"))
+        if shown.astimezone(UTC) != shown.replace(fold=1).astimezone(UTC):
+            raise Misfit(f"{text[:_SHOWN_CHARS]!r} was shown twice or never by clocks in {self.zone}")
 
 
 def _check_calendar(day: str, time: str = "", zone: str | None = None) -> None:
@@ -406,8 +417,30 @@ def _leaf(of: pa.DataType) -> Node:
     if pa.types.is_decimal128(of):
         return DecimalNode(of.precision, of.scale)
     if pa.types.is_temporal(of):
-        return TimeNode(sql_name(of))
+        is_elsewhere = is_zoned(of) and of.tz != "UTC"
+        return TimeNode(sql_name(of), of.tz if is_elsewhere else None)
     return BinaryNode() if pa.types.is_binary(of) else TextNode(sql_name(of))
+
+
+def as_json(value: Any) -> str:
+    """A value of `parse_document` as JSON again: numbers as they were written, objects with their names in order.
+
+    >>> as_json(parse_document(b'{"b": 1.50, "a": [true, null, "x"]}'))
+    '{"a":[true,null,"x"],"b":1.50}'
+    """
+    if isinstance(value, Number | Constant):
+        return str(value)
+    if isinstance(value, Members):
+        members = (f"{as_json(name)}:{as_json(item)}" for name, item in sorted(value, key=_name))
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(as_json, value))}]"
+    text = json.dumps(value, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()  # half of a surrogate pair stays an escape
+
+
+def _name(member: tuple[str, Any]) -> str:
+    return member[0]
 
 
 def _kind(value: Any) -> str:

@@ -14,16 +14,26 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from foldlog.environment import PURE_PYTHON
+from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import JSON_CHUNK_BYTES, JSON_EXACT_ROWS
-from foldlog.spark.decoders.json_nodes import JSON_SPACE, Misfit, TooDeep, is_braced, parse_document, struct_node
-from foldlog.spark.decoders.text_types import cast_text, sql_name, within_precision
+from foldlog.spark.decoders.json_nodes import (
+    JSON_SPACE,
+    Members,
+    Misfit,
+    TooDeep,
+    as_json,
+    is_braced,
+    parse_document,
+    struct_node,
+)
+from foldlog.spark.decoders.text_types import cast_text, in_utc, in_zone, sql_name, within_precision
 
 if TYPE_CHECKING:
     from foldlog.spark.decoders.json_screen import Description, Screen
@@ -62,6 +72,27 @@ class _Piece:
         return len(self.columns[0])
 
 
+NewColumns = Literal["ignore", "fail", "keep"]
+NEW_COLUMNS: Final = ("ignore", "fail", "keep")
+
+MORE: Final = "_more"
+"""The column of fields that the schema does not name."""
+
+
+def check_new_columns(rule: object, schema: pa.Schema) -> None:
+    """InvalidArgument if it is no rule."""
+    if rule == "add":
+        raise InvalidArgument(
+            "on_new_column='add' would take the type of a new column from the record that is read first, so that the"
+            f" view would depend on how the log is split; 'keep' has new fields in the column {MORE} as JSON, and once"
+            " you declare one in the schema it is a column"
+        )
+    if rule not in NEW_COLUMNS:
+        raise InvalidArgument(f"on_new_column={brief_repr(rule)} is not one of {', '.join(NEW_COLUMNS)}")
+    if rule == "keep" and MORE in schema.names:
+        raise InvalidArgument(f"the schema has a column {MORE!r}, which on_new_column='keep' fills; rename it")
+
+
 class JsonDecoder:
     """Each value is one JSON object; its declared fields become columns, others are skipped. See `Decoder`.
 
@@ -70,12 +101,21 @@ class JsonDecoder:
     NULL column both are a reason. docs/decoders.md has the table of types.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, timezone: str | None = None, on_new_column: NewColumns = "ignore") -> None:
+        """`timezone` is that of timestamps without one, such as 'Asia/Kolkata'; UTC by default. `on_new_column` says
+        what becomes of fields that the schema does not name: "ignore" skips them, "fail" makes the record a dead
+        letter, "keep" adds the column `_more`, a map of them to their JSON.
+        """
+        check_new_columns(on_new_column, schema)
+        schema = in_zone(schema, timezone)
         self._node = struct_node(schema)
+        self._news = on_new_column
+        if on_new_column == "keep":
+            schema = schema.append(pa.field(MORE, pa.map_(pa.string(), pa.string())))
         self._wanted = schema
-        self._schema = pa.schema([_nullable(field) for field in schema])
+        self._schema = pa.schema([in_utc(_nullable(field)) for field in schema])
         self._transport = pa.schema([pa.field(field.name, _transport(field.type)) for field in schema])
-        self._has_map = any(_contains_map(field.type) for field in schema)
+        self._has_map = on_new_column == "fail" or any(_contains_map(field.type) for field in schema)
         self._screen = None if self._has_map else _screen_of(schema)
         self._wary_chunks = 0
 
@@ -188,7 +228,7 @@ class JsonDecoder:
         deep: list[int] = []
         for number, value in enumerate(values.to_pylist()):
             try:
-                rows.append(self._node.read(parse_document(value)))
+                rows.append(self._read(parse_document(value)))
                 reasons.append(None)
             except Misfit as misfit:
                 rows.append({})
@@ -204,6 +244,16 @@ class JsonDecoder:
         others = self._built([rows[number] for number in kept], [reasons[number] for number in kept])
         is_followed = pa.array([number in followed for number in range(len(rows))], pa.bool_())
         return _interleaved(others, _joined(accepted, self._schema), is_followed)
+
+    def _read(self, document: Members) -> dict[str, object]:
+        """One record; with what the schema does not name, as it was asked for."""
+        found: dict[str, object] = self._node.read(document)
+        if self._news != "ignore":
+            news = [(name, item) for name, item in document if name not in self._node.fields]
+            if news and self._news == "fail":
+                raise Misfit("a new column, which the schema does not name", (news[0][0],))
+            found[MORE] = [(name, as_json(item)) for name, item in sorted(dict(news).items())] or None
+        return found
 
     def _accepted(self, values: pa.BinaryArray, first: int = 0) -> tuple[list[int], list[_Piece]]:
         """Which values Arrow's reader accepts, counted from `first`, and what they are."""
@@ -274,12 +324,12 @@ def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
     of = wanted.type
     if pa.types.is_struct(of):
         children = [_finish_child(array, child, field) for child, field in zip(array.flatten(), of, strict=True)]
-        fields = [_nullable(field) for field in of]
+        fields = [in_utc(_nullable(field)) for field in of]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
     if pa.types.is_list(of):
         values = _finish(array.flatten(), of.value_field)
         offsets = _offsets(array.value_lengths())
-        return pa.ListArray.from_arrays(offsets, values, type=pa.list_(_nullable(of.value_field)))
+        return pa.ListArray.from_arrays(offsets, values, type=pa.list_(in_utc(_nullable(of.value_field))))
     if pa.types.is_map(of):
         return _finish_map(array, of)
     if pa.types.is_binary(of):
@@ -305,7 +355,9 @@ def _finish_map(array: pa.MapArray, of: pa.MapType) -> pa.Array:
     if array.null_count:
         is_map = pa.concat_arrays([array.is_valid(), pa.array([True])])
         offsets = pc.if_else(is_map, offsets, pa.scalar(None, pa.int32()))
-    return pa.MapArray.from_arrays(offsets, array.keys, items, type=pa.map_(of.key_type, _nullable(of.item_field)))
+    return pa.MapArray.from_arrays(
+        offsets, array.keys, items, type=pa.map_(of.key_type, in_utc(_nullable(of.item_field)))
+    )
 
 
 def _offsets(lengths: pa.Array) -> pa.Int32Array:

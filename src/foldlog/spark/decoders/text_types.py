@@ -7,11 +7,12 @@ one of the texts does not fit; `cast_rows` finds out which.
 from __future__ import annotations
 
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, brief_repr
 
 UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
 NAIVE_MICROS: Final = pa.timestamp("us")
@@ -45,12 +46,49 @@ def sql_name(of: pa.DataType) -> str:
     """
     if pa.types.is_decimal128(of):
         return f"DECIMAL({of.precision},{of.scale})"
+    if is_zoned(of):
+        return "TIMESTAMP"
     return _SQL_NAMES.get(of, str(of))
 
 
 def is_text_castable(to: pa.DataType) -> bool:
     """Whether `cast_text` supports the type."""
-    return to in _SQL_NAMES or pa.types.is_decimal128(to)
+    return to in _SQL_NAMES or pa.types.is_decimal128(to) or is_zoned(to)
+
+
+def is_zoned(of: pa.DataType) -> bool:
+    """Whether it is a timestamp in microseconds with a zone, be it another than UTC: see `in_zone`."""
+    return pa.types.is_timestamp(of) and of.unit == "us" and of.tz is not None
+
+
+def in_zone(schema: pa.Schema, zone: str | None) -> pa.Schema:
+    """The schema for `cast_text`, in which texts of timestamps without a zone are in this one; their columns are in UTC
+    all the same. InvalidArgument if there is no such zone."""
+    if zone is None:
+        return schema
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError, TypeError):
+        raise InvalidArgument(f"there is no time zone {brief_repr(zone)}; write it as in 'Asia/Kolkata'") from None
+    return pa.schema([_retyped(field, zone) for field in schema])
+
+
+def in_utc(field: pa.Field) -> pa.Field:
+    """The inverse of `in_zone`."""
+    return _retyped(field, "UTC")
+
+
+def _retyped(field: pa.Field, zone: str) -> pa.Field:
+    of = field.type
+    if is_zoned(of):
+        of = pa.timestamp("us", tz=zone)
+    elif pa.types.is_struct(of):
+        of = pa.struct([_retyped(child, zone) for child in of])
+    elif pa.types.is_list(of):
+        of = pa.list_(_retyped(of.value_field, zone))
+    elif pa.types.is_map(of):
+        of = pa.map_(of.key_type, _retyped(of.item_field, zone))
+    return field.with_type(of)
 
 
 def cast_text(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
@@ -84,7 +122,7 @@ def _cast_pieces(texts: pa.StringArray, to: pa.DataType, first_row: int, bad: li
     except pa.ArrowInvalid:
         if len(texts) == 1:
             bad.append(first_row)
-            return [pa.nulls(1, to)]
+            return [pa.nulls(1, UTC_MICROS if is_zoned(to) else to)]
     step = -(-len(texts) // 8)
     return [
         piece
@@ -117,20 +155,25 @@ def within_precision(numbers: pa.Decimal128Array) -> pa.Decimal128Array:
 
 
 def _cast_timestamps(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
-    if to not in (UTC_MICROS, NAIVE_MICROS):
-        raise InvalidArgument(f"timestamps are in microseconds, in UTC or without a zone, not {to}")
-    try:
-        return within_calendar(texts.cast(to))
-    except pa.ArrowInvalid:
-        pass  # some are in a spelling that Arrow does not know, or are no timestamps
+    if to != NAIVE_MICROS and not is_zoned(to):
+        raise InvalidArgument(f"timestamps are in microseconds, in a zone or without one, not {to}")
+    if to in (UTC_MICROS, NAIVE_MICROS):
+        try:
+            return within_calendar(texts.cast(to))
+        except pa.ArrowInvalid:
+            pass  # some are in a spelling that Arrow does not know, or are no timestamps
     texts = pc.replace_substring_regex(texts, _FINER_THAN_MICROS, r"\1")
     if to == NAIVE_MICROS:
         return within_calendar(texts.cast(to))
     has_zone = pc.match_substring_regex(texts, _ZONE)
     nothing = pa.scalar(None, pa.string())
     zoned = pc.if_else(has_zone, texts, nothing).cast(UTC_MICROS)
-    plain = pc.if_else(has_zone, nothing, texts).cast(NAIVE_MICROS).view(UTC_MICROS)
-    return within_calendar(pc.coalesce(zoned, plain))
+    plain = within_calendar(pc.if_else(has_zone, nothing, texts).cast(NAIVE_MICROS))
+    if to == UTC_MICROS:
+        return within_calendar(pc.coalesce(zoned, plain.view(UTC_MICROS)))
+    # An hour that the clocks showed twice, or skipped, is no certain time: ArrowInvalid.
+    there = pc.assume_timezone(plain, to.tz, ambiguous="raise", nonexistent="raise").cast(UTC_MICROS)
+    return within_calendar(pc.coalesce(zoned, there))
 
 
 def _cast_booleans(texts: pa.StringArray) -> pa.Array:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from foldlog.spark.advice.explanation import Explanation
+    from foldlog.spark.advice.inference import Proposal
     from foldlog.spark.folds.feed import Feed
     from foldlog.spark.folds.runner import OnProgress
     from foldlog.spark.watch.watch import Watch
@@ -223,6 +225,37 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
     finally:
         origin.close()
         fold.close()
+
+
+def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[Explanation]:
+    """What the next run of a fold would read, shuffle and write, for each topic that it reads. Reads no records, and
+    stores nothing.
+    """
+    from foldlog.spark.advice.explanation import explained
+    from foldlog.spark.folds.reading import TopicFrames
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        facts = [origin.topic(part.topic.name) for part in fold.parts]
+        session = session_of(spark)
+        return [
+            explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin)
+            for part, one in zip(fold.parts, facts, strict=True)
+        ]
+    finally:
+        origin.close()
+        fold.close()
+
+
+def first_pipeline(topic: str, source: Source) -> tuple[str, Proposal]:
+    """A pipeline for a topic as the text of a Python file, from its last records. Needs no Spark."""
+    from foldlog.spark.advice.first_pipeline import pipeline_text, sampled_records
+
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        return pipeline_text(topic, sampled_records(origin, topic))
+    finally:
+        origin.close()
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:

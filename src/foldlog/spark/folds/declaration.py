@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
-KEY_FORMATS: Final = ("json", "avro", "protobuf")
+FORMATS: Final = ("json", "avro", "protobuf", "csv", "debezium", "text", "raw")
+KEY_FORMATS: Final = ("json", "avro", "protobuf", "debezium")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """Prefix of the module names of pipelines that were loaded from files."""
@@ -47,6 +47,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 """The folds of the file that is being loaded."""
+
+_topics: ContextVar[dict[str, DeclaredTopic] | None] = ContextVar("_topics", default=None)
+"""The topics of the file that is being loaded, which `sql()` may name."""
+
+_all_topics: dict[str, DeclaredTopic] = {}
+"""The topics that were declared outside of a file: a name has the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +204,13 @@ def topic(
     """A topic to fold.
 
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
-    have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
-    docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY). With
-    schema="registry" both come from the schema registry at `registry`, which is asked now: see docs/registry.md.
+    have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro", "protobuf", "csv"
+    or "debezium" (see docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as
+    BINARY). With schema="registry" both come from the schema registry at `registry`, which is asked now: see
+    docs/registry.md.
 
-    With `key_format` ("json", "avro" or "protobuf", with its `key_options`), keys are parsed into the columns that
-    `key` lists.
+    With `key_format` ("json", "avro", "protobuf" or "debezium", with its `key_options`), keys are parsed into the
+    columns that `key` lists.
 
     `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
     other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
@@ -233,7 +240,7 @@ def topic(
             f"the schema of topic {name!r} has a {unread['type'].upper()}, which no format fills; declare it as STRING"
             " if the values have it in a text" + (f", and {way_out}" if unread["type"].upper() == "VARIANT" else "")
         )
-    if format == "json" and not schema:
+    if format in ("json", "csv", "debezium") and not schema:
         raise InvalidArgument(
             f"topic {name!r} needs a schema, such as schema='merchant STRING, amount_paise BIGINT';"
             " or format='text' for values as they are"
@@ -242,9 +249,19 @@ def topic(
         raise InvalidArgument(
             f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
         )
+    if format == "debezium" and key is not None and key_format is None:
+        key_format = "debezium"  # its keys are objects, of one field or more
     keys = _checked_keys(name, key, key_format, key_options)
     _check_headers_and_type(name, format, headers, only)
-    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+    made = DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+    declared_topics()[name] = made
+    return made
+
+
+def declared_topics() -> dict[str, DeclaredTopic]:
+    """The topics that were declared, by name, the last of each: of the file that is being loaded, or outside of one."""
+    loading = _topics.get()
+    return _all_topics if loading is None else loading
 
 
 def _check_headers_and_type(topic: str, value_format: str, headers: object, only: object) -> None:
@@ -403,6 +420,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     sys.modules[name] = module  # pickling looks functions up by their module
     found: list[Fold] = []
     token = _declared.set(found)
+    topics_token = _topics.set({})
     try:
         # The file can import the modules beside it, as if it were run as a script.
         sys.path.insert(0, str(file.resolve().parent))
@@ -416,6 +434,7 @@ def load_folds(path: str | Path) -> list[Fold]:
         raise FoldError(f"{_where(file, error)} cannot be run: {_told(error)}") from error
     finally:
         _declared.reset(token)
+        _topics.reset(topics_token)
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)

@@ -31,7 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
 from foldlog.limits import FOLD_LETTERS_BYTES
-from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder
+from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder, parsed_key_decoder
 from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
 from foldlog.spark.decoders.record_types import RecordType
@@ -241,9 +241,7 @@ class RangeDecoder:
             records = records.filter(self.only.of(records))
         values = records.column("value")
         if self.look == "tombstones":
-            numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
-            found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
-            return found.filter(pc.is_null(values))
+            return self._tombstones(records, wanted)
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.keys is not None:
@@ -260,7 +258,7 @@ class RangeDecoder:
         times, reasons = self._times(records, reasons)
         if self.look == "dead":
             return _dead(records, wanted, reasons)
-        deleted = pc.is_null(values)
+        deleted = _deletions(values, columns)
         if self.seen is not None:
             dead = 0 if reasons is None else len(reasons) - reasons.null_count
             self.seen.add(Seen(records.num_rows, dead, records.nbytes))
@@ -278,6 +276,16 @@ class RangeDecoder:
         found = pa.RecordBatch.from_arrays(self._filled(columns, records.num_rows), schema=self.schema)
         keep = None if reasons is None else pc.is_null(reasons)
         return found if keep is None else found.filter(keep)
+
+    def _tombstones(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
+        """The coordinates of records that delete."""
+        import pyarrow as pa
+
+        values, names = records.column("value"), self.values.schema.names
+        columns = dict(zip(names, self.values.decode(values)[0], strict=True)) if DELETED in names else {}
+        numbers = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
+        found = pa.RecordBatch.from_pydict({**numbers, OFFSET: records.column("offset")}, schema=self.schema)
+        return found.filter(_deletions(values, columns))
 
     def _key(
         self, columns: KeyColumns, keys: pa.Array, reasons: pa.StringArray | None
@@ -310,6 +318,14 @@ class RangeDecoder:
         more = pc.if_else(late, told, None)
         held = _as_times(pc.min_element_wise(times, pa.scalar(last_ms)))
         return held, more if reasons is None else pc.coalesce(reasons, more)
+
+
+def _deletions(values: pa.Array, columns: Mapping[str, Any]) -> pa.Array:
+    """Which records delete: those without a value, and those whose decoder says so."""
+    import pyarrow.compute as pc
+
+    said = columns.get(DELETED)
+    return pc.is_null(values) if said is None else pc.or_(pc.is_null(values), pc.fill_null(said, False))
 
 
 def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
@@ -766,8 +782,8 @@ def _key_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[KeyC
     arrow = to_arrow_schema(T.StructType(fields), timezone="UTC")
     if topic.key_format is None:
         return KeyColumns(topic.keys[0], key_decoder(arrow.field(0).type)), fields
-    if topic.key_format == "json":
-        decoder = decoder_for("json", arrow, **topic.key_options)
+    if topic.key_format in ("json", "debezium"):
+        decoder = parsed_key_decoder(topic.key_format, arrow, **topic.key_options)
     else:
         # Their own schemas have the types.
         decoder = decoder_for(topic.key_format, None, **topic.key_options)
@@ -808,5 +824,5 @@ def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[De
     selects = given is not None and (bool(fields) or topic.format == "json")
     arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if selects else None
     decoder = decoder_for(topic.format, arrow, **topic.options)
-    filled = [one for one in from_arrow_schema(decoder.schema) if one.name not in topic.keys]
+    filled = [one for one in from_arrow_schema(decoder.schema) if one.name not in (*topic.keys, DELETED)]
     return decoder, [T.StructField(one.name, one.dataType, True) for one in filled]
