@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TITLE = "Folds: joins of two topics"
 
-_STATE = {
+STATE_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -117,7 +117,7 @@ def join_streams(home: Path, log: Path, spark: SparkSession) -> None:
         with sqlite3.connect(home / "shop.db") as connection:
             connection.executemany("INSERT INTO pairs VALUES (?, ?, ?, ?)", lines)
 
-    with _settings(spark, {**_STATE, "spark.sql.shuffle.partitions": str(cores(spark))}):
+    with with_settings(spark, {**STATE_SETTINGS, "spark.sql.shuffle.partitions": str(cores(spark))}):
         orders = _parsed(log, spark, spark_topics.ORDERS, spark_topics.ORDERS_SCHEMA)
         paid = _parsed(log, spark, spark_topics.PAID, spark_topics.PAID_SCHEMA)
         query = (
@@ -139,7 +139,7 @@ def _parsed(log: Path, spark: SparkSession, topic: str, schema: str) -> DataFram
 
 
 @contextmanager
-def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+def with_settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

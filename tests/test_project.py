@@ -104,11 +104,12 @@ def test_the_extras_are_the_documented_ones() -> None:
         "oauth",
         "secure",
         "lineage",
+        "sql",
         "docs",
         "all",
         "dev",
     }
-    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,registry,kafka,oauth,secure,lineage]"]
+    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:

@@ -68,6 +68,16 @@ def test_joins_are_measured_beside_streams_that_keep_their_state_in_rocksdb(
     assert all(row.ratio > 0 for row in rows)
 
 
+def test_states_are_measured_beside_a_stream_that_keeps_them_in_rocksdb(
+    bench: Any, place: Any, scale: Any, spark: SparkSession
+) -> None:
+    log = place.fresh()
+    bench("spark_topics").make_payments(log, 40, 1)
+    rows = bench("spark_reduce").measure(place, scale, spark, log)
+    assert [row.name for row in rows] == [f"reduce, SQLite, {name}" for name in ("step(state, rows)", "each_row(step)")]
+    assert all(row.ratio > 0 for row in rows)
+
+
 def test_the_ceiling_gives_as_many_rows_as_it_is_told(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
     import pyarrow as pa
 

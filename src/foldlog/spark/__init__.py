@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.joins import join, join_asof
+    from foldlog.spark.queries.sql import sql
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters.counters import counters
@@ -81,6 +82,7 @@ _HOMES = {
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search.search",
+    "sql": "foldlog.spark.queries.sql",
     "status": "foldlog.spark.folds.commands",
     "table": "foldlog.views.table.table",
     "verify": "foldlog.spark.folds.commands",
@@ -150,6 +152,7 @@ __all__ = [
     "run",
     "search",
     "sessions",
+    "sql",
     "status",
     "sum",
     "table",

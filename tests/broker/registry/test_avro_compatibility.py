@@ -127,7 +127,7 @@ def _records(draw: st.DrawFn) -> dict[str, Any]:
     return record(*fields)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_records(), _records())
 def test_generated_pairs_are_compatible_where_the_avro_package_says_so(
     reader: dict[str, Any], writer: dict[str, Any]

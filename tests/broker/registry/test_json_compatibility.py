@@ -135,7 +135,7 @@ _VALUES: list[Any] = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_SCHEMAS, _SCHEMAS)
 def test_a_compatible_schema_allows_what_the_older_one_allowed(new: Any, old: Any) -> None:
     if why_not(new, old):

@@ -47,7 +47,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-@pytest.mark.parametrize("path", ["/subjects/bad/versions", "/compatibility/subjects/bad/versions", "/config/bad"])
+@pytest.mark.parametrize("path", ["/subjects/bad/versions", "/config/bad"])
 def test_a_bad_body_is_one_clear_error(rest: Rest, path: str, body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         answer = rest.ask("PUT" if "config" in path else "POST", path, body)

@@ -40,7 +40,7 @@ def test_a_schema_of_another_kind_is_refused_in_a_sentence(schema: object) -> No
 
 @pytest.mark.parametrize("path", ["x.duckdb", "views/X.DuckDB", Path("x.ddb")], ids=str)
 def test_a_table_in_duckdb_is_refused_and_not_made_in_sqlite(path: str | Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"not in DuckDB.*name the file \.db.*ATTACH"):
+    with pytest.raises(InvalidArgument, match=r"in DuckDB only with mode=.append.*name the file \.db.*ATTACH"):
         fl.table(path)
 
 

@@ -81,7 +81,7 @@ def shared_database(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "duckdb"])
+@pytest.fixture(params=["sqlite", "postgres", pytest.param("duckdb", marks=pytest.mark.faults)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Counters]]:
     """Counters in each engine, closed at the end."""
     place = str(tmp_path / ("live.db" if request.param == "sqlite" else "live.duckdb"))
@@ -301,7 +301,7 @@ def test_an_estimate_is_as_close_as_promised(count: int, error: float) -> None:
         assert found == hyperloglog(words.tolist(), bits)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(_row, min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_the_state_itself_is_the_same_for_any_order_and_split(rows: list[Row], chance: random.Random) -> None:
     aggregation = Aggregation(("user",), None, ALL)

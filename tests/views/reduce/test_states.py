@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: fl.reduce("x.db", "x", state="a INT", step=same, tombstones="keep"),  # type: ignore[arg-type]
         "neither 'delete' nor 'step'",
     ),
-    "a place": (lambda: fl.reduce("x.duckdb", "x", state="a INT", step=same), "not in DuckDB"),
+    "a place": (lambda: fl.reduce("x.duckdb", "x", state="a INT", step=same), "in DuckDB only with mode=.append"),
     "no name": (lambda: fl.reduce("x.db", state="a INT", step=same), "a table has a name"),
     "each": (lambda: fl.each_row(7), "each_row\\(\\) takes a function"),  # type: ignore[arg-type]
 }

@@ -33,6 +33,7 @@ from foldlog.errors import (
     InvalidProducerIdMapping,
     InvalidTransactionState,
     LogNotFound,
+    RefusedByBroker,
     StaleBookmark,
     TopicExists,
     UnknownTopic,
@@ -73,6 +74,8 @@ _FENCED: Final = (
     InvalidTransactionState,
     ConcurrentTransactions,
 )
+
+_UNKNOWN_SERVER_ERROR: Final = -1
 
 Result = TypeVar("Result")
 
@@ -156,15 +159,12 @@ class ChangesLog:
         self._log: Log | None = None
         self._seen: tuple[str, int, ChangesBookmark | None] | None = None
         """The id of the topic of the bookmark, its end, and what was read up to there."""
-        self._own: tuple[int, ChangesBookmark] | None = None
-        """What this holder of the id has committed last, and its offset."""
-        self._sent: list[tuple[SendFuture, ChangesBookmark]] = []
+        self._sent: list[SendFuture] = []
         """The bookmark of the transaction that is under way."""
 
     def close(self) -> None:
         """It can be used again."""
         log, self._log = self._log, None
-        self._own = None
         if log is not None:
             with suppress(FoldlogError):  # a transaction that is left open is aborted by whoever comes next
                 log.close()
@@ -229,9 +229,6 @@ class ChangesLog:
         if self._seen is None or self._seen[:2] != (topic_id, end):
             self._seen = (topic_id, end, self._newest(start, end))
         found = self._seen[2]
-        if self._own is not None and self._own[0] >= end:
-            # A cluster answers a commit before it has marked every partition: nobody can read it for a moment.
-            found = self._own[1]
         return None if found is None or found.topic_id != self.topic_id() else found
 
     def _newest(self, start: int, end: int) -> ChangesBookmark | None:
@@ -249,7 +246,7 @@ class ChangesLog:
 
     def follow(self, rows: KeyedRows, read: dict[int, int], stored: ChangesBookmark) -> None:
         """Read what the topic has from `read` to the ends that belong to the bookmark, and note it in `read`."""
-        for number, (start, _) in sorted(self._marked(stored).items()):
+        for number, (start, _) in sorted(self._wait_marked(self.topic, stored.ends).items()):
             at, end = max(start, read.get(number, 0)), stored.ends.get(number, 0)
             while at < end:
                 stop = min(end, at + _READ_OFFSETS)
@@ -268,14 +265,14 @@ class ChangesLog:
                 at = stop
             read[number] = max(read.get(number, 0), end)
 
-    def _marked(self, stored: ChangesBookmark) -> dict[int, tuple[int, int]]:
-        """The offsets of the topic, once all changes that belong to the bookmark can be read. They are committed, and a
-        cluster marks partition by partition.
+    def _wait_marked(self, topic: str, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """The offsets of a topic, once all that was committed up to these ends can be read: a cluster marks partition
+        by partition, after it has answered.
         """
         deadline = time.monotonic() + _MARKED_WAIT_MS / 1000
         while True:
-            found = self.log.offsets(self.topic, isolation=COMMITTED)
-            if all(found[number][1] >= end for number, end in stored.ends.items() if number in found):
+            found = self.log.offsets(topic, isolation=COMMITTED)
+            if all(found[number][1] >= end for number, end in ends.items() if number in found):
                 return found
             if time.monotonic() > deadline:
                 raise ViewUnavailable(
@@ -287,7 +284,7 @@ class ChangesLog:
         """Until every reader of committed records can read what was committed last."""
         stored = self.stored()
         if stored is not None:
-            self._marked(stored)
+            self._wait_marked(self.topic, stored.ends)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -302,6 +299,11 @@ class ChangesLog:
                 # Another writer has the id. Leave it the time to finish, then look what the bookmark is by now.
                 self.close()
                 time.sleep(random.uniform(0, 0.01 * 2 ** min(number, 7)))
+            except RefusedByBroker as error:
+                # So Apache Kafka answers who is fenced while it commits. The bookmark tells whether that counts.
+                if error.code != _UNKNOWN_SERVER_ERROR:
+                    raise
+                self.close()
             except DirectoryLocked as error:
                 raise ViewUnavailable(self._location, str(error)) from error
         raise ViewUnavailable(
@@ -313,8 +315,9 @@ class ChangesLog:
         self._sent.clear()
         with self._moment(rows), self.log.transaction(self.transactional_id, timeout_ms=timeout_ms) as transaction:
             result = write(transaction)
-        for sent, stored in self._sent:
-            self._own = (sent.result().offset, stored)
+        for sent in self._sent:
+            # A cluster answers a commit before it has marked every partition: for a moment nobody can read it.
+            self._wait_marked(self.bookmark_topic, {0: sent.result().offset + 1})
         return result
 
     def _moment(self, rows: int) -> AbstractContextManager[None]:
@@ -340,7 +343,7 @@ class ChangesLog:
 
     def send_bookmark(self, transaction: Transaction, stored: ChangesBookmark) -> None:
         sent = transaction.send(self.bookmark_topic, stored.to_json().encode(), BOOKMARK_KEY, partition=0)
-        self._sent.append((sent, stored))
+        self._sent.append(sent)
 
     def ensure_bookmark_topic(self) -> None:
         try:

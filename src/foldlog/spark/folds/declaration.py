@@ -48,6 +48,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 """The folds of the file that is being loaded."""
 
+_topics: ContextVar[dict[str, DeclaredTopic] | None] = ContextVar("_topics", default=None)
+"""The topics of the file that is being loaded, which `sql()` may name."""
+
+_all_topics: dict[str, DeclaredTopic] = {}
+"""The topics that were declared outside of a file: a name has the last one."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTopic:
@@ -247,7 +253,15 @@ def topic(
         key_format = "debezium"  # its keys are objects, of one field or more
     keys = _checked_keys(name, key, key_format, key_options)
     _check_headers_and_type(name, format, headers, only)
-    return DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+    made = DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+    declared_topics()[name] = made
+    return made
+
+
+def declared_topics() -> dict[str, DeclaredTopic]:
+    """The topics that were declared, by name, the last of each: of the file that is being loaded, or outside of one."""
+    loading = _topics.get()
+    return _all_topics if loading is None else loading
 
 
 def _check_headers_and_type(topic: str, value_format: str, headers: object, only: object) -> None:
@@ -406,6 +420,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     sys.modules[name] = module  # pickling looks functions up by their module
     found: list[Fold] = []
     token = _declared.set(found)
+    topics_token = _topics.set({})
     try:
         # The file can import the modules beside it, as if it were run as a script.
         sys.path.insert(0, str(file.resolve().parent))
@@ -419,6 +434,7 @@ def load_folds(path: str | Path) -> list[Fold]:
         raise FoldError(f"{_where(file, error)} cannot be run: {_told(error)}") from error
     finally:
         _declared.reset(token)
+        _topics.reset(topics_token)
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)

@@ -1,0 +1,1 @@
+"""Folds that are written in SQL."""
