@@ -1,8 +1,8 @@
 """A rebuild of many small records, by hand: `python -m bench.spark_large 100000000 [DIRECTORY]`.
 
 It makes a topic of so many payments in eight partitions, folds it into a lake, and rebuilds that, in a process of its
-own, whose memory it prints: the driver's stays what it is with a hundredth of the records. A hundred million take about
-12 GB of disk, and some 15 minutes on two cores.
+own, whose memory it prints. Ten million took the driver's Python 224 MB, its JVM 399 MB and 0.9 s of a core, on a busy
+machine of two cores. A hundred million take about 13 GB of disk.
 """
 
 from __future__ import annotations

@@ -68,7 +68,6 @@ SMALL_MODULES: dict[str, str] = {
     "spark/decoders/plain.py": "the decoders of one format, beside those of the others",
     "spark/folds/command_claims.py": "which runner carries out a command, decided without any I/O",
     "spark/folds/dead_letters.py": "where what a fold failed at is buried",
-    "spark/folds/moved_keys.py": "what growth of a topic means for keys, without Spark",
     "spark/folds/shipping.py": "how a pipeline's functions travel to workers",
     "spark/functions.py": "functions for users, which nobody here calls",
     "spark/interpreter.py": "runs at import, before Spark is there",

@@ -99,6 +99,7 @@ def test_a_late_side_corrects_what_was_written(directory: Path, tmp_path: Path, 
         assert shop.execute("SELECT name FROM sqlite_master WHERE name LIKE 'enriched%'").fetchall() == []
 
 
+@pytest.mark.faults  # with the other long runs
 def test_the_commands_name_the_topics(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
@@ -168,6 +169,7 @@ def test_what_is_not_lawful_is_refused(directory: Path, tmp_path: Path, spark: S
     assert "a fold of two topics returns fl.join" in told(lambda orders, customers: None)
 
 
+@pytest.mark.faults  # with the other long runs
 def test_a_join_that_changes_asks_for_a_rebuild(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
     views = tmp_path / "views.db"
     send(directory, "orders", ("o1", {"customer": "ann", "amount": 5}))
@@ -181,6 +183,7 @@ def test_a_join_that_changes_asks_for_a_rebuild(directory: Path, tmp_path: Path,
     assert rows(views) == []
 
 
+@pytest.mark.faults  # with the other long runs
 def test_each_side_is_tried_on_given_records(tmp_path: Path, spark: SparkSession) -> None:
     fold = enriched_into(tmp_path / "views.db")
     tester = FoldTester(lambda: spark)
@@ -206,6 +209,7 @@ def test_what_a_fold_of_two_topics_is_declared_of(tmp_path: Path) -> None:
         fl.fold(ORDERS, CUSTOMERS, into=fl.table(tmp_path / "b.db", "b", key="order_id"), name="a")(lambda a, b: None)
 
 
+@pytest.mark.faults  # with the other long runs
 def test_a_join_lies_behind_a_fold_that_writes_a_topic(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
     """Its topic's newest record of a key is a side; every record of it is none, as their number says nothing."""
     rich = fl.fold(CUSTOMERS, into=fl.changes("known"), name="rich")(lambda rows: rows.filter("city IS NOT NULL"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from test_docs import DOCS, blocks_of, page
 
 SCHEMA = "merchant STRING, amount BIGINT, note STRING, at TIMESTAMP, xs ARRAY<INT>"
 PAYMENTS = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+sql = partial(fl.sql, topics=[PAYMENTS])
+"""Other tests of this process declare a topic of this name, too."""
 
 
 def written(directory: Path, count: int, seed: int) -> list[dict[str, Any]]:
@@ -72,9 +76,9 @@ GROUPED = [
 def test_views_hold_what_spark_says_of_the_whole_topic(spark: SparkSession, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     rows = written(directory, 60, seed=1)
-    folds = [fl.sql(query, into=tmp_path / "x.db", name=f"q{number}") for number, query in enumerate(GROUPED)]
+    folds = [sql(query, into=tmp_path / "x.db", name=f"q{number}") for number, query in enumerate(GROUPED)]
     folds.append(
-        fl.sql(
+        sql(
             "SELECT tx_id, lower(merchant) AS m, amount IS DISTINCT FROM 7 AS odd, xs[0] + 1 AS x FROM payments"
             " WHERE amount > -20",
             into=fl.table(tmp_path / "x.db", "mirror"),
@@ -116,7 +120,7 @@ def test_views_hold_what_spark_says_of_the_whole_topic(spark: SparkSession, tmp_
 def test_a_plain_recompute_agrees(spark: SparkSession, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     rows = written(directory, 40, seed=3)
-    fold = fl.sql(
+    fold = sql(
         "SELECT merchant, sum(amount) AS total, count(*) AS n FROM payments WHERE note = 'a' GROUP BY merchant",
         into=tmp_path / "x.db",
         name="totals",
@@ -156,7 +160,7 @@ def test_what_spark_knows_better_is_said_before_anything_is_stored(spark: SparkS
         ("SELECT sum(merchant) AS a FROM payments", "merchant|sum|__0"),
     ):
         with pytest.raises(FoldError, match=why):
-            fl.run([fl.sql(query, into=tmp_path / "x.db", name="x")], directory, once=True, spark=spark)
+            fl.run([sql(query, into=tmp_path / "x.db", name="x")], directory, once=True, spark=spark)
 
 
 def test_the_page_about_sql_is_true(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

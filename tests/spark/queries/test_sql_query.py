@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from foldlog.views.counters.windows import Sessions, Window
 
 SCHEMA = "merchant STRING, amount BIGINT, note STRING, at TIMESTAMP, part STRUCT<a: INT>, xs ARRAY<INT>"
 PAYMENTS = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+sql = partial(fl.sql, topics=[PAYMENTS])
+"""Other tests of this process declare a topic of this name, too."""
 
 
 def texts(query: SqlQuery) -> dict[str, str]:
@@ -118,7 +122,7 @@ LAWLESS = {
 @pytest.mark.parametrize("query", LAWLESS)
 def test_what_cannot_be_kept_up_to_date_is_refused_with_the_reason(query: str) -> None:
     with pytest.raises(InvalidArgument, match=f"cannot be kept up to date.*{LAWLESS[query]}") as refused:
-        fl.sql(query, into="x.db", name="x")
+        sql(query, into="x.db", name="x")
     assert "\n" not in str(refused.value)
 
 
@@ -149,28 +153,28 @@ WRONG = {
 @pytest.mark.parametrize("query", WRONG)
 def test_a_wrong_query_gets_one_sentence(query: str) -> None:
     with pytest.raises(InvalidArgument, match=WRONG[query]) as refused:
-        fl.sql(query, into="x.db", name="x")
+        sql(query, into="x.db", name="x")
     assert "\n" not in str(refused.value)
 
 
 def test_columns_of_structs_lambdas_and_meta_are_known() -> None:
     columns = "TX_ID, payments.part.a AS a, part.a AS b, transform(xs, x -> x + 1) AS c, _offset AS o"
-    fl.sql(f"SELECT {columns} FROM payments", into="x.db", name="x")
+    sql(f"SELECT {columns} FROM payments", into="x.db", name="x")
 
 
 def test_where_it_goes(tmp_path: Path) -> None:
     counted = "SELECT merchant, count(*) AS n FROM payments GROUP BY merchant"
-    assert fl.sql(counted, into=tmp_path / "x.db", name="per_merchant").view.kind == "counters"
-    assert fl.sql("SELECT * FROM payments", into=tmp_path / "x.db", name="mirror").view.kind == "table"
-    assert fl.sql("SELECT * FROM payments", into=fl.table(tmp_path / "x.db", "all_of_them")).name == "all_of_them"
-    assert fl.sql("SELECT note FROM payments", into=fl.lake(tmp_path / "lake"), name="notes").view.kind == "lake"
+    assert sql(counted, into=tmp_path / "x.db", name="per_merchant").view.kind == "counters"
+    assert sql("SELECT * FROM payments", into=tmp_path / "x.db", name="mirror").view.kind == "table"
+    assert sql("SELECT * FROM payments", into=fl.table(tmp_path / "x.db", "all_of_them")).name == "all_of_them"
+    assert sql("SELECT note FROM payments", into=fl.lake(tmp_path / "lake"), name="notes").view.kind == "lake"
     for query, into, why in (
         (counted, fl.table(tmp_path / "x.db", "t"), "give the place alone"),
         ("SELECT * FROM payments", fl.lake(tmp_path / "lake"), "needs a name"),
         ("SELECT * FROM payments", fl.counters(tmp_path / "x.db", measures={"n": fl.count()}), "has no aggregate"),
     ):
         with pytest.raises(InvalidArgument, match=why):
-            fl.sql(query, into=into)
+            sql(query, into=into)
 
 
 def test_a_file_sees_its_own_topics(tmp_path: Path) -> None:
