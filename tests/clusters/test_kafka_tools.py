@@ -125,8 +125,10 @@ def test_all_settings_of_a_topic_have_kafkas_values_but_for_those_that_the_docs_
     )
     assert theirs.keys() - ours.keys() == set()
     assert ours.keys() - theirs.keys() == {
+        "foldlog.key.schema.validation",
         "foldlog.max.decompressed.bytes",
         "foldlog.segment.records",
+        "foldlog.value.schema.validation",
         "message.downconversion.enable",
         "message.format.version",
         "message.timestamp.difference.max.ms",

@@ -89,6 +89,8 @@ def _checked(fold: Fold, keys: Iterable[str | bytes], of: str | None) -> set[byt
 
 
 class _Backfill:
+    """One backfill under way. Owned by the thread that asked for it."""
+
     def __init__(self, fold: Fold, origin: Origin, spark: Spark | None) -> None:
         self._fold = fold
         self._origin = origin
