@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +46,12 @@ def pytest_configure() -> None:
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", metavar="K/N", help="run the K-th of N parts of the tests: a run too long for one go takes turns"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,12 +88,27 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For processes that work together: what takes longest is handed out first, so that all end at one time. First
     come those of Spark, then the other lots, the largest first, then single tests."""
+    _keep_part(config, items)
     if not hasattr(config, "workerinput"):
         return
     lots = [_lot_of(item) for item in items]
     sizes = Counter(lots)
     places = sorted(range(len(items)), key=lambda at: (_rank(lots[at]), -sizes[lots[at]] if lots[at] else 0))
     items[:] = [items[at] for at in places]
+
+
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """By the digest of a test's name: tests that come and go do not move the others."""
+    asked = config.getoption("--part")
+    if asked is None:
+        return
+    found = re.fullmatch(r"(\d+)/(\d+)", asked)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f"--part {asked} is not K/N with K from 1 to N, such as 1/2")
+    number, parts = int(found[1]) - 1, int(found[2])
+    others = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number]
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == number]
+    config.hook.pytest_deselected(items=others)
 
 
 def _rank(lot: str | None) -> int:

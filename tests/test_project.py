@@ -221,10 +221,10 @@ def test_ci_runs_the_commands_that_people_type() -> None:
     assert commands == ["lint", "docs", "release-check", "demo ONCE=1"]
     tests = re.findall(r"^run_tests (\d+) make (\S+)", text, flags=re.MULTILINE)
     assert [target for _, target in tests] == ["test", "test-faults", "test-kafka"]
-    again = re.search(r"timeout --foreground (\d+)m \"\$@\" .*--last-failed", text)
+    again = re.search(r"timeout --foreground (\d+)m make \"\$target\" .*--last-failed", text)
     assert again is not None
     minutes = {target: int(limit) + int(again[1]) for limit, target in tests}
-    alone = [int(limit) for limit in re.findall(r"timeout --foreground (\d+)m (?!\"\$@\")", text)]
+    alone = [int(limit) for limit in re.findall(r"timeout --foreground (\d+)m (?!make \"\$target\")", text)]
     beside_each_other = max(minutes["test-faults"], minutes["test-kafka"])
     assert sum(alone) + minutes["test"] + beside_each_other <= CI_MINUTES_MAX
 

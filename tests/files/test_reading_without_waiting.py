@@ -17,6 +17,8 @@ from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFile, PosixFiles
 
 PAGE = os.sysconf("SC_PAGESIZE")
+FAR = 1024
+"""Pages: a kernel may read a large folio, of up to 2 MiB, where one page is asked for."""
 NOWAIT = 8  # RWF_NOWAIT on Linux; the stand-in only has to tell it from 0
 DATA = bytes(range(200))
 
@@ -148,7 +150,7 @@ def test_real_pages_that_were_dropped_are_refused_until_somebody_has_read_them(t
 def test_real_pages_of_which_only_the_first_is_in_memory_are_refused(tmp_path: Path) -> None:
     path = f"{tmp_path}/pages"
     file = PosixFiles().open(path, write=True, create=True)
-    file.write(0, [os.urandom(8 * PAGE)])
+    file.write(0, [os.urandom(FAR * PAGE)])
     file.sync()
     drop_pages(path)
     descriptor = os.open(path, os.O_RDONLY)
@@ -157,7 +159,7 @@ def test_real_pages_of_which_only_the_first_is_in_memory_are_refused(tmp_path: P
     os.close(descriptor)
     assert file.read_into(0, bytearray(PAGE), nowait=True) == PAGE
     with pytest.raises(BlockingIOError):
-        file.read_into(0, bytearray(8 * PAGE), nowait=True)
+        file.read_into(0, bytearray(FAR * PAGE), nowait=True)
 
 
 def drop_pages(path: str) -> None:

@@ -23,9 +23,12 @@ EXTRAS: Final = {
     "kafka": ("confluent-kafka",),
     "arrow": ("pyarrow",),
     "spark": ("pyspark", "pyarrow", "pandas"),
-    "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow"),
+    "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow", "obstore"),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
+    "registry": ("fastavro", "jsonschema", "protobuf"),
+    "sql": ("sqlglot",),
+    "lineage": ("openlineage-python",),
     "oauth": ("PyJWT",),
     "secure": ("cryptography",),
 }
@@ -48,23 +51,30 @@ def run(arguments: Arguments) -> int:
         return DONE
     say(f"foldlog {foldlog.__version__}, {kernels_text()}")
     say(f"Python {platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}")
-    # Glued together while the lines are broken, so that no line ends between a package and its version.
-    glued = _packages_text(REQUIRED).replace(" ", _GLUE).replace(f",{_GLUE}", ", ")
-    for line in textwrap.wrap(f"with {glued}", _WIDTH):
-        say(line.replace(_GLUE, " "))
+    for line in _lines(f"with {_packages_text(REQUIRED)}", _WIDTH):
+        say(line)
     say("")
     # Most extras include pyarrow: the table shows it once.
     rows = [
-        {
-            "extra": extra,
-            "packages": _packages_text([each for each in packages if extra == "arrow" or each != "pyarrow"]),
-        }
+        {"extra": "" if number else extra, "packages": line}
         for extra, packages in EXTRAS.items()
+        for number, line in enumerate(
+            _lines(
+                _packages_text([each for each in packages if extra == "arrow" or each != "pyarrow"]),
+                _WIDTH - max(map(len, EXTRAS)) - 2,
+            )
+        )
     ]
     print_table(arguments, COLUMNS, rows)
     if any(_MISSING in row["packages"] for row in rows):
         remark("to install an extra: pip install 'foldlog[EXTRA]'")
     return DONE
+
+
+def _lines(packages: str, width: int) -> list[str]:
+    """Of at most that width; none ends between a package and its version."""
+    glued = packages.replace(" ", _GLUE).replace(f",{_GLUE}", ", ")
+    return [line.replace(_GLUE, " ") for line in textwrap.wrap(glued, width)]
 
 
 def facts() -> dict[str, object]:

@@ -30,8 +30,10 @@ KAFKA_DEFAULTS = {
     "file.delete.delay.ms": "60000",
     "flush.messages": "1",  # Kafka: 9223372036854775807; here a record is synced before it is acknowledged
     "flush.ms": "9223372036854775807",
+    "foldlog.key.schema.validation": "false",
     "foldlog.max.decompressed.bytes": "0",
     "foldlog.segment.records": "0",
+    "foldlog.value.schema.validation": "false",
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",

@@ -72,7 +72,7 @@ def table(
 
         in_postgres = PostgresHistory if mode == "append" else PostgresTable
         return in_postgres(str(url_or_path), table_name(name, with_schema=True), asked)
-    if suffix_of(url_or_path).lower() in DUCKDB_SUFFIXES:
+    if _suffix(url_or_path) in DUCKDB_SUFFIXES:
         from foldlog.views.table.duckdb import DuckdbHistory
 
         if ttl is not None:
@@ -87,9 +87,7 @@ def table(
 
 def _refuse_other_formats(path: object, mode: Mode) -> None:
     """InvalidArgument for names of other formats: the file would be SQLite's, which users do not expect."""
-    if not isinstance(path, str | PathLike):
-        return
-    suffix = suffix_of(path).lower()
+    suffix = _suffix(path)
     if suffix in DUCKDB_SUFFIXES and mode != "append":
         raise InvalidArgument(
             f"fl.table() keeps tables in SQLite and PostgreSQL, and in DuckDB only with mode='append'"
@@ -111,3 +109,8 @@ def key_columns(key: object) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise InvalidArgument(f"a key is a column or a list of columns, such as ['id', 'line'], not {brief_repr(key)}")
     return tuple(names)
+
+
+def _suffix(place: object) -> str:
+    """Of a file's name; empty for what is none, which is refused where it is opened."""
+    return suffix_of(place).lower() if isinstance(place, str | PathLike) else ""
