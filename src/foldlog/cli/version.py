@@ -56,7 +56,7 @@ def run(arguments: Arguments) -> int:
     say("")
     # Most extras include pyarrow: the table shows it once.
     rows = [
-        {"extra": "" if number else extra, "packages": line}
+        {"extra": " " if number else extra, "packages": line}
         for extra, packages in EXTRAS.items()
         for number, line in enumerate(
             _lines(
