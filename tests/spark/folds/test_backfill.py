@@ -31,6 +31,7 @@ def held(fold: Fold) -> dict[str, int]:
     return {row["tx_id"]: row["amount_paise"] for row in rows}
 
 
+@pytest.mark.faults
 def test_keys_and_ranges_are_computed_anew_and_nothing_else(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_view_that_was_dropped_is_built_again(name: str, built: Shop) -> None:
 GROWN = f"{SHOP_SCHEMA}, tip_paise BIGINT"
 
 
+@pytest.mark.faults
 def test_a_schema_that_grew_adds_its_column_and_a_changed_type_names_the_rebuild(
     tmp_path: Path, postgres: PostgresServer, spark: SparkSession
 ) -> None:
@@ -249,6 +250,7 @@ def by_key(fold: Fold, key: str = "tx_id") -> dict[object, Row]:
     return {row[key]: row for row in held(fold)}
 
 
+@pytest.mark.faults
 def test_a_compacted_topic_reseeds_views_with_keys_and_cannot_prove_those_that_add(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -138,9 +138,8 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "assertion" else pytest.mark.faults) for name in ALONE]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ALONE)
 def test_whatever_fails_at_one_record_alone_sets_that_one_aside(
     name: str, directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -191,6 +190,7 @@ def test_strict_names_the_record_and_the_line(directory: Path, tmp_path: Path, s
         fl.run([fold], directory, once=True, spark=spark, strict=True)
 
 
+@pytest.mark.faults
 def test_a_fold_that_fails_at_everything_is_wrong_itself_and_stops(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_view_that_has_read_more_than_the_log_holds_is_not_provable_and_not_re
         fl.rebuild(fold, directory)
 
 
+@pytest.mark.faults
 def test_a_view_of_a_compacted_topic_that_has_not_caught_up_is_never_called_different(
     tmp_path: Path, view: FileView, spark: SparkSession
 ) -> None:
