@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,8 +40,20 @@ def init_pipeline(arguments: Arguments) -> int:
     say(f"wrote {file}: {found.format}, {counted(len(found.columns), 'column')}, {keyed}")
     for note in found.notes:
         say(f"note: {note}")
-    say(f"look at it, then: foldlog fold run {file} ... --once")
+    say(f"look at it, then: foldlog fold run {shlex.quote(file)} {_source_words(arguments)} --once")
     return DONE
+
+
+def _source_words(arguments: Arguments) -> str:
+    """The option that names the log, as somebody would type it again."""
+    for option_name, value in (
+        ("--source", arguments.source),
+        ("-d", arguments.directory),
+        ("-b", arguments.bootstrap),
+    ):
+        if value:
+            return f"{option_name} {shlex.quote(value)}"
+    return ""
 
 
 @command(

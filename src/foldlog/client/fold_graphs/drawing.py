@@ -51,8 +51,9 @@ def _line(fold: GraphFold, topic: str, *, is_again: bool) -> str:
 
 
 def view_text(fold: GraphFold) -> str:
-    """Where it writes: the place of a topic says what it is already."""
-    return fold.view if fold.writes is not None else f"{fold.kind} {fold.view}"
+    """Where it writes; the places of topics and tables say what they are."""
+    is_told = fold.writes is not None or fold.view.startswith(f"{fold.kind} ")
+    return fold.view if is_told else f"{fold.kind} {fold.view}"
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
