@@ -66,13 +66,11 @@ class _Written:
 
 @contextmanager
 def opened(path: Path, files: alternatives.CountingFiles, *, journaled: bool = True) -> Iterator[foldlog.Log]:
-    """A log with the topic t, its segment open and indexed, its journal in use as after the first few hundred syncs."""
+    """A log with the topic t, its segment open and indexed, and a journal for what is not written to alone."""
     broker = Broker.open(str(path), files=files, journal=journaled and JournalSettings(begin_syncs=1))
     with foldlog.Log(LocalBackend(broker, files)) as log:
         log.create_topic("t")
         log.append("t", b"first")
-        while journaled and not broker.journal_counts().commits:
-            log.append("t", b"first")
         files.syncs = 0
         yield log
 
