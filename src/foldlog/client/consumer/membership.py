@@ -37,6 +37,7 @@ from foldlog.broker.groups.messages import (
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Member,
+    Since,
     beginnings,
     commit_as_member,
     counts_of,
@@ -46,7 +47,7 @@ from foldlog.client.consumer.assignments import (
     take_share,
 )
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
+from foldlog.errors import FoldlogError, GroupError, IllegalGeneration, LogClosed, StorageError, UnknownMember
 
 _log = logging.getLogger("foldlog")
 
@@ -195,9 +196,16 @@ class Memberships:
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable on return. Raises NotAssigned, with nothing committed, if a partition is not the member's."""
-        commit_as_member(self._broker, member, offsets)
+    def commit(
+        self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata], since: Mapping[TopicPartition, Since]
+    ) -> None:
+        """See `GroupMemberships`."""
+        try:
+            commit_as_member(self._broker, member, offsets, since)
+        except (IllegalGeneration, UnknownMember):
+            member.is_called = True  # the next poll, or the one that waits, asks the group and joins it again
+            member.wake()
+            raise
 
     # --- joining --------------------------------------------------------------------------------------------------
 
