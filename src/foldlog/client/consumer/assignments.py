@@ -142,7 +142,7 @@ def shares(
 
 
 def take_share(backend: DirectoryBroker, member: Member, generation: int, assignment: bytes) -> None:
-    """Give the member its assignment; its consumer finds it in `held`."""
+    """Give the member its assignment; its consumer finds it in `held`, and is to be woken."""
     before = member.held.since if member.held.member_id == member.member_id else {}
     since: dict[TopicPartition, Since] = {}
     for topic, number in decode_assignment(assignment).partitions:
@@ -152,7 +152,6 @@ def take_share(backend: DirectoryBroker, member: Member, generation: int, assign
             _note_start(backend, member, partition)
     member.counts = counts_of(backend, member.topics)
     member.held = Held(member.member_id, generation, since)
-    member.wake()
 
 
 def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartition) -> None:

@@ -251,25 +251,34 @@ class Memberships:
         coordinator.join(_join_request(member), partial(self._joined, coordinator, member))
 
     def _joined(self, coordinator: GroupCoordinator, member: Member, result: JoinResult) -> None:
-        member.is_joining = False
         if result.error is not GroupErrorCode.NONE:
+            member.is_joining = False
             self._refused(member, result.error)
             return
         member.member_id = result.member_id
         member.generation = result.generation
         assignments: dict[str, bytes] = {}
-        if result.is_leader and not result.skip_assignment:
-            assignments = shares(self._broker, result.protocol, subscriptions_of(result.members))
-        request = SyncRequest(
-            member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
-        )
-        coordinator.sync(request, partial(self._synced, member, result.generation))
+        try:
+            if result.is_leader and not result.skip_assignment:
+                assignments = shares(self._broker, result.protocol, subscriptions_of(result.members))
+            request = SyncRequest(
+                member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
+            )
+            # Joining until its share is known: a leader in another process may take its time.
+            coordinator.sync(request, partial(self._synced, member, result.generation))
+        except FoldlogError:
+            member.is_joining = False
+            raise
 
     def _synced(self, member: Member, generation: int, result: SyncResult) -> None:
-        if result.error is not GroupErrorCode.NONE:
-            self._refused(member, result.error)
-            return
-        take_share(self._broker, member, generation, result.assignment)
+        try:
+            if result.error is not GroupErrorCode.NONE:
+                self._refused(member, result.error)
+            else:
+                take_share(self._broker, member, generation, result.assignment)
+        finally:
+            member.is_joining = False
+        member.wake()
 
     def _refused(self, member: Member, code: GroupErrorCode) -> None:
         if code is GroupErrorCode.UNKNOWN_MEMBER_ID:

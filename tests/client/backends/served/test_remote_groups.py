@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -21,6 +23,9 @@ from client.serving import wait_until
 from faults.processes import child, next_line, tell
 from foldlog import limits
 from foldlog.client.backends.backend import backend_of
+from foldlog.client.backends.served import session
+from foldlog.client.consumer.assignments import shares as shares_of
+from foldlog.client.consumer.assignments import take_share
 from foldlog.client.wire import group_session, questions
 from foldlog.client.wire.questions import Asker
 from foldlog.errors import (
@@ -394,3 +399,36 @@ def test_a_refused_commit_makes_the_member_ask_its_group_at_once(
         polled(consumer, 5)
         remote.reset_group("fraud", {("orders", 0): 2}, evict=True)
         assert [record.offset for record in polled(consumer, 3)] == [2, 3, 4]
+
+
+def test_nothing_is_handed_out_until_the_share_is_known(
+    path: Path, writer: foldlog.Log, remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader, in another process, takes its time: what a member holds may be another's by then."""
+    leader, here = member(remote), member(writer)
+    settle(leader, here)
+    for number in range(PARTITIONS):
+        writer.append("orders", str(number), partition=number)
+    mine = here._reading._member  # type: ignore[attr-defined]
+    generation = mine.generation
+    may_assign = Event()
+
+    def assigned_late(*asked: Any) -> dict[str, bytes]:
+        assert may_assign.wait(WAIT_MS / 1000)
+        return shares_of(*asked)
+
+    def taken(backend: Any, of: Any, *share: Any) -> None:
+        were_joining.append(of.is_joining)
+        take_share(backend, of, *share)
+
+    were_joining: list[bool] = []
+    monkeypatch.setattr(session, "shares", assigned_late)
+    monkeypatch.setattr(session, "take_share", taken)
+    with ThreadPoolExecutor(1) as pool, foldlog.open(path) as third_log:
+        third = pool.submit(member, third_log)
+        wait_until(lambda: mine.generation > generation, lambda: writer.describe_group("fraud"))
+        assert here.poll() == []
+        may_assign.set()
+        settle(leader, here, third.result(WAIT_MS / 1000))
+    assert were_joining
+    assert all(were_joining)

@@ -211,12 +211,13 @@ class Session:
         if share is None:
             return
         with self._changed:
+            take_share(self._backend, member, member.generation, share)  # first: where that fails, it joins again
             self._group.settle()
             self._last_problem = ""
             self._stirred_beats = 0
-            member.is_joining = False
-            take_share(self._backend, member, member.generation, share)
+            member.is_joining = False  # last: what it held before may be another's now
             self._changed.notify_all()
+        member.wake()
 
     def _beat(self) -> None:
         self._ask(self._group.heartbeat(), WRITER_ANSWER_MS)
