@@ -197,7 +197,7 @@ def not_empty(group: str, members: Sequence[MemberDescription], evict: str, *, i
     elif evict:
         way_on = f"stop them, or say {evict} to make them rejoin at the new place"
     else:
-        way_on = "they came back each time they were evicted: stop them"
+        way_on = "they came back each time they were removed: stop them"
     return GroupNotEmpty(f"{has_members(group, members)}; {way_on}", [one.name for one in members])
 
 

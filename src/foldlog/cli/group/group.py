@@ -391,8 +391,8 @@ def _queues_among(log: Log, groups: Iterable[str], arguments: Arguments) -> set[
     found = {name for name in groups if is_of_a_queue(backend_of(log), name)}
     if found and arguments.topics is not None:
         raise InvalidArgument(
-            f"group {min(found)!r} belongs to a queue and can only be deleted as a whole: leave out --topic, or move it in that"
-            " topic with foldlog group seek"
+            f"group {min(found)!r} belongs to a queue and can only be deleted as a whole: leave out --topic, or move it"
+            " in that topic with foldlog group seek"
         )
     return found
 

@@ -305,7 +305,7 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
         with pytest.raises(GroupNotEmpty) as caught:
             remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert caught.value.members == [there.name]
-        assert "they came back each time they were evicted: stop them" in str(caught.value)
+        assert "they came back each time they were removed: stop them" in str(caught.value)
         assert "evict" not in str(caught.value)
         assert evictions == 3 + limits.EVICTION_TRIES_MAX
 
