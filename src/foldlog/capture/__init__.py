@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Event
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from foldlog.capture.captured_log import FollowedTable as FollowedTable
@@ -24,6 +25,8 @@ from foldlog.capture.runner import CaptureStatus as CaptureStatus
 from foldlog.capture.runner import drop, run, status
 from foldlog.capture.source import Source
 from foldlog.capture.source import SourceStatus as SourceStatus
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.sql.postgres import is_postgres_url
 
 
 def postgres(
@@ -61,12 +64,19 @@ def postgres(
     )
 
 
+def of_url(url: str, tables: Tables = None, **options: Any) -> Capture:
+    """The capture of what a URL names, with the options of its kind."""
+    if is_postgres_url(url):
+        return postgres(url, tables, **options)
+    raise InvalidArgument(f"{brief_repr(url)} is no URL such as postgresql://user@host/database, and no Python file")
+
+
 def _database_of(url: str) -> str:
     return unquote(urlsplit(url).path).strip("/") or "postgres"
 
 
 def _postgres_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> Source:
-    from foldlog.capture.postgres.source import PostgresSource
+    from foldlog.capture.from_postgres.source import PostgresSource
 
     return PostgresSource(capture, tell, stop)
 
@@ -79,6 +89,7 @@ __all__ = [
     "SourceStatus",
     "drop",
     "load_captures",
+    "of_url",
     "postgres",
     "run",
     "status",

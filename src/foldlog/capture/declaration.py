@@ -69,7 +69,7 @@ def declare(
     if isinstance(tables, str):
         raise InvalidArgument(f"tables={brief_repr(tables)} is not a list; give tables=[{tables!r}]")
     chosen = tuple(tables or ())
-    topics = dict(tables) if isinstance(tables, Mapping) else {}
+    topics = {name: topic for name, topic in tables.items() if topic} if isinstance(tables, Mapping) else {}
     listed: tuple[object, ...] = chosen
     for one in listed:
         if not isinstance(one, str) or not one:

@@ -106,6 +106,8 @@ class CaptureRunner:
             try:
                 self._attempt(once=once, again=again)
             except DatabaseUnavailable as error:
+                if self._stop.is_set():
+                    return
                 again = again and self.captured.position is None
                 failures = 0 if self.captured.position != before else failures + 1
                 if once or self.captured.position is None:

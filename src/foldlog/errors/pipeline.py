@@ -110,8 +110,7 @@ class DatabaseUnavailable(CaptureError):
 
 
 class DatabaseRefused(CaptureError):
-    """The captured database is not set up for it, or does not allow it. `sqlstate` is the server's code, if it had one.
-    """
+    """The captured database is not set up for it, or does not allow it. `sqlstate` is the server's code, if it had one."""
 
     def __init__(self, message: str, sqlstate: str = "") -> None:
         super().__init__(message)
@@ -127,7 +126,7 @@ class ChangesLost(CaptureError):
 
     def __init__(self, capture: str, why: str) -> None:
         super().__init__(
-            f"capture {capture!r} cannot go on from its bookmark: {why}; what changed since is lost as changes, and a new"
+            f"capture {capture!r} cannot go on from its bookmark: {why}; the changes since then are lost, and a new"
             " snapshot brings the topics to the tables' state: run it with --snapshot again"
         )
         self.capture = capture

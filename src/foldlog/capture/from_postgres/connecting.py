@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.capture.postgres.values import SESSION
+from foldlog.capture.from_postgres.values import SESSION
 from foldlog.errors import (
     CaptureError,
     CaptureRunning,

@@ -13,8 +13,8 @@ from struct import Struct
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.capture.postgres.connecting import Database, refusal
-from foldlog.capture.postgres.pgoutput import EPOCH_MS
+from foldlog.capture.from_postgres.connecting import Database, refusal
+from foldlog.capture.from_postgres.pgoutput import EPOCH_MS
 from foldlog.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -101,14 +101,17 @@ class ReplicationConnection:
         import psycopg
 
         try:
-            if self._is_streaming and self._confirmed:
+            if self._is_streaming:
                 self._feedback()
                 self._libpq.put_copy_end()
+                self._libpq.flush()
+                # The server reads what it was told, and lets go of the slot, before it answers the end.
                 until = time.monotonic() + _LEAVE_S
-                # The server reads what it was told before it answers the end.
-                while self._received()[0] >= 0 and time.monotonic() < until:
-                    select.select([self._libpq.socket], [], [], _LOOK_S)
-                    self._consume()
+                while (size := self._received()[0]) >= 0 and time.monotonic() < until:
+                    if size == 0:
+                        self._wait()
+                while self._libpq.is_busy() and time.monotonic() < until:
+                    self._wait()
         except (DatabaseUnavailable, psycopg.Error, OSError):
             pass  # it may be gone already; what is confirmed is confirmed again
         self._connection.close()
@@ -124,8 +127,7 @@ class ReplicationConnection:
             libpq.send_query(text.encode())
             libpq.flush()
             while libpq.is_busy():
-                select.select([libpq.socket], [], [], _LOOK_S)
-                libpq.consume_input()
+                self._wait()
                 if self._stop.is_set():
                     raise DatabaseUnavailable(self._database.place, "asked to stop while it was waited for")
                 if waits and time.monotonic() - began > _SLOW_S:
@@ -148,6 +150,10 @@ class ReplicationConnection:
             return self._libpq.get_copy_data(1)
         except psycopg.Error as error:
             raise self._ended() from error
+
+    def _wait(self) -> None:
+        select.select([self._libpq.socket], [], [], _LOOK_S)
+        self._consume()
 
     def _consume(self) -> None:
         import psycopg

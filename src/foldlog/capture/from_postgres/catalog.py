@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from foldlog.capture.postgres.values import Encode, TypeInfo, encoder_of
+from foldlog.capture.from_postgres.values import Encode, TypeInfo, encoder_of
 from foldlog.capture.source import Layout, Table
 from foldlog.errors import DatabaseRefused
 
 if TYPE_CHECKING:
-    from foldlog.capture.postgres.connecting import Connection
+    from foldlog.capture.from_postgres.connecting import Connection
 
 _KEY: Final = """
     SELECT array_agg(attname::text ORDER BY number) FROM pg_index

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from threading import Event as StopEvent
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.capture.postgres.catalog import Catalog, Columns
-from foldlog.capture.postgres.connecting import PRIVILEGE, Database, load_psycopg, refusal
-from foldlog.capture.postgres.pgoutput import (
+from foldlog.capture.from_postgres.catalog import Catalog, Columns
+from foldlog.capture.from_postgres.connecting import PRIVILEGE, Database, load_psycopg, refusal
+from foldlog.capture.from_postgres.pgoutput import (
     MISSING,
     BeginMessage,
     CommitMessage,
@@ -31,7 +31,7 @@ from foldlog.capture.postgres.pgoutput import (
     Values,
     parse,
 )
-from foldlog.capture.postgres.replication import ReplicationConnection
+from foldlog.capture.from_postgres.replication import ReplicationConnection
 from foldlog.capture.source import (
     DELETE,
     INSERT,
@@ -53,7 +53,7 @@ from foldlog.views.sql.names import quoted
 
 if TYPE_CHECKING:
     from foldlog.capture.declaration import Capture
-    from foldlog.capture.postgres.connecting import Connection
+    from foldlog.capture.from_postgres.connecting import Connection
 
 OLDEST_VERSION: Final = 13
 """The first with publish_via_partition_root and wal_status."""
