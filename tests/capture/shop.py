@@ -10,7 +10,7 @@ import psycopg
 
 import foldlog
 from foldlog import capture
-from foldlog.capture import Capture
+from foldlog.capture import Capture, Captured
 
 COMMITTED = "read_committed"
 
@@ -40,7 +40,7 @@ class Shop:
     def capture(self, tables: Any = None, **options: Any) -> Capture:
         return capture.postgres(self.url, tables, name=options.pop("name", self.name), **options)
 
-    def run(self, log: foldlog.Log, tables: Any = None, *, again: bool = False, **options: Any) -> capture.Captured:
+    def run(self, log: foldlog.Log, tables: Any = None, *, again: bool = False, **options: Any) -> Captured:
         """Once, to the end."""
         return capture.run(self.capture(tables, **options), log, once=True, snapshot_again=again, tell=self.said.append)
 

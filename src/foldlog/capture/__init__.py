@@ -17,14 +17,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from foldlog.capture.captured_log import FollowedTable as FollowedTable
+from foldlog.capture.database import CapturedDatabase
+from foldlog.capture.database import DatabaseStatus as DatabaseStatus
 from foldlog.capture.declaration import Capture as Capture
 from foldlog.capture.declaration import Numeric, Tables, declare, fitting_name, load_captures
 from foldlog.capture.records import Keys, Values
 from foldlog.capture.runner import Captured as Captured
 from foldlog.capture.runner import CaptureStatus as CaptureStatus
 from foldlog.capture.runner import drop, run, status
-from foldlog.capture.source import Source
-from foldlog.capture.source import SourceStatus as SourceStatus
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.views.sql.postgres import is_postgres_url
 
@@ -75,18 +75,18 @@ def _database_of(url: str) -> str:
     return unquote(urlsplit(url).path).strip("/") or "postgres"
 
 
-def _postgres_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> Source:
-    from foldlog.capture.from_postgres.source import PostgresSource
+def _postgres_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
+    from foldlog.capture.from_postgres.database import CapturedPostgres
 
-    return PostgresSource(capture, tell, stop)
+    return CapturedPostgres(capture, tell, stop)
 
 
 __all__ = [
     "Capture",
     "CaptureStatus",
     "Captured",
+    "DatabaseStatus",
     "FollowedTable",
-    "SourceStatus",
     "drop",
     "load_captures",
     "of_url",

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from foldlog.broker.topics.names import CAPTURE_PREFIX
-from foldlog.capture.newest_rows import NewestRows
-from foldlog.capture.records import COMMIT_HEADER, OP_HEADER, Outgoing, RecordForm
+from foldlog.capture.records import COMMIT_HEADER, OP_HEADER, RecordForm, RowRecord
+from foldlog.capture.topic_rows import TopicRows
 from foldlog.client.fold_bulletin import FOLDS_CONFIG
 from foldlog.client.handle_types import SendFuture
 from foldlog.client.log import Log
@@ -177,10 +177,10 @@ class CapturedLog:
             for number in self._log.offsets(topic)
         )
 
-    def newest(self, topic: str, form: RecordForm) -> NewestRows:
+    def newest(self, topic: str, form: RecordForm) -> TopicRows:
         """What the topic holds: all that was committed, and what the transaction under way has written."""
         try:
-            return NewestRows(self._rows(topic, form))
+            return TopicRows(self._rows(topic, form))
         except (ValueError, KeyError, IndexError, RecursionError) as error:
             raise CaptureError(
                 f"topic {topic!r} has a record that no capture of this kind has written ({error}); choose another topic"
@@ -202,7 +202,7 @@ class CapturedLog:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def send(self, topic: str, record: Outgoing, commit: str, timestamp_ms: int) -> None:
+    def send(self, topic: str, record: RowRecord, commit: str, timestamp_ms: int) -> None:
         """As part of the transaction under way; the first record begins one."""
         headers = ((OP_HEADER, record.op.encode()), (COMMIT_HEADER, commit.encode()))
         try:

@@ -12,8 +12,8 @@ from threading import Event
 from typing import Final, Literal, get_args
 
 from foldlog.broker.topics.names import check_topic_name
+from foldlog.capture.database import CapturedDatabase
 from foldlog.capture.records import Keys, RecordForm, Values
-from foldlog.capture.source import Source
 from foldlog.errors import CaptureError, FoldlogError, InvalidArgument, brief_repr
 from foldlog.files.paths import absolute, is_file
 
@@ -24,7 +24,7 @@ Tables = Iterable[str] | Mapping[str, str] | None
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,48}")
 
-MakeSource = Callable[["Capture", Callable[[str], None], Event], Source]
+MakeSource = Callable[["Capture", Callable[[str], None], Event], CapturedDatabase]
 
 _declared: ContextVar[list[Capture] | None] = ContextVar("foldlog_captures", default=None)
 
@@ -44,7 +44,7 @@ class Capture:
     topic_config: Mapping[str, str]
     make: MakeSource = field(repr=False)
 
-    def source(self, tell: Callable[[str], None], stop: Event) -> Source:
+    def source(self, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
         """The database; connects on first use. `stop` ends a wait in it."""
         return self.make(self, tell, stop)
 

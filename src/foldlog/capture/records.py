@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, get_args
 
-from foldlog.capture.newest_rows import members
-from foldlog.capture.source import DELETE, Begin, Fragments, Layout, Source
+from foldlog.capture.database import DELETE, CapturedDatabase, Fragments, RowLayout, TransactionBegins
+from foldlog.capture.topic_rows import members
 from foldlog.errors import InvalidArgument, brief_repr
 
 Values = Literal["plain", "debezium"]
@@ -25,7 +25,7 @@ COMMIT_HEADER: Final = "commit"
 """Headers of every record: the operation, and where its transaction committed, as the database writes it."""
 
 
-class Outgoing(NamedTuple):
+class RowRecord(NamedTuple):
     """One record. `row` is the row under that key from now on, None if there is none."""
 
     key: bytes
@@ -47,9 +47,9 @@ class RecordForm:
         self.values: Final = values
         self.keys: Final = keys or ("json" if values == "debezium" else "plain")
 
-    def key(self, layout: Layout, row: Fragments) -> bytes:
+    def key(self, layout: RowLayout, row: Fragments) -> bytes:
         """
-        >>> layout = Layout("public", "items", ["id", "name"], ["name"])
+        >>> layout = RowLayout("public", "items", ["id", "name"], ["name"])
         >>> RecordForm().key(layout, ["1", '"green tea"']), RecordForm(keys="json").key(layout, ["1", '"green tea"'])
         (b'green tea', b'{"name":"green tea"}')
         """
@@ -72,46 +72,54 @@ class RecordForm:
 class Events:
     """Makes the records of one transaction, or of a snapshot."""
 
-    def __init__(self, form: RecordForm, name: str, source: Source, begun: Begin, *, is_snapshot: bool = False) -> None:
+    def __init__(
+        self,
+        form: RecordForm,
+        name: str,
+        source: CapturedDatabase,
+        begun: TransactionBegins,
+        *,
+        is_snapshot: bool = False,
+    ) -> None:
         self._form = form
         self._name = name
         self._source = source
         self._begun = begun
         self._is_snapshot = is_snapshot
-        self._origins: dict[int, tuple[Layout, str]] = {}
+        self._origins: dict[int, tuple[RowLayout, str]] = {}
 
     def put(
-        self, op: str, layout: Layout, row: Fragments, before: str | None, position: int, now_ms: int
-    ) -> Iterator[Outgoing]:
+        self, op: str, layout: RowLayout, row: Fragments, before: str | None, position: int, now_ms: int
+    ) -> Iterator[RowRecord]:
         """The row is so from now on. `before` is the whole row that it was, where the database told it."""
         document = layout.document(row)
         value = document
         if self._form.values == "debezium":
             value = self._envelope(op, layout, before, document, position, now_ms)
-        yield Outgoing(self._form.key(layout, row), value.encode(), op, document)
+        yield RowRecord(self._form.key(layout, row), value.encode(), op, document)
 
     def delete(
-        self, layout: Layout, old: Fragments, before: str | None, position: int, now_ms: int
-    ) -> Iterator[Outgoing]:
+        self, layout: RowLayout, old: Fragments, before: str | None, position: int, now_ms: int
+    ) -> Iterator[RowRecord]:
         """`old` holds at least the key."""
         before = before if before is not None else layout.key_document(old)
         return self.delete_key(self._form.key(layout, old), layout, before, position, now_ms)
 
-    def delete_key(self, key: bytes, layout: Layout, before: str, position: int, now_ms: int) -> Iterator[Outgoing]:
+    def delete_key(self, key: bytes, layout: RowLayout, before: str, position: int, now_ms: int) -> Iterator[RowRecord]:
         """A key that the topic has."""
         if self._form.values == "debezium":
-            yield Outgoing(key, self._envelope(DELETE, layout, before, None, position, now_ms).encode(), DELETE, None)
-        yield Outgoing(key, None, DELETE, None)
+            yield RowRecord(key, self._envelope(DELETE, layout, before, None, position, now_ms).encode(), DELETE, None)
+        yield RowRecord(key, None, DELETE, None)
 
     def _envelope(
-        self, op: str, layout: Layout, before: str | None, after: str | None, position: int, now_ms: int
+        self, op: str, layout: RowLayout, before: str | None, after: str | None, position: int, now_ms: int
     ) -> str:
         return (
             f'{{"before":{before or "null"},"after":{after or "null"},"source":{self._origin(layout)}{position}}},'
             f'"op":"{op}","ts_ms":{now_ms}}}'
         )
 
-    def _origin(self, layout: Layout) -> str:
+    def _origin(self, layout: RowLayout) -> str:
         """Of all changes of a table in the transaction: the object's text up to the position."""
         found = self._origins.get(id(layout))
         if found is None:

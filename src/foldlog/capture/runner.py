@@ -3,8 +3,8 @@
 The order that makes it exactly once:
 
 1. `CapturedLog.take` fences whoever wrote before, and reads the bookmark.
-2. The database keeps changes from a position on (`Source.prepare`). Before it is asked to, an empty bookmark is
-   written: so what it keeps under our name is ours, whenever this process is killed.
+2. The database keeps changes from a position on (`CapturedDatabase.prepare`). Before it is asked to, an empty bookmark
+   is written: so what it keeps under our name is ours, whenever this process is killed.
 3. Tables without a whole snapshot get one. It has a position, too: what committed before is in it, and the stream
    leaves those changes of the table out.
 4. The stream goes on from the bookmark's position. A transaction of the log holds a transaction's changes and the
@@ -23,24 +23,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldlog.capture.captured_log import CaptureBookmark, CapturedLog, FollowedTable
-from foldlog.capture.declaration import Capture
-from foldlog.capture.newest_rows import NewestRows, members
-from foldlog.capture.records import Events, Outgoing
-from foldlog.capture.source import (
+from foldlog.capture.database import (
     DELETE,
     INSERT,
     READ,
     UPDATE,
-    Begin,
-    Change,
-    Commit,
+    CapturedDatabase,
+    DatabaseStatus,
     Fragments,
-    Layout,
-    Source,
-    SourceStatus,
+    RowChanged,
+    RowLayout,
     Table,
-    Truncate,
+    TablesTruncated,
+    TransactionBegins,
+    TransactionEnds,
 )
+from foldlog.capture.declaration import Capture
+from foldlog.capture.records import Events, RowRecord
+from foldlog.capture.topic_rows import TopicRows, members
 from foldlog.client.log import Log
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import CaptureError, ChangesLost, DatabaseUnavailable, InvalidArgument
@@ -93,7 +93,7 @@ class CaptureRunner:
         self._tell = tell or (lambda _: None)
         self._clock = clock or SystemClock()
         self._bookmark = CaptureBookmark("", "")
-        self._newest: dict[str, NewestRows] = {}
+        self._newest: dict[str, TopicRows] = {}
         self._kept_newest: set[str] = set()
         """Topics whose newest rows are needed again: their table leaves values out that did not change."""
 
@@ -131,7 +131,7 @@ class CaptureRunner:
 
     # --- before the stream ----------------------------------------------------------------------------------------
 
-    def _begin(self, source: Source, again: bool) -> list[Table]:
+    def _begin(self, source: CapturedDatabase, again: bool) -> list[Table]:
         """Fence, compare the bookmark with the database, and let it keep changes; the tables to capture."""
         stored = self._store.take()
         identity, tables = source.identity(), source.tables()
@@ -153,7 +153,9 @@ class CaptureRunner:
         bookmark.position = source.prepare(tables, bookmark.position, anew=again)
         return tables
 
-    def _check_same(self, stored: CaptureBookmark, source: Source, identity: str, tables: Sequence[Table]) -> None:
+    def _check_same(
+        self, stored: CaptureBookmark, source: CapturedDatabase, identity: str, tables: Sequence[Table]
+    ) -> None:
         name = self._capture.name
         if stored.kind != source.kind:
             raise CaptureError(
@@ -204,7 +206,7 @@ class CaptureRunner:
         for name in set(followed) - {table.id for table in tables}:
             followed[name] = replace(followed[name], since=None)  # left out now; if it comes back, it is compared
 
-    def _snapshot(self, source: Source, tables: Sequence[Table], *, is_expected: bool) -> bool:
+    def _snapshot(self, source: CapturedDatabase, tables: Sequence[Table], *, is_expected: bool) -> bool:
         """Of the tables without one; False if asked to stop."""
         missing = [table for table in tables if self._bookmark.tables[table.id].since is None]
         if not missing:
@@ -212,7 +214,7 @@ class CaptureRunner:
         names = ", ".join(table.title for table in missing[:5]) + (" and more" if len(missing) > 5 else "")
         self._tell(f"snapshot {'again ' if is_expected else ''}of {names}")
         with source.snapshot(missing) as snapshot:
-            begun = Begin(snapshot.position, 0, self._clock.now_ms())
+            begun = TransactionBegins(snapshot.position, 0, self._clock.now_ms())
             events = Events(self._capture.form, self._capture.name, source, begun, is_snapshot=True)
             for table in missing:
                 if not self._snapshot_table(source, table, snapshot.rows(table), events, begun):
@@ -221,18 +223,23 @@ class CaptureRunner:
                 followed = self._bookmark.tables[table.id]
                 self._bookmark.tables[table.id] = replace(followed, since=snapshot.position)
             self._commit(self._bookmark.position)
-        self._tell(f"snapshot done: {self.captured.snapshot_rows} rows written")
+        self._tell(f"snapshot done, rows written: {self.captured.snapshot_rows}")
         return True
 
     def _snapshot_table(
-        self, source: Source, table: Table, rows: Iterable[tuple[Layout, Fragments]], events: Events, begun: Begin
+        self,
+        source: CapturedDatabase,
+        table: Table,
+        rows: Iterable[tuple[RowLayout, Fragments]],
+        events: Events,
+        begun: TransactionBegins,
     ) -> bool:
         """Write what differs between the table and its topic; False if asked to stop."""
         topic, form = self._bookmark.tables[table.id].topic, self._capture.form
         newest = self._store.newest(topic, form) if self._store.has_records(topic) else None
         position, commit, now_ms = begun.position, source.position_text(begun.position), begun.committed_ms
         committed_ms = self._clock.monotonic_ms()
-        layout: Layout | None = None
+        layout: RowLayout | None = None
         try:
             for layout, row in rows:
                 if self._stop.is_set():
@@ -245,7 +252,7 @@ class CaptureRunner:
                 if self._clock.monotonic_ms() - committed_ms > SNAPSHOT_COMMIT_MS:
                     self._store.commit(self._bookmark)
                     committed_ms = self._clock.monotonic_ms()
-            empty = layout or Layout(table.schema, table.name, table.keys, table.keys)
+            empty = layout or RowLayout(table.schema, table.name, table.keys, table.keys)
             for key, before in newest.drain() if newest is not None else ():
                 for record in events.delete_key(key, empty, before, position, now_ms):
                     self._send(topic, record, commit, now_ms)
@@ -256,21 +263,21 @@ class CaptureRunner:
 
     # --- the stream -----------------------------------------------------------------------------------------------
 
-    def _follow(self, source: Source, end: int | None) -> None:
+    def _follow(self, source: CapturedDatabase, end: int | None) -> None:
         position = self._bookmark.position or 0
         stored_ms = self._clock.monotonic_ms()
-        begun: Begin | None = None
+        begun: TransactionBegins | None = None
         events: Events | None = None
         self.captured.position = position
         source.confirm(position)
         for event in source.stream(position):
-            if isinstance(event, Change):
+            if isinstance(event, RowChanged):
                 if begun is not None and events is not None:
                     self._write(source, event, begun, events)
-            elif isinstance(event, Begin):
+            elif isinstance(event, TransactionBegins):
                 begun = event
                 events = Events(self._capture.form, self._capture.name, source, event)
-            elif isinstance(event, Truncate):
+            elif isinstance(event, TablesTruncated):
                 if begun is not None and events is not None:
                     self._truncate(source, event, begun, events)
             else:
@@ -282,7 +289,7 @@ class CaptureRunner:
                     self._commit(position)
                     stored_ms = now_ms
                     source.confirm(position)
-                    self.captured.transactions += isinstance(event, Commit)
+                    self.captured.transactions += isinstance(event, TransactionEnds)
                 begun = events = None
                 if is_done:
                     return
@@ -294,14 +301,14 @@ class CaptureRunner:
         for topic in set(self._newest) - self._kept_newest:
             self._newest.pop(topic).close()
 
-    def _followed(self, table: str, begun: Begin) -> FollowedTable | None:
+    def _followed(self, table: str, begun: TransactionBegins) -> FollowedTable | None:
         """Where a change goes; None if the table is not captured, or its snapshot has the change."""
         followed = self._bookmark.tables.get(table)
         if followed is None or followed.since is None or begun.position < followed.since:
             return None
         return followed
 
-    def _write(self, source: Source, change: Change, begun: Begin, events: Events) -> None:
+    def _write(self, source: CapturedDatabase, change: RowChanged, begun: TransactionBegins, events: Events) -> None:
         followed = self._followed(change.table, begun)
         if followed is None:
             return
@@ -310,7 +317,7 @@ class CaptureRunner:
             raise ChangesLost(self._capture.name, f"the primary key of {followed.title} is another one now")
         now_ms = self._clock.now_ms()
         before = layout.document(change.old) if change.old is not None and change.is_old_whole else None
-        records: list[Outgoing] = []
+        records: list[RowRecord] = []
         if change.op == DELETE:
             records += events.delete(layout, change.old or (), before, change.position, now_ms)
         elif change.new is not None:
@@ -325,7 +332,7 @@ class CaptureRunner:
         for record in records:
             self._send(followed.topic, record, commit, min(begun.committed_ms, now_ms))
 
-    def _completed(self, followed: FollowedTable, change: Change) -> Fragments:
+    def _completed(self, followed: FollowedTable, change: RowChanged) -> Fragments:
         """The new row, with the values that the database left out because they did not change."""
         layout, old, new = change.layout, change.old, change.new or ()
         if change.is_old_whole and old is not None:
@@ -348,24 +355,26 @@ class CaptureRunner:
             filled.append(value)
         return filled
 
-    def _truncate(self, source: Source, event: Truncate, begun: Begin, events: Events) -> None:
+    def _truncate(
+        self, source: CapturedDatabase, event: TablesTruncated, begun: TransactionBegins, events: Events
+    ) -> None:
         for table in event.tables:
             followed = self._followed(table, begun)
             if followed is None:
                 continue
             schema, _, name = followed.title.rpartition(".")
-            layout = Layout(schema, name, followed.keys, followed.keys)
+            layout = RowLayout(schema, name, followed.keys, followed.keys)
             now_ms = self._clock.now_ms()
             for key, before in self._rows_of(followed.topic).drain():
                 for record in events.delete_key(key, layout, before, begun.position, now_ms):
                     self._send(followed.topic, record, source.position_text(begun.position), now_ms)
 
-    def _rows_of(self, topic: str) -> NewestRows:
+    def _rows_of(self, topic: str) -> TopicRows:
         if topic not in self._newest:
             self._newest[topic] = self._store.newest(topic, self._capture.form)
         return self._newest[topic]
 
-    def _send(self, topic: str, record: Outgoing, commit: str, timestamp_ms: int) -> None:
+    def _send(self, topic: str, record: RowRecord, commit: str, timestamp_ms: int) -> None:
         self._store.send(topic, record, commit, timestamp_ms)
         self.captured.records += 1
         if topic in self._newest:
@@ -402,7 +411,7 @@ class CaptureStatus:
     place: str
     bookmark: str | None
     tables: tuple[FollowedTable, ...]
-    source: SourceStatus
+    source: DatabaseStatus
 
 
 def status(capture: Capture, log: Log) -> CaptureStatus:

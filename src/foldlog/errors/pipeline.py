@@ -110,7 +110,7 @@ class DatabaseUnavailable(CaptureError):
 
 
 class DatabaseRefused(CaptureError):
-    """The captured database is not set up for it, or does not allow it. `sqlstate` is the server's code, if it had one."""
+    """The captured database is not set up for it, or does not allow it. `sqlstate` is the server's code, if any."""
 
     def __init__(self, message: str, sqlstate: str = "") -> None:
         super().__init__(message)

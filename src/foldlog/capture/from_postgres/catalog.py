@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from foldlog.capture.database import RowLayout, Table
 from foldlog.capture.from_postgres.values import Encode, TypeInfo, encoder_of
-from foldlog.capture.source import Layout, Table
 from foldlog.errors import DatabaseRefused
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ _KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign tabl
 class Columns(NamedTuple):
     """The columns of a table, as rows are read: their layout, and what makes JSON of each."""
 
-    layout: Layout
+    layout: RowLayout
     encoders: tuple[Encode, ...]
 
 
-class Catalog:
+class TableCatalog:
     """Asks one connection; types are asked for once."""
 
     def __init__(self, connection: Connection, *, is_numeric_text: bool) -> None:
@@ -89,7 +89,7 @@ class Catalog:
     def columns(self, table: Table) -> Columns:
         """As they are in the transaction of the connection."""
         rows = self._connection.execute(_COLUMNS, (int(table.id),)).fetchall()
-        layout = Layout(table.schema, table.name, [name for name, _ in rows], table.keys)
+        layout = RowLayout(table.schema, table.name, [name for name, _ in rows], table.keys)
         return Columns(layout, tuple(self.encoder(oid) for _, oid in rows))
 
     def encoder(self, oid: int) -> Encode:

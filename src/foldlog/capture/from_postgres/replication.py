@@ -59,7 +59,7 @@ class ReplicationConnection:
         ]
 
     def start(self, slot: str, position: str, publication: str) -> None:
-        """Begin to stream. The stream holds what committed at or after `position`."""
+        """TransactionBegins to stream. The stream holds what committed at or after `position`."""
         options = f"proto_version '1', publication_names '\"{publication}\"'"
         result = self._result(f'START_REPLICATION SLOT "{slot}" LOGICAL {position} ({options})', "")
         if result.status != 8:  # COPY_BOTH

@@ -36,7 +36,7 @@ def members(document: str) -> dict[str, str]:
     return found
 
 
-class NewestRows:
+class TopicRows:
     """Rows by key, as they stand in records. One thread."""
 
     def __init__(self, records: Iterable[tuple[bytes, str | None]]) -> None:

@@ -19,7 +19,23 @@ from dataclasses import dataclass
 from threading import Event as StopEvent
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.capture.from_postgres.catalog import Catalog, Columns
+from foldlog.capture.database import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    DatabaseStatus,
+    Event,
+    Fragments,
+    NothingNew,
+    RowChanged,
+    RowLayout,
+    SnapshotRows,
+    Table,
+    TablesTruncated,
+    TransactionBegins,
+    TransactionEnds,
+)
+from foldlog.capture.from_postgres.catalog import Columns, TableCatalog
 from foldlog.capture.from_postgres.connecting import PRIVILEGE, Database, load_psycopg, refusal
 from foldlog.capture.from_postgres.pgoutput import (
     MISSING,
@@ -32,22 +48,6 @@ from foldlog.capture.from_postgres.pgoutput import (
     parse,
 )
 from foldlog.capture.from_postgres.replication import ReplicationConnection
-from foldlog.capture.source import (
-    DELETE,
-    INSERT,
-    UPDATE,
-    Begin,
-    Change,
-    Commit,
-    Event,
-    Fragments,
-    Idle,
-    Layout,
-    SnapshotRows,
-    SourceStatus,
-    Table,
-    Truncate,
-)
 from foldlog.errors import CaptureError, CaptureRunning, ChangesLost, DatabaseRefused, DatabaseUnavailable
 from foldlog.views.sql.names import quoted
 
@@ -109,8 +109,8 @@ def parse_lsn(text: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
-class PostgresSource:
-    """See `Source`. Two connections: one that asks, and one that replicates."""
+class CapturedPostgres:
+    """See `CapturedDatabase`. Two connections: one that asks, and one that replicates."""
 
     kind = "postgresql"
     position_name = "lsn"
@@ -121,7 +121,7 @@ class PostgresSource:
         self._stop = stop
         self._slot_name = self._publication = f"foldlog_{capture.name}"
         self._asking: Connection | None = None
-        self._known_catalog: Catalog | None = None
+        self._known_catalog: TableCatalog | None = None
         self._replicating: ReplicationConnection | None = None
         self._exported: tuple[int, str] | None = None
         """Position and name of the snapshot that the replicating connection has exported."""
@@ -142,9 +142,9 @@ class PostgresSource:
         return self._asking
 
     @property
-    def _catalog(self) -> Catalog:
+    def _catalog(self) -> TableCatalog:
         if self._known_catalog is None:
-            self._known_catalog = Catalog(self._connection, is_numeric_text=self._capture.numeric == "string")
+            self._known_catalog = TableCatalog(self._connection, is_numeric_text=self._capture.numeric == "string")
         return self._known_catalog
 
     def _check_server(self, connection: Connection) -> None:
@@ -307,7 +307,7 @@ class PostgresSource:
             # Rows that a policy hides are an error: the stream has them.
             reading.execute("SET LOCAL row_security = off")
             reading.execute("SET LOCAL statement_timeout = 0")
-            catalog = Catalog(reading, is_numeric_text=self._capture.numeric == "string")
+            catalog = TableCatalog(reading, is_numeric_text=self._capture.numeric == "string")
             yield SnapshotRows(position, lambda table: self._rows(reading, catalog.columns(table)))
         except psycopg.Error as error:
             raise self._refused("reading the snapshot", error) from error
@@ -316,7 +316,7 @@ class PostgresSource:
             self._exported = None
             self._leave()  # a temporary slot ends with its connection
 
-    def _rows(self, reading: Connection, columns: Columns) -> Iterator[tuple[Layout, Fragments]]:
+    def _rows(self, reading: Connection, columns: Columns) -> Iterator[tuple[RowLayout, Fragments]]:
         layout, encoders = columns
         names = ", ".join(map(quoted, layout.columns))
         table = f"{quoted(layout.schema)}.{quoted(layout.table)}"
@@ -373,21 +373,21 @@ class PostgresSource:
         for position, data in replicating.messages():
             if data is None:
                 if not is_within:
-                    yield Idle(position)
+                    yield NothingNew(position)
                 continue
             message = parse(data)
             if isinstance(message, RowMessage):
                 yield self._change(message, position)
             elif isinstance(message, BeginMessage):
                 is_within = True
-                yield Begin(message.position, message.number, message.committed_ms)
+                yield TransactionBegins(message.position, message.number, message.committed_ms)
             elif isinstance(message, CommitMessage):
                 is_within = False
-                yield Commit(message.end)
+                yield TransactionEnds(message.end)
             elif isinstance(message, RelationMessage):
                 self._relations[message.oid] = self._columns(message)
             elif isinstance(message, TruncateMessage):
-                yield Truncate(tuple(map(str, message.oids)))
+                yield TablesTruncated(tuple(map(str, message.oids)))
 
     def _columns(self, relation: RelationMessage) -> Columns:
         """As the stream describes a table, which may not be how it is by now."""
@@ -398,12 +398,12 @@ class PostgresSource:
             keys = keys if set(keys) <= set(names) else ()
         elif set(told) != set(keys):
             keys = tuple(told)
-        layout = Layout(relation.schema, relation.name, names, keys)
+        layout = RowLayout(relation.schema, relation.name, names, keys)
         return Columns(layout, tuple(self._catalog.encoder(column.type_oid) for column in relation.columns))
 
-    def _change(self, row: RowMessage, position: int) -> Change:
+    def _change(self, row: RowMessage, position: int) -> RowChanged:
         layout, encoders = self._relations[row.oid]
-        return Change(
+        return RowChanged(
             _OPERATIONS[row.kind],
             str(row.oid),
             layout,
@@ -421,15 +421,15 @@ class PostgresSource:
     def position_text(self, position: int) -> str:
         return lsn_text(position)
 
-    def origin(self, layout: Layout, begun: Begin) -> Mapping[str, object]:
+    def origin(self, layout: RowLayout, begun: TransactionBegins) -> Mapping[str, object]:
         return {"schema": layout.schema, "table": layout.table, "txId": begun.number}
 
     # --- for operators --------------------------------------------------------------------------------------------
 
-    def status(self, position: int | None) -> SourceStatus:
+    def status(self, position: int | None) -> DatabaseStatus:
         slot = self._slot()
         if slot is None:
-            return SourceStatus("not begun" if position is None else "slot lost", position)
+            return DatabaseStatus("not begun" if position is None else "slot lost", position)
         kept = None if slot.kept_from is None else max(0, slot.end - slot.kept_from)
         lag = None if position is None else max(0, slot.end - position)
         warning = None
@@ -445,7 +445,7 @@ class PostgresSource:
                 " capture, or give it up with 'foldlog capture drop'"
             )
         reader = None if slot.reader is None else f"process {slot.reader}"
-        return SourceStatus(state, position, slot.end, lag, None, kept, reader, warning)
+        return DatabaseStatus(state, position, slot.end, lag, None, kept, reader, warning)
 
     def drop(self) -> list[str]:
         done = []

@@ -25,7 +25,7 @@ READ: Final = "r"
 """Operations, by Debezium's letters. READ is a row of a snapshot."""
 
 
-class Layout:
+class RowLayout:
     """The columns of a table at one moment, in the table's order, and which of them are the key."""
 
     __slots__ = ("_members", "columns", "keys", "schema", "table")
@@ -40,7 +40,7 @@ class Layout:
     def document(self, row: Fragments) -> str:
         """The row as an object of JSON.
 
-        >>> Layout("public", "items", ["id", "name"], ["id"]).document(["1", '"tea"'])
+        >>> RowLayout("public", "items", ["id", "name"], ["id"]).document(["1", '"tea"'])
         '{"id":1,"name":"tea"}'
         """
         return "{" + ",".join([name + (value or "null") for name, value in zip(self._members, row, strict=True)]) + "}"
@@ -48,7 +48,7 @@ class Layout:
     def key_document(self, row: Fragments) -> str:
         """Its key alone, as an object.
 
-        >>> Layout("public", "items", ["id", "name"], ["id"]).key_document(["1", '"tea"'])
+        >>> RowLayout("public", "items", ["id", "name"], ["id"]).key_document(["1", '"tea"'])
         '{"id":1}'
         """
         return "{" + ",".join([self._members[index] + (row[index] or "null") for index in self.keys]) + "}"
@@ -67,7 +67,7 @@ class Table(NamedTuple):
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
 
-class Begin(NamedTuple):
+class TransactionBegins(NamedTuple):
     """A transaction that has committed at `position`; its changes follow. `number` is the database's name for it."""
 
     position: int
@@ -75,49 +75,49 @@ class Begin(NamedTuple):
     committed_ms: int
 
 
-class Change(NamedTuple):
+class RowChanged(NamedTuple):
     """One row changed. `old` is the whole row before if `is_old_whole`, else at most the key. `position` is the
     change's own."""
 
     op: str
     table: str
-    layout: Layout
+    layout: RowLayout
     old: Fragments | None
     new: Fragments | None
     is_old_whole: bool
     position: int
 
 
-class Truncate(NamedTuple):
+class TablesTruncated(NamedTuple):
     """Every row of these tables is gone."""
 
     tables: tuple[str, ...]
 
 
-class Commit(NamedTuple):
+class TransactionEnds(NamedTuple):
     """The end of a transaction. `position` is where to go on after it."""
 
     position: int
 
 
-class Idle(NamedTuple):
+class NothingNew(NamedTuple):
     """Nothing is under way, and nothing of the captured tables has changed up to `position`."""
 
     position: int
 
 
-Event = Begin | Change | Truncate | Commit | Idle
+Event = TransactionBegins | RowChanged | TablesTruncated | TransactionEnds | NothingNew
 
 
 class SnapshotRows(NamedTuple):
     """The rows of tables at one moment: everything that was committed before `position`, and nothing else."""
 
     position: int
-    rows: Callable[[Table], Iterable[tuple[Layout, Fragments]]]
+    rows: Callable[[Table], Iterable[tuple[RowLayout, Fragments]]]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStatus:
+class DatabaseStatus:
     """What the database tells of a capture. Sizes are None where it has none."""
 
     state: str
@@ -130,7 +130,7 @@ class SourceStatus:
     warning: str | None = None
 
 
-class Source(Protocol):
+class CapturedDatabase(Protocol):
     """A database, as one capture sees it. Used by one thread at a time; errors are CaptureErrors."""
 
     kind: str
@@ -171,7 +171,7 @@ class Source(Protocol):
         ...
 
     def stream(self, position: int) -> Iterator[Event]:
-        """What was committed at `position` or later, and Idle every second at the least. Goes on without end."""
+        """What was committed at `position` or later, and NothingNew every second at the least. Goes on without end."""
         ...
 
     def confirm(self, position: int) -> None:
@@ -182,11 +182,11 @@ class Source(Protocol):
         """As the database writes it."""
         ...
 
-    def origin(self, layout: Layout, begun: Begin) -> Mapping[str, object]:
+    def origin(self, layout: RowLayout, begun: TransactionBegins) -> Mapping[str, object]:
         """What Debezium's `source` says of a change, besides its name and position."""
         ...
 
-    def status(self, position: int | None) -> SourceStatus: ...
+    def status(self, position: int | None) -> DatabaseStatus: ...
 
     def drop(self) -> list[str]:
         """Remove from the database what `prepare` made there; returns what it was."""
