@@ -60,7 +60,6 @@ SMALL_MODULES: dict[str, str] = {
     "client/wire/logins/jaas.py": "a syntax of Java's, without any I/O",
     "client/wire/logins/scram.py": "the arithmetic of a login, after its RFC, without any I/O",
     "client/wire/propagation.py": "waits until every broker has heard of a change",
-    "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",
     "records/pickles.py": "pickles name this module, and older ones have to be read",
     "server/console/admin/transaction_pages.py": "one kind of thing that is changed, beside the others",
