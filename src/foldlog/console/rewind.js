@@ -113,7 +113,7 @@ class Question {
     this.consent = h("input", { type: "checkbox", name: "evict", onchange: () => { this.go.disabled = !this.consent.checked || this.to === this.from; } });
     put(this.extra, h("div", { class: "notice warn" },
       h("p", {}, names.length === 1 ? "One live " : `${number(names.length)} live `, term("member", names.length === 1 ? "member" : "members"), ": ", names.flatMap((name, index) => [index ? ", " : "", h("b", { class: "mono" }, name)]), "."),
-      h("label", { class: "check" }, this.consent, h("span", {}, "Send them away; they join again by themselves and read on from the new offset."))));
+      h("label", { class: "check" }, this.consent, h("span", {}, "Make them leave: they rejoin by themselves and read on from the new offset."))));
   }
 
   foldSays(seen) {
