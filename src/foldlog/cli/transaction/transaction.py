@@ -139,7 +139,11 @@ def describe_transactions(arguments: Arguments) -> int:
         if index:
             say("")
         row = _row(one, _now_ms())
-        since = "" if one.start_ms is None else f", open for {_rounded(row['open_ms'])} of at most {_duration(one.timeout_ms)}"
+        since = (
+            ""
+            if one.start_ms is None
+            else f", open for {_rounded(row['open_ms'])} of at most {_duration(one.timeout_ms)}"
+        )
         say(f"{one.transactional_id}: {one.state}{since}; producer {one.producer_id}, epoch {one.producer_epoch}")
         if rows:
             say("")
