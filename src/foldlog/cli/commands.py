@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "quota": LazyVerb("access.quota:NOUN", "limit how much clients may use"),
     "certificate": LazyVerb("access.certificate:NOUN", "renew the certificates of serve --secure"),
     "fold": LazyVerb("fold.fold:NOUN", "keep views of topics up to date, and replay them"),
+    "capture": LazyVerb("capture.capture:NOUN", "capture the changes of a database as topics"),
     "serve": LazyVerb("serve:run", "serve a log as a Kafka-compatible broker"),
     "node": LazyVerb("node.node:run", "serve a log as JSON lines on standard input and output"),
     "check": LazyVerb("files.check:run", "verify every byte of a log, and repair it"),

@@ -72,7 +72,7 @@ def output_options(text: str = "each value on a line") -> list[Option]:
             choices=NAMES,
             told=(
                 "decode each value: json and msgpack print JSON, hex prints rows of bytes, text prints text;"
-                " registry decodes by the schema that the value names; auto decodes only MessagePack"
+                " registry decodes key and value by the schema that each names; auto decodes only MessagePack"
             ),
         ),
         option(
