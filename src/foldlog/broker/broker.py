@@ -440,7 +440,7 @@ class Broker:
         partition = self.partition(topic, number)
         if isinstance(partition, Partition):
             return partition
-        raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
+        raise ReadOnly(f"cannot append to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
         """With mode "r": read the writer's changes of the catalog now rather than a moment later."""
