@@ -129,7 +129,7 @@ def test_what_is_no_url_of_a_cluster_is_refused(url: str) -> None:
         ("queued.min.messages=few&fetch.max.wait.ms=soon", "fetch.max.wait.ms='soon' is not a whole number"),
         ("client.id", "is not property=value"),
         ("client.id=a&client.id=b", "is twice"),
-        ("group.id=a", "group.id cannot be set as a property: a consumer's group is said with consumer"),
+        ("group.id=a", "group.id cannot be set as a property: set a consumer's group with consumer"),
         ("default.api.timeout.ms=soon", "is not a whole number"),
         ("acks=7", "acks='7' is not known; it is one of all, -1, 0, 1"),
         ("acks=1&enable.idempotence=true", "acks=1 does not go with enable.idempotence=true"),
