@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,12 @@ class Outcome:
     how: str
     seconds: float
     output: str
+
+    @property
+    def failed(self) -> str:
+        """The test that failed, or could not be set up; empty if the tests could not even be collected."""
+        found = re.search(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", self.output, re.MULTILINE)
+        return found[1] if found else ""
 
 
 class NotRun(Exception):

@@ -63,13 +63,14 @@ def run(plants: Sequence[Plant], say: Callable[[str], None]) -> list[Plant]:
 
 
 def _run(tree: CopiedTree, plants: Sequence[Plant], say: Callable[[str], None]) -> list[Plant]:
-    baseline = tree.run(sorted({test for plant in plants for test in plant.tests}), LIMIT_S * 4)
-    if baseline.is_caught:
-        raise NotRun(f"tests fail without any bug planted:\n{baseline.output[-3000:]}")
     survived = []
+    sound: set[str] = set()  # tests that pass where nothing is planted
     for plant in plants:
         with tree.changed(plant.file, plant.planted(tree.path)):
             outcome = tree.run(plant.tests, LIMIT_S)
+        if outcome.is_caught and outcome.output and outcome.failed not in sound:
+            _check_alone(tree, plant, outcome)
+            sound.add(outcome.failed)
         say(_line(plant, outcome))
         if not outcome.is_caught:
             survived.append(plant)
@@ -78,8 +79,17 @@ def _run(tree: CopiedTree, plants: Sequence[Plant], say: Callable[[str], None]) 
     return survived
 
 
+def _check_alone(tree: CopiedTree, plant: Plant, outcome: Outcome) -> None:
+    """NotRun if the test fails without the bug, too, or if the bug kept all tests from running."""
+    if not outcome.failed:
+        raise NotRun(f"{plant.name}: no test can be collected with it:\n{outcome.output[-2000:]}")
+    if tree.run([outcome.failed], LIMIT_S).is_caught:
+        raise NotRun(f"{outcome.failed} fails without any bug planted")
+
+
 def _line(plant: Plant, outcome: Outcome) -> str:
-    return f"{outcome.how:<12} {plant.fault:<13} {outcome.seconds:6.1f} s  {plant.name}"
+    by = f" ({outcome.failed.rpartition('::')[2]})" if outcome.failed else ""
+    return f"{outcome.how:<12} {plant.fault:<13} {outcome.seconds:6.1f} s  {plant.name}{by}"
 
 
 def table(plants: Iterable[Plant], survived: Iterable[Plant]) -> list[str]:
