@@ -27,11 +27,11 @@ class Covering:
     lines: dict[str, dict[str, list[int]]]
 
     def reaching(self, mutant: Mutant) -> tuple[list[str], float]:
-        """The tests that reach one of its lines, the quickest first, and how long they took. What runs at the import is
-        reached by every test of the module."""
+        """The tests that reach one of its lines, the quickest first, and how long they took. What runs at the import
+        may concern every test of the room: constants are used elsewhere."""
         by_line = self.lines.get(mutant.file, {})
         if mutant.at_import:
-            found = {test for tests in by_line.values() for test in tests}
+            found = set(range(len(self.tests)))
         else:
             lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
             found = {test for line in lines for test in by_line.get(str(line), ())}
