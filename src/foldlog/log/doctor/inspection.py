@@ -156,7 +156,7 @@ def _inspect_synced(
         scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
-        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is made anew from the batches")
+        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is rebuilt from the batches")
         hints.append(f"{directory}/{EPOCHS_NAME}")
     damages = scanned.damages(directory)
     if damaged_epochs:
@@ -167,7 +167,7 @@ def _inspect_synced(
     notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
     if state.has_transactions and not damages:
         bad_indexes = wrong_transaction_indexes(files, directory, layout)
-        notes += [f"{path}: {fault}; make it anew with --repair" for path, fault in bad_indexes]
+        notes += [f"{path}: {fault}; rebuild it with --repair" for path, fault in bad_indexes]
         hints += [path for path, _ in bad_indexes]
     return Inspection(
         directory,
