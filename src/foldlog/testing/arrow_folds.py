@@ -8,6 +8,7 @@ the engines, nor with what Spark computes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, 
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.windows import WINDOW_START, AnyWindow, Window
 from foldlog.views.ddl import columns_of
+from foldlog.views.growing import MORE, GrowingView, is_column_name
 from foldlog.views.reduce.states import State
 from foldlog.views.reduce.stepping import Reduction, step_groups
 from foldlog.views.table.expiry import Ttl, check_ttl
@@ -251,7 +253,7 @@ def _coordinates(rows: pa.Table) -> Iterator[tuple[int, int]]:
 
 def _held(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
     """The rows of a view that stored what the function made of these records, one step after the other."""
-    rows = _kept(fold, changes)
+    rows = with_new_columns(fold, _kept(fold, changes))
     if fold.view.ttl is None:
         return rows
     told = []
@@ -259,6 +261,22 @@ def _held(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
         gone = {(row[PARTITION], row[OFFSET]) for row in given if row[DELETED]}
         told += [row for row in made if (row[PARTITION], row[OFFSET]) not in gone]
     return unexpired(fold.view.ttl, told, rows)
+
+
+def with_new_columns(fold: Fold, rows: list[Row]) -> list[Row]:
+    """The rows of a view that has a column for each field that its topic's schema does not name, if it is one."""
+    if not isinstance(fold.view, GrowingView):
+        return rows
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        fields = dict(row[MORE] or ())
+        added = {name: text for name, text in fields.items() if is_column_name(name) and name not in row}
+        left = [(name, text) for name, text in fields.items() if name not in added]
+        values = {name: json.loads(text) if text[0] == '"' or text == "null" else text for name, text in added.items()}
+        found.append({**row, MORE: left or None, **values})
+    given = list(rows[0]) if rows else []
+    names = [*given, *sorted({name for row in found for name in row} - set(given))]
+    return [{name: row.get(name) for name in names} for row in found]
 
 
 def unexpired(ttl: Ttl, told: Iterable[Row], rows: list[Row]) -> list[Row]:
