@@ -50,8 +50,8 @@ def taken_schema(topic: str, options: Mapping[str, Any]) -> TakenSchema:
     rule, wanted = options.get("on_new_column", "add"), options.get("version")
     if rule != "add" or ("on_new_column" in options and wanted is not None):
         raise InvalidArgument(
-            f"schema='registry' of topic {topic!r} has the columns of one version: of the newest at each start, which"
-            " is on_new_column='add' and needs no word, or of version=3 for ever; give one of them"
+            f"schema='registry' of topic {topic!r} takes the columns of a registered version: leave on_new_column out,"
+            " and each start takes the newest (that is 'add'), or keep to one with version=3"
         )
     url = options.get("registry")
     if not isinstance(url, str | SchemaRegistry):

@@ -31,6 +31,10 @@ def partition_columns(given: str | Sequence[str] | None) -> tuple[str, ...]:
     >>> partition_columns("day"), partition_columns(["country", "day"]), partition_columns(None)
     (('day',), ('country', 'day'), ())
     """
+    if given is not None and not isinstance(given, str | list | tuple):
+        raise InvalidArgument(
+            f"partition_by names columns, such as 'day' or ['country', 'day'], not {brief_repr(given)}"
+        )
     names: tuple[Any, ...] = () if given is None else (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
