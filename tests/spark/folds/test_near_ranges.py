@@ -142,20 +142,27 @@ def test_rows_that_need_no_job_are_those_of_a_job(spark: SparkSession) -> None:
         "t STRING, b BINARY, n BIGINT, s SMALLINT, f DOUBLE, d DECIMAL(20,3), o BOOLEAN, day DATE, at TIMESTAMP,"
         " local TIMESTAMP_NTZ, m MAP<STRING, INT>, a ARRAY<STRUCT<x: INT, y: STRING>>"
     )
-    full = {
+    full: dict[str, Any] = {
         "t": "caf\u00e9 \U0001f375", "b": b"\0\xff", "n": -(2**63), "s": 7, "f": -0.0, "d": Decimal("12.340"),
-        "o": True, "day": date(1, 1, 1), "at": datetime(2026, 1, 1, 5, tzinfo=UTC), "local": datetime(1969, 12, 31),
+        "o": True, "day": date(1, 1, 1), "at": datetime(2026, 1, 1, 5, tzinfo=UTC), "local": datetime(1969, 12, 31),  # noqa: DTZ001
         "m": [("k", None)], "a": [{"x": 1, "y": None}],
     }  # fmt: skip
+    assert isinstance(schema, StructType)
     arrow = to_arrow_schema(schema, timezone="UTC")
-    for rows in ([], [full], [full, dict.fromkeys(full), {**full, "t": "x" * 2_000_000}], [full] * 6000):
+    some: list[list[dict[str, Any]]] = [
+        [],
+        [full],
+        [full, dict.fromkeys(full), {**full, "t": "x" * 2_000_000}],
+        [full] * 6000,
+    ]
+    for rows in some:
         table = pa.Table.from_pylist(rows, arrow)
         given = local_frame(spark, table, schema)
         assert given.schema == schema
         changed = given.where("n IS NULL OR n < 5").withColumn("more", F.expr("upper(t) || ' ' || CAST(at AS STRING)"))
         found = evaluated(changed)
         assert (found is None) == (len(rows) == 6000)
-        wanted = spark.createDataFrame(table, schema=schema).where("n IS NULL OR n < 5").toArrow()
+        wanted = spark.createDataFrame(table, schema).where("n IS NULL OR n < 5").toArrow()
         if found is not None:
             assert found.drop_columns(["more"]).equals(wanted)
             assert found.schema == changed.toArrow().schema
