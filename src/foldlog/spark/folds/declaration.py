@@ -219,7 +219,8 @@ def topic(
     'json'
     """
     if not _is_name(name):
-        several = "; for several topics, declare a fold for each, in a loop" if isinstance(name, list | tuple) else ""
+        given: object = name
+        several = "; for several topics, declare a fold for each, in a loop" if isinstance(given, list | tuple) else ""
         raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}{several}")
     if format not in FORMATS:
         raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
