@@ -440,7 +440,7 @@ class Broker:
         partition = self.partition(topic, number)
         if isinstance(partition, Partition):
             return partition
-        raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
+        raise ReadOnly(f"cannot append to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
         """With mode "r": read the writer's changes of the catalog now rather than a moment later."""
@@ -588,7 +588,7 @@ class Broker:
         """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
         Durable on return. One of HAS_MEMBERS where the group has members, or with `evict` still waits for some: those
-        who were sent away are gone all the same, and `on_evicted` has heard of them.
+        who were evicted are gone all the same, and `on_evicted` has heard of them.
         """
         if not evict:
             self.commit_offsets(group, offsets)

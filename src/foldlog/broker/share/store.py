@@ -291,7 +291,7 @@ class ShareStore:
         limits = config.limits
         if not config.may_renew and any(AcknowledgeType.RENEW in one.types for one in batches):
             raise InvalidArgument(
-                f"group {brief_repr(group)} lets nobody renew locks: its share.renew.acknowledge.enable is false"
+                f"group {brief_repr(group)} does not allow renewing locks: its share.renew.acknowledge.enable is false"
             )
         partition = self._writable().writable_partition((topic, number))
         with self.lock:

@@ -95,7 +95,7 @@ class Consumer:
         self._check_usable()
         names = tuple(dict.fromkeys(checked_topics(topics)))
         if not names:
-            raise InvalidArgument("subscribe() was given no topics; unsubscribe() is how to stop reading")
+            raise InvalidArgument("subscribe() was given no topics; use unsubscribe() to stop reading")
         for name in names:
             self._backend.check_topic(name)
         self._count_as_handled()

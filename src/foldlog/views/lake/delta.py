@@ -455,7 +455,7 @@ class DeltaView(View):
     def _existing(self) -> DeltaTable:
         table = self._table()
         if table is None:
-            raise ViewUnavailable(self.place, "it does not exist (any more); run the fold again")
+            raise ViewUnavailable(self.place, "it does not exist any more; run the fold again")
         return table
 
     def _stored(self, table: DeltaTable) -> StoredDelta:
