@@ -400,7 +400,7 @@ class Broker:
         return self._storage.catalog().topics.get(name)
 
     def topic_with_id(self, topic_id: str) -> CatalogTopic | None:
-        """The topic of that id, or None if there is none (any more). Indexes all topics once after each change."""
+        """The topic of that id, or None if there is none any more. Indexes all topics once after each change."""
         catalog = self._storage.catalog()
         indexed, by_id = self._by_id
         if indexed is not catalog:

@@ -316,7 +316,7 @@ class DirectoryLocked(StorageError):
 
 
 class WriterUnreachable(StorageError):
-    """The process that serves the directory does not answer (any more); reading goes on. `pid` is None if unknown."""
+    """The process that serves the directory does not answer any more; reading goes on. `pid` is None if unknown."""
 
     def __init__(self, path: str, pid: int | None, address: str | None, why: str) -> None:
         holder = f"process {pid}" if pid else "the process"
@@ -453,7 +453,7 @@ class RebalanceInProgress(GroupError):
 
 
 class NotAssigned(GroupError):
-    """The member does not own this partition (any more), so it cannot commit or move in it."""
+    """The member does not own this partition any more, so it cannot commit or move in it."""
 
 
 class InconsistentProtocol(GroupError):

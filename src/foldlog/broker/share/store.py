@@ -285,7 +285,7 @@ class ShareStore:
         self, group: str, member: str, topic: str, number: int, batches: Sequence[AcknowledgedBatch]
     ) -> Saved | None:
         """Take in what a member says of records. All or nothing; it counts once what is returned is durable. Raises
-        InvalidRecordState if one of them is not acquired by the member (any more), InvalidArgument if it asks for more
+        InvalidRecordState if one of them is not acquired by the member any more, InvalidArgument if it asks for more
         time and the group is set not to give any."""
         config = self.configs.share(group)
         limits = config.limits
