@@ -252,7 +252,7 @@ def _replay_partition(files: Files, directory: str, slot: Slot, entries: Sequenc
         raise CorruptLog(directory, 0, "the directory is missing") from None
     if known is not None:
         # The log start is durable before a segment is removed: such bytes were deleted, not lost.
-        start = known.log_start_offset
+        start = known.local_start_offset
         wanted = [one for one in wanted if one[1].entry.base_offset in logs or one[1].entry.next_offset > start]
     if not wanted:
         return False
