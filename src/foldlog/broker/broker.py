@@ -184,6 +184,7 @@ class Broker:
         transaction_settings: TransactionSettings | None = None,
         journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
         tier: str | TierSettings | None = None,
+        tier_cache_bytes: int = limits.TIER_CACHE_BYTES,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -211,13 +212,14 @@ class Broker:
             ("offsets_retention_ms", offsets_retention_ms, 0, None),
             ("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None),
             ("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX),
+            ("tier_cache_bytes", tier_cache_bytes, 0, None),
         ):
             _check_integer(name, value, least, most)
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
-        tier_settings = tier if isinstance(tier, TierSettings) else TierSettings.of(tier, files)
+        tier_settings = tier if isinstance(tier, TierSettings) else TierSettings.of(tier, files, tier_cache_bytes)
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
         storage: Storage

@@ -69,15 +69,15 @@ class TierSettings(NamedTuple):
     store: ObjectStore | None = None
 
     @classmethod
-    def of(cls, url: object, files: Files) -> TierSettings:
+    def of(cls, url: object, files: Files, cache_bytes: int) -> TierSettings:
         """Raises InvalidArgument for what is no URL of a store, and MissingDependency without the package it needs."""
         if url is None:
-            return cls()
+            return cls(None, cache_bytes)
         if not isinstance(url, str):
             raise InvalidArgument(f"tier={brief_repr(url)} is not the URL of a store, such as 's3://bucket/prefix'")
         from foldlog.files.objects import open_store
 
-        return cls(open_store(url, files).url)
+        return cls(open_store(url, files).url, cache_bytes)
 
     def open(self, files: Files, path: str, *, write: bool) -> Tier | None:
         """The store; None if there is none. A writer notes it in the directory, durably. Nothing is asked of it yet."""

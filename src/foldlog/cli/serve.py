@@ -106,6 +106,12 @@ them all."""
         f" {DEFAULT_REGISTRY}; port 0 is any free one); with TLS at https://HOST:PORT",
     ),
     option(
+        "--tier",
+        metavar="URL",
+        told="the store for sealed segments of topics with remote.storage.enable=true: s3://BUCKET/PREFIX, gs://…,"
+        " az://… or file:///DIRECTORY; the directory remembers it",
+    ),
+    option(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
         told="make this topic if it does not exist; may be given again",
@@ -154,6 +160,8 @@ def serve(
         compaction_threads=settings.log_cleaner_threads,
         init=init,
         journal=settings.journal_enable,
+        tier=settings.tier,
+        tier_cache_bytes=settings.tier_cache_bytes,
     ) as broker:
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None
@@ -209,6 +217,7 @@ def flags_of(arguments: Arguments) -> Mapping[str, Given]:
         "foldlog.console.views": Given(arguments.console_views, "--console-views"),
         "foldlog.registry": Given(arguments.registry, "--registry"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
+        "foldlog.tier": Given(arguments.tier, "--tier"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),
     }

@@ -13,6 +13,7 @@ for half a minute at most: who waits for one wants an answer.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -32,9 +33,12 @@ _PARTS_AT_ONCE: Final = 2
 """What an upload holds in memory: so many parts. More are no faster beside a producer who needs the processor."""
 
 _RETRIES: Final = 4
-_RETRY_S: Final = 20
-_TIMEOUT: Final = "20s"
+_READ_S: Final = 10
+"""How long a request that reads may take, and how long it is repeated: a consumer waits for it."""
+
+_WRITE_S: Final = 60
 _CONNECT_TIMEOUT: Final = "5s"
+_REPEATED_S: Final = 5.0
 
 
 def is_store_url(text: object) -> bool:
@@ -223,10 +227,17 @@ class BucketObjects:
 
     @cached_property
     def _store(self) -> Any:
+        return self._client(_READ_S)
+
+    @cached_property
+    def _written_store(self) -> Any:
+        return self._client(_WRITE_S)
+
+    def _client(self, patience_s: int) -> Any:
         from obstore.store import from_url
 
-        client: Any = {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT}
-        retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
+        client: Any = {"timeout": f"{patience_s}s", "connect_timeout": _CONNECT_TIMEOUT}
+        retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=patience_s)}
         made: Any = from_url
         return made(self.url, client_options=client, retry_config=retries)
 
@@ -238,14 +249,16 @@ class BucketObjects:
 
     def put(self, key: str, parts: Iterable[Buffer]) -> None:
         with _told(self.url, key, "written"):
-            self._obstore.put(self._store, key, iter(parts), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            self._obstore.put(
+                self._written_store, key, iter(parts), chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+            )
 
     def create(self, key: str, data: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with _told(self.url, key, "written"):
             try:
-                self._obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                self._obstore.put(self._written_store, key, data, mode="create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
                 return False
         return True
@@ -310,13 +323,15 @@ def _reason(error: BaseException) -> str:
 
 def retried(ask: Callable[[], Result], times: int = 3) -> Result:
     """What `ask` returns, asked again after a StoreError that is no missing object. The store's own client has waited
-    between its tries already: this is for what it does not repeat, such as an answer that was cut in the middle."""
+    between its tries already, and is not asked again after that: this is for what it does not repeat, such as wrong
+    bytes, and answers that were cut in the middle."""
+    began_s = time.monotonic()
     for attempt in range(times):
         try:
             return ask()
         except ObjectMissing:
             raise
         except StoreError:
-            if attempt + 1 == times:
+            if attempt + 1 == times or time.monotonic() - began_s > _REPEATED_S:
                 raise
     raise StoreError("never asked")

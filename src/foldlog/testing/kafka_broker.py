@@ -350,6 +350,8 @@ class _Process:
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
             compaction_threads=settings.log_cleaner_threads,
             journal=settings.journal_enable,
+            tier=settings.tier,
+            tier_cache_bytes=settings.tier_cache_bytes,
         )
         backend = LocalBackend(broker, self._files)
         log = Log(backend)

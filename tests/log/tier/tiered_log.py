@@ -16,12 +16,12 @@ from foldlog.log.tier.format import PartitionId
 from foldlog.log.tier.partition import TieredPartition
 from foldlog.log.tier.tier import Tier
 from foldlog.log.tier.tiering import Tiering, TierReport
-from foldlog.testing.disk_image import DiskImage
-from foldlog.testing.history import Found, Sent
+from foldlog.testing.history import Sent
 from foldlog.testing.sim_clock import SimClock
 
 STORE = "/store"
 FOLDER = "topics/events-0123456789abcdef0123456789abcdef/"
+PREFIX = f"{FOLDER}0/"
 OF = PartitionId(bytes.fromhex("0123456789abcdef0123456789abcdef"), 0)
 
 
@@ -48,9 +48,7 @@ class TieredLog(OnePartition):
 
     def _open(self) -> None:
         super()._open()
-        self.tier = TieredPartition(
-            Tier(f"file://{STORE}", self.files, store=self.store), self.files, FOLDER, OF
-        )
+        self.tier = TieredPartition(Tier(f"file://{STORE}", self.files, store=self.store), self.files, FOLDER, OF)
         self.partition.use_store(self.tier)
 
     @property
@@ -71,7 +69,7 @@ class TieredLog(OnePartition):
         return self.append([Sent(key, value.encode(), self.clock.now_ms()) for value in values])
 
     def objects(self, kind: str = "segments/") -> list[str]:
-        return [key.rpartition("/")[2] for key in self.store.keys(f"{FOLDER}0/{kind}")]
+        return [key.rpartition("/")[2] for key in self.store.keys(PREFIX + kind)]
 
     def values(self) -> list[str]:
         return [(record.value or b"").decode() for record in self.read_all()]
@@ -80,10 +78,3 @@ class TieredLog(OnePartition):
 def new_log(files: Files, *, store: ObjectStore | None = None, **settings: Any) -> TieredLog:
     make_directory(files)
     return TieredLog(files, tier_config(**settings), store=store, clock=SimClock(START_MS))
-
-
-def found_in(image: DiskImage, config: LogConfig) -> tuple[list[Found], int, int]:
-    """What is read on an image: records, start and end; after a round of the tier, which must succeed on it, too."""
-    log = TieredLog(image, config, clock=SimClock(START_MS + 10))
-    before = log.read_all(), log.partition.log_start_offset, log.partition.log_end_offset
-    return before

@@ -89,14 +89,10 @@ class Entry(NamedTuple):
     def name(self) -> str:
         return f"segments/{self.base_offset:020d}-{self.end_offset:020d}-{self.copy.hex()}.segment"
 
-    def position_of(self, section: Section) -> int:
-        """Where a section begins in the object. Told apart by identity: two may be equally long and empty."""
-        position = 0
-        for one in self.sections:
-            if one is section:
-                return position
-            position += one.size
-        raise ValueError("no section of this object")
+    def position_of(self, section: str) -> int:
+        """Where the section of that name begins in the object."""
+        names = self._fields[-_SECTIONS:]
+        return sum(one.size for one in self.sections[: names.index(section)])
 
 
 class PartitionId(NamedTuple):

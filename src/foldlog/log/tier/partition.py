@@ -177,7 +177,7 @@ class TieredPartition:
 
     def _view(self, entry: Entry) -> LogView:
         segment = self.segment_of(entry)
-        starts = parse_epochs(segment.section(entry.epochs))
+        starts = parse_epochs(segment.section("epochs"))
         return LogView((segment,), starts, entry.gaps_below, entry.end_offset, entry.end_offset)
 
     def aborted(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
@@ -185,7 +185,7 @@ class TieredPartition:
         entry = self.entry_at(start_offset)
         if not entry.aborted.size:
             return ()
-        found, problem = read_transaction_index(self.segment_of(entry).section(entry.aborted))
+        found, problem = read_transaction_index(self.segment_of(entry).section("aborted"))
         if problem:
             raise StoreError(f"{self.tier.url}/{self.prefix}{entry.name} has a wrong index of transactions: {problem}")
         return AbortedIndex(found).between(start_offset, end_offset)

@@ -181,11 +181,12 @@ class TieredSegment(Segment):
         """Nothing is open."""
 
     def _read_index(self, suffix: str) -> bytes:
-        return self.section({INDEX_SUFFIX: self._entry.offset_index, TIME_INDEX_SUFFIX: self._entry.time_index}[suffix])
+        return self.section({INDEX_SUFFIX: "offset_index", TIME_INDEX_SUFFIX: "time_index"}[suffix])
 
-    def section(self, section: Section) -> bytes:
+    def section(self, name: str) -> bytes:
         """A section of the object, checked. Raises StoreError if its bytes are wrong, after some tries."""
-        position = self._entry.position_of(section)
+        section: Section = getattr(self._entry, name)
+        position = self._entry.position_of(name)
 
         def ask() -> bytes:
             data = self._tier.read(self._key, position, section.size) if section.size else b""

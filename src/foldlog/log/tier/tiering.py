@@ -84,6 +84,7 @@ class Tiering:
         self._producers = producers
         self._working = threading.Lock()  # before all locks of the partition
         self._is_swept = False
+        self._has_written = False
         self._verified: set[bytes] = set()  # copies that were read back, and whose files are not gone yet
         self.is_interrupted: Callable[[], bool] = lambda: False
         """Whether to stop: the log is being closed."""
@@ -111,6 +112,7 @@ class Tiering:
         config = self._core.config
         if not config.remote:
             return TierReport(expired=self._leave() if config.deletes_remote else 0)
+        self._refuse_other_writer()
         self._explain_start()
         if not self._is_swept:
             self._sweep()
@@ -188,13 +190,23 @@ class Tiering:
         key = tier.prefix + manifest_name(fresh.generation)
         data = format_manifest(fresh)
         if not retried(lambda: tier.tier.store.create(key, data)) and tier.tier.store.get(key) != data:
-            raise StoreError(
-                f"{tier.tier.url}/{key} was written by another process: two brokers use one store; stop one of them"
-            )
+            raise self._other_writer()
         tier.committed(fresh)
+        self._has_written = True
         # The one before stays for readers who have just listed it.
         old = [tier.prefix + manifest_name(fresh.generation - 2)] if fresh.generation > 2 else []
         tier.tier.store.delete(old)
+
+    def _refuse_other_writer(self) -> None:
+        """Who takes over a store goes on behind what is there; who had it before learns of it, and stops."""
+        if self._has_written and self.tier.manifest().writer != self.tier.tier.writer:
+            raise self._other_writer()
+
+    def _other_writer(self) -> StoreError:
+        return StoreError(
+            f"{self.tier.tier.url}/{self.tier.prefix}manifests/ is written by another process: two brokers use one"
+            " store; stop one of them"
+        )
 
     # What the store has
 

@@ -29,20 +29,20 @@ def verify_object(tier: TieredPartition, entry: Entry) -> int:
     of, found = parse_footer(tier.tier.read(key, footer_at, FOOTER_BYTES), entry.copy, path)
     if of != tier.of or found != entry:
         raise CorruptLog(path, footer_at, "its footer is not what the manifest says of it", _ADVICE)
-    sections = {}
-    for section in entry.sections[1:]:
-        position = entry.position_of(section)
+    sections: dict[str, bytes] = {}
+    for name in ("offset_index", "time_index", "aborted", "snapshot", "epochs"):
+        section, position = getattr(entry, name), entry.position_of(name)
         data = tier.tier.read(key, position, section.size) if section.size else b""
         if crc32c(data) != section.crc:
             raise CorruptLog(path, position, "the CRC-32C of a section does not match its bytes", _ADVICE)
-        sections[id(section)] = data
+        sections[name] = data
     try:
-        starts = parse_epochs(sections[id(entry.epochs)])
+        starts = parse_epochs(sections["epochs"])
     except ValueError as error:
-        raise CorruptLog(path, entry.position_of(entry.epochs), f"no leader epochs ({error})", _ADVICE) from None
-    _, problem = read_transaction_index(sections[id(entry.aborted)])
+        raise CorruptLog(path, entry.position_of("epochs"), f"no leader epochs ({error})", _ADVICE) from None
+    _, problem = read_transaction_index(sections["aborted"])
     if problem:
-        raise CorruptLog(path, entry.position_of(entry.aborted), problem, _ADVICE)
+        raise CorruptLog(path, entry.position_of("aborted"), problem, _ADVICE)
     _verify_batches(tier, key, path, entry, entry.batches, starts)
     return entry.object_bytes
 
