@@ -184,7 +184,6 @@ class Broker:
         transaction_settings: TransactionSettings | None = None,
         journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
         tier: str | TierSettings | None = None,
-        tier_cache_bytes: int = limits.TIER_CACHE_BYTES,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -208,18 +207,14 @@ class Broker:
                 raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
-        for name, value, least, most in (
-            ("offsets_retention_ms", offsets_retention_ms, 0, None),
-            ("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None),
-            ("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX),
-            ("tier_cache_bytes", tier_cache_bytes, 0, None),
-        ):
-            _check_integer(name, value, least, most)
+        _check_integer("offsets_retention_ms", offsets_retention_ms, 0, None)
+        _check_integer("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None)
+        _check_integer("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX)
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
-        tier_settings = tier if isinstance(tier, TierSettings) else TierSettings.of(tier, files, tier_cache_bytes)
+        tiers = (tier if isinstance(tier, TierSettings) else TierSettings(tier)).checked(files)
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
         storage: Storage
@@ -227,19 +222,12 @@ class Broker:
             if isinstance(files, PosixFiles):
                 path = files.from_root(path)
             if mode == "w":
-                storage = WrittenStorage(
-                    files,
-                    path,
-                    clock,
-                    defaults,
-                    init=init,
-                    journal=_journal_settings(files, journal),
-                    tier=tier_settings,
-                )
+                kept = _journal_settings(files, journal)
+                storage = WrittenStorage(files, path, clock, defaults, init=init, journal=kept, tier=tiers)
             else:
                 kafka = find_kafka(files, path)
                 storage = (
-                    FollowedStorage(files, path, clock, tier_settings)
+                    FollowedStorage(files, path, clock, tiers)
                     if kafka is None
                     else _kafka_storage(files, kafka, clock, isolation_level)
                 )
@@ -738,6 +726,13 @@ class Broker:
         finally:
             if self._upkeep is not None:
                 self._upkeep.cleaned(key)
+
+    def tier_now(self) -> None:
+        """Copy sealed segments to the store, expire and free, now. A partition that fails does not stop the others: its
+        error is raised once they are done. Nothing happens where no topic uses a store."""
+        self._writable()
+        if self._tiers is not None:
+            self._tiers.work_now()
 
     def check_open(self) -> None:
         """Raises LogClosed if it is closed."""

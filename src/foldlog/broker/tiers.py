@@ -9,6 +9,7 @@ gone: so a crash in between loses none of them.
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -68,16 +69,17 @@ class TierSettings(NamedTuple):
     cache_bytes: int = limits.TIER_CACHE_BYTES
     store: ObjectStore | None = None
 
-    @classmethod
-    def of(cls, url: object, files: Files, cache_bytes: int) -> TierSettings:
+    def checked(self, files: Files) -> TierSettings:
         """Raises InvalidArgument for what is no URL of a store, and MissingDependency without the package it needs."""
-        if url is None:
-            return cls(None, cache_bytes)
-        if not isinstance(url, str):
-            raise InvalidArgument(f"tier={brief_repr(url)} is not the URL of a store, such as 's3://bucket/prefix'")
+        if self.url is None:
+            return self
+        if not isinstance(self.url, str):
+            raise InvalidArgument(
+                f"tier={brief_repr(self.url)} is not the URL of a store, such as 's3://bucket/prefix'"
+            )
         from foldlog.files.objects import open_store
 
-        return cls(open_store(url, files).url, cache_bytes)
+        return self._replace(url=open_store(self.url, files).url)
 
     def open(self, files: Files, path: str, *, write: bool) -> Tier | None:
         """The store; None if there is none. A writer notes it in the directory, durably. Nothing is asked of it yet."""
@@ -151,6 +153,8 @@ class TierJobs:
         self._clock = clock
         self._is_ours = False
         self._told: dict[str, bytes] = {}  # topic.json of each folder, as last written
+        self._working = threading.Lock()  # before all locks of partitions
+        self._first_fault: Exception | None = None
         self.is_stopping: Callable[[], bool] = lambda: False
 
     @property
@@ -160,6 +164,19 @@ class TierJobs:
 
     def work(self) -> float | None:
         """One round over all topics; when to come again."""
+        with self._working:
+            self._first_fault = None
+            return self._work()
+
+    def work_now(self) -> None:
+        """One round; raises the first error once it is done."""
+        with self._working:
+            self._first_fault = None
+            self._work()
+            if self._first_fault is not None:
+                raise self._first_fault
+
+    def _work(self) -> float | None:
         if not self.are_needed:
             return None
         self._claim()
@@ -182,6 +199,7 @@ class TierJobs:
         except (UnknownTopic, UnknownPartition, LogClosed):
             return
         except Exception as error:  # noqa: BLE001  reported, and tried again
+            self._first_fault = self._first_fault or error
             if not self.is_stopping():
                 self._storage.report("" if isinstance(error, CorruptLog) else doing, error)
 

@@ -338,53 +338,34 @@ class Upkeep:
         self._transactions = transactions
         self._flush_lock = threading.Lock()
         self._flush_at_ms: dict[Key, float] = {}
-        self._timers = JobScheduler(
-            clock,
+
+        def jobs(name: str, work: Mapping[Job, Work], patience_s: float | None = None) -> JobScheduler:
+            return JobScheduler(clock, work, kept.report, f"foldlog-{name}" if background else None, patience_s)
+
+        self._timers = jobs(
+            "timers",
             {
                 Job.GROUPS: groups.tick,
                 Job.SHARES: shares.tick,
                 Job.FLUSH: self._flush,
                 Job.CHECKPOINT: self._sync_checkpoint,
             },
-            kept.report,
-            "foldlog-timers" if background else None,
         )
-        self._transaction_jobs = JobScheduler(
-            clock,
-            {Job.TRANSACTIONS: transactions.tick, Job.ID_EXPIRY: self._expire_ids},
-            kept.report,
-            "foldlog-transactions" if background else None,
+        self._transaction_jobs = jobs(
+            "transactions", {Job.TRANSACTIONS: transactions.tick, Job.ID_EXPIRY: self._expire_ids}
         )
-        self._retention = JobScheduler(
-            clock,
+        self._retention = jobs(
+            "retention",
             {
                 Job.RETENTION: self._retain,
                 Job.OFFSET_EXPIRY: self._expire_offsets,
                 Job.PRODUCER_EXPIRY: self._expire_producers,
             },
-            kept.report,
-            "foldlog-retention" if background else None,
         )
-        self._compaction = JobScheduler(
-            clock,
-            {Job.COMPACTION: self._compact},
-            kept.report,
-            "foldlog-compaction" if background else None,
-        )
-        self._journal_jobs = JobScheduler(
-            clock,
-            {} if journal is None else {Job.JOURNAL: journal.work},
-            kept.report,
-            "foldlog-journal" if background else None,
-        )
+        self._compaction = jobs("compaction", {Job.COMPACTION: self._compact})
+        self._journal_jobs = jobs("journal", {} if journal is None else {Job.JOURNAL: journal.work})
+        self._tier_jobs = jobs("tier", {} if tiers is None else {Job.TIER: tiers.work}, _STORE_PATIENCE_S)
         self._tiers = tiers
-        self._tier_jobs = JobScheduler(
-            clock,
-            {} if tiers is None else {Job.TIER: tiers.work},
-            kept.report,
-            "foldlog-tier" if background else None,
-            _STORE_PATIENCE_S,
-        )
         if tiers is not None:
             tiers.is_stopping = lambda: self._tier_jobs.is_stopping
         self._journal = journal

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.tiers import TierSettings
 from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.log_options import init_option
@@ -160,8 +161,7 @@ def serve(
         compaction_threads=settings.log_cleaner_threads,
         init=init,
         journal=settings.journal_enable,
-        tier=settings.tier,
-        tier_cache_bytes=settings.tier_cache_bytes,
+        tier=TierSettings(settings.tier, settings.tier_cache_bytes),
     ) as broker:
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None

@@ -236,7 +236,8 @@ class BucketObjects:
     def _client(self, patience_s: int) -> Any:
         from obstore.store import from_url
 
-        client: Any = {"timeout": f"{patience_s}s", "connect_timeout": _CONNECT_TIMEOUT}
+        # Plain HTTP only where an endpoint was set to it, such as AWS_ENDPOINT_URL of a store on the same network.
+        client: Any = {"timeout": f"{patience_s}s", "connect_timeout": _CONNECT_TIMEOUT, "allow_http": True}
         retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=patience_s)}
         made: Any = from_url
         return made(self.url, client_options=client, retry_config=retries)

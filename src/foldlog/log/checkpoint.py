@@ -122,7 +122,7 @@ class SlotState(NamedTuple):
     poisoned: bool = False
     has_producers: bool = False  # an idempotent producer has written: its state is loaded before the next such append
     has_transactions: bool = False  # a transaction was begun: what is committed is known only by the producer state
-    tiered_below: int = 0  # records below are in the store alone; nothing to know where the log starts later
+    tiered_below: int = 0  # records below are in the store alone; 0 if all are on the disk
 
     @property
     def local_start_offset(self) -> int:
@@ -155,7 +155,7 @@ _STATE_BYTES = _LAYOUT.size + _JOURNAL_LAYOUT.size + _TIER_LAYOUT.size + _CRC.si
 def _encode(number: int, state: SlotState) -> bytes:
     # Without the journal, as it was before there was one: what was closed cleanly opens with an older foldlog, too.
     is_journaled = state.durable_offset > state.synced_offset
-    is_tiered = state.tiered_below > state.log_start_offset  # an older foldlog refuses such a topic by its settings
+    is_tiered = state.tiered_below != 0  # an older foldlog refuses such a topic by its settings
     body = _LAYOUT.pack(
         number,
         _CLEAN * state.clean

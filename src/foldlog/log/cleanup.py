@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, LogClosed
+from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, InvalidArgument, LogClosed
 from foldlog.files.base import replace_file, storage_error
 from foldlog.log import compaction
 from foldlog.log.checkpoint import StartReason, out_of_range
@@ -172,6 +172,8 @@ class Cleanup:
     def _remove_head(self, local_start: int, **changes: Any) -> int:
         """Store the changed start, then remove the segments that end at `local_start` or before."""
         core = self._core
+        if changes.get("log_start_offset", 0) >= core.state.tiered_below:
+            changes.setdefault("tiered_below", 0)
         with core.changing_names():
             with self._append_lock:
                 segments = core.segments
@@ -203,6 +205,10 @@ class Cleanup:
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
+            if force and core.config.remote:
+                raise InvalidArgument(
+                    f"topic {core.label[0]!r} has segments in a store, which are never rewritten; it is not compacted"
+                )
             if not force and (not core.config.compact or self.fault is not None):
                 return CompactionReport(cleaned_offset=core.state.cleaned_offset)
             with self._noting_damage():

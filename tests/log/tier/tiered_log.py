@@ -42,6 +42,8 @@ def tier_config(**settings: Any) -> LogConfig:
 class TieredLog(OnePartition):
     """`store`: in place of the directory on the same disk."""
 
+    clock: SimClock
+
     def __init__(self, files: Files, config: LogConfig, *, store: ObjectStore | None = None, **more: Any) -> None:
         self.store: ObjectStore = DirectoryObjects(files, STORE) if store is None else store
         super().__init__(files, config, **more)

@@ -60,7 +60,7 @@ class Section(NamedTuple):
     crc: int
 
 
-class Entry(NamedTuple):
+class StoredSegment(NamedTuple):
     """A segment in the store. `end_offset` is where the next one begins."""
 
     copy: bytes
@@ -107,7 +107,7 @@ def new_copy() -> bytes:
     return uuid.uuid4().bytes
 
 
-def _facts_of(entry: Entry) -> bytes:
+def _facts_of(entry: StoredSegment) -> bytes:
     flat = [number for section in entry.sections for number in section]
     return _FACTS.pack(
         entry.base_offset,
@@ -119,18 +119,18 @@ def _facts_of(entry: Entry) -> bytes:
     )
 
 
-def _entry_of(copy: bytes, facts: bytes) -> Entry:
+def _entry_of(copy: bytes, facts: bytes) -> StoredSegment:
     base, end, largest, gaps, epoch, *flat = _FACTS.unpack(facts)
     sections = [Section(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
-    return Entry(copy, base, end, largest, gaps, epoch, *sections)
+    return StoredSegment(copy, base, end, largest, gaps, epoch, *sections)
 
 
-def format_footer(of: PartitionId, entry: Entry) -> bytes:
+def format_footer(of: PartitionId, entry: StoredSegment) -> bytes:
     body = _FOOTER.pack(_FOOTER_MAGIC, VERSION, of.topic_id, of.number, _facts_of(entry), 0)[: -_CRC.size]
     return body + _CRC.pack(crc32c(body))
 
 
-def parse_footer(data: bytes, copy: bytes, path: str) -> tuple[PartitionId, Entry]:
+def parse_footer(data: bytes, copy: bytes, path: str) -> tuple[PartitionId, StoredSegment]:
     """The inverse of `format_footer`. Raises CorruptLog or NewerVersion, naming `path`."""
     body = _checked(data, _FOOTER_MAGIC, path)
     if len(data) != FOOTER_BYTES:
@@ -167,7 +167,7 @@ class Manifest(NamedTuple):
     end_offset: int = 0  # where the next segment to copy begins
     leader_epoch: int = -1
     chunks: tuple[ChunkRef, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StoredSegment, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -228,7 +228,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
     return Manifest(of, generation, writer, start, StartReason(reason), end, epoch, chunks, entries)
 
 
-def make_chunk(of: PartitionId, entries: Sequence[Entry]) -> tuple[ChunkRef, bytes]:
+def make_chunk(of: PartitionId, entries: Sequence[StoredSegment]) -> tuple[ChunkRef, bytes]:
     """A chunk with these entries: as the manifest names it, and its bytes."""
     data = _sealed(_CHUNK.pack(_CHUNK_MAGIC, VERSION, of.topic_id, of.number, len(entries)) + _format_entries(entries))
     ref = ChunkRef(
@@ -243,7 +243,7 @@ def make_chunk(of: PartitionId, entries: Sequence[Entry]) -> tuple[ChunkRef, byt
     return ref, data
 
 
-def parse_chunk(data: bytes, ref: ChunkRef, path: str) -> tuple[Entry, ...]:
+def parse_chunk(data: bytes, ref: ChunkRef, path: str) -> tuple[StoredSegment, ...]:
     """The entries of a chunk. Raises CorruptLog or NewerVersion, naming `path`."""
     body = _checked(data, _CHUNK_MAGIC, path)
     if crc32c(data) != ref.crc or len(body) != _CHUNK.size + ref.segments * _ENTRY.size:
@@ -251,11 +251,11 @@ def parse_chunk(data: bytes, ref: ChunkRef, path: str) -> tuple[Entry, ...]:
     return _parse_entries(body[_CHUNK.size :])
 
 
-def _format_entries(entries: Iterable[Entry]) -> bytes:
+def _format_entries(entries: Iterable[StoredSegment]) -> bytes:
     return b"".join(_ENTRY.pack(entry.copy, _facts_of(entry)) for entry in entries)
 
 
-def _parse_entries(data: bytes) -> tuple[Entry, ...]:
+def _parse_entries(data: bytes) -> tuple[StoredSegment, ...]:
     return tuple(_entry_of(copy, facts) for copy, facts in _ENTRY.iter_unpack(data))
 
 

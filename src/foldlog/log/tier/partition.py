@@ -20,9 +20,9 @@ from foldlog.log.epochs import parse_epochs
 from foldlog.log.reading import Hit, LogView, better, first_at_time, latest_record
 from foldlog.log.tier.format import (
     ChunkRef,
-    Entry,
     Manifest,
     PartitionId,
+    StoredSegment,
     generation_of,
     manifest_name,
     parse_chunk,
@@ -104,7 +104,7 @@ class TieredPartition:
 
     # Entries
 
-    def entry_at(self, offset: int) -> Entry:
+    def entry_at(self, offset: int) -> StoredSegment:
         """The segment that holds an offset. Raises StoreError if the store has none."""
         manifest = self.manifest()
         if not manifest.first_offset <= offset < manifest.end_offset:
@@ -123,16 +123,16 @@ class TieredPartition:
             f" {offset}; was the store emptied, or is it another directory's?"
         )
 
-    def entries_of(self, ref: ChunkRef) -> tuple[Entry, ...]:
+    def entries_of(self, ref: ChunkRef) -> tuple[StoredSegment, ...]:
         """The entries of a chunk, from the store if it was not read lately."""
         return self.tier.chunks.get(ref.copy, lambda: self._read_chunk(ref))
 
-    def _read_chunk(self, ref: ChunkRef) -> tuple[Entry, ...]:
+    def _read_chunk(self, ref: ChunkRef) -> tuple[StoredSegment, ...]:
         self.tier.refuse_forked()
         key = self.prefix + ref.name
         return parse_chunk(retried(lambda: self.tier.store.get(key)), ref, f"{self.tier.url}/{key}")
 
-    def entries(self, start_offset: int = 0, at_least_ms: int | None = None) -> Iterator[Entry]:
+    def entries(self, start_offset: int = 0, at_least_ms: int | None = None) -> Iterator[StoredSegment]:
         """The segments that end behind an offset, in order; chunk by chunk, without those whose records are all before
         a time."""
         manifest = self.manifest()
@@ -142,12 +142,12 @@ class TieredPartition:
                 yield from (entry for entry in self.entries_of(chunk) if entry.end_offset > start_offset)
         yield from (entry for entry in manifest.entries if entry.end_offset > start_offset)
 
-    def segment_of(self, entry: Entry) -> TieredSegment:
+    def segment_of(self, entry: StoredSegment) -> TieredSegment:
         return self.tier.segments.get(
             (self.prefix, entry.copy), lambda: TieredSegment(self.tier, self.prefix, entry, self._files)
         )
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: StoredSegment) -> None:
         """Drop what was read of an object."""
         self.tier.segments.forget((self.prefix, entry.copy))
         self.tier.cache.forget(self.prefix + entry.name)
@@ -175,7 +175,7 @@ class TieredPartition:
                     raise CorruptLog(error.path, error.position, error.reason, _ADVICE) from error
         raise StoreError(f"{self.tier.url}/{self.prefix} changes faster than it can be read; try again")
 
-    def _view(self, entry: Entry) -> LogView:
+    def _view(self, entry: StoredSegment) -> LogView:
         segment = self.segment_of(entry)
         starts = parse_epochs(segment.section("epochs"))
         return LogView((segment,), starts, entry.gaps_below, entry.end_offset, entry.end_offset)
@@ -207,7 +207,7 @@ class TieredPartition:
         """(offset, timestamp) of the first record with the largest timestamp, from `start_offset` to `end_offset`. By
         what chunks and entries say, so usually one segment is read."""
         manifest = self.manifest()
-        found: list[ChunkRef | Entry] = [*manifest.chunks, *manifest.entries]
+        found: list[ChunkRef | StoredSegment] = [*manifest.chunks, *manifest.entries]
         waiting = [(-one.largest_timestamp_ms, one.end_offset, one) for one in found]
         heapify(waiting)
         best: Hit | None = None

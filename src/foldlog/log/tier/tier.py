@@ -16,7 +16,7 @@ from foldlog.files.objects import ObjectStore, open_store, retried
 from foldlog.limits import TIER_CACHE_BYTES
 from foldlog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from foldlog.log.tier.cache import BLOCK_BYTES, BlockCache
-from foldlog.log.tier.format import Entry, Section
+from foldlog.log.tier.format import Section, StoredSegment
 
 Kept = TypeVar("Kept")
 
@@ -66,7 +66,7 @@ class Tier:
         self.writer: Final = uuid.uuid4().bytes
         """Which process wrote a manifest: an answer that got lost is told from another writer by it."""
         self.segments: Recent[TieredSegment] = Recent(_SEGMENTS_MAX)
-        self.chunks: Recent[tuple[Entry, ...]] = Recent(_CHUNKS_MAX)
+        self.chunks: Recent[tuple[StoredSegment, ...]] = Recent(_CHUNKS_MAX)
         self._files = files
 
     @property
@@ -163,7 +163,7 @@ class TieredSegment(Segment):
 
     __slots__ = ("_entry", "_file", "_key", "_tier")
 
-    def __init__(self, tier: Tier, prefix: str, entry: Entry, files: Files) -> None:
+    def __init__(self, tier: Tier, prefix: str, entry: StoredSegment, files: Files) -> None:
         super().__init__(files, tier.url, entry.base_offset, entry.batches.size, writable=False)
         self._tier = tier
         self._entry = entry

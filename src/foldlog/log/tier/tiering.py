@@ -32,9 +32,9 @@ from foldlog.log.segment import SNAPSHOT_SUFFIX, Segment, SparseIndex, segment_s
 from foldlog.log.tier.format import (
     CHUNK_ENTRIES,
     ChunkRef,
-    Entry,
     Manifest,
     Section,
+    StoredSegment,
     format_footer,
     format_manifest,
     generation_of,
@@ -229,7 +229,7 @@ class Tiering:
         start = state.log_start_offset
         if manifest.log_start_offset >= start or not manifest.generation:
             return 0
-        gone: list[Entry] = []
+        gone: list[StoredSegment] = []
         for entry in self.tier.entries(manifest.log_start_offset):
             if entry.end_offset > start:
                 break
@@ -247,7 +247,7 @@ class Tiering:
         self._remove(gone, chunks)
         return len(gone)
 
-    def _remove(self, entries: list[Entry], chunks: list[ChunkRef]) -> None:
+    def _remove(self, entries: list[StoredSegment], chunks: list[ChunkRef]) -> None:
         for entry in entries:
             self.tier.forget(entry)
         names = [*(entry.name for entry in entries), *(chunk.name for chunk in chunks)]
@@ -370,7 +370,7 @@ class _Copy:
         )
         self._aborted = producers.aborted.between(segment.base_offset, self._end_offset)
 
-    def write(self, tier: TieredPartition) -> Entry:
+    def write(self, tier: TieredPartition) -> StoredSegment:
         """Check every batch, then write the object. Raises CorruptLog for a segment that is damaged, and StoreError."""
         self._segment.hold()
         try:
@@ -395,9 +395,9 @@ class _Copy:
         check_boundary(self._segment, ended_at, self._following)
         return epoch
 
-    def _entry(self, copy: bytes, sections: list[Section], epoch: int) -> Entry:
+    def _entry(self, copy: bytes, sections: list[Section], epoch: int) -> StoredSegment:
         segment = self._segment
-        return Entry(
+        return StoredSegment(
             copy,
             segment.base_offset,
             self._end_offset,
@@ -451,7 +451,7 @@ def _all_of(index: SparseIndex) -> bytes:
     return index.unwritten()[1]
 
 
-def _bytes_between(entries: tuple[Entry, ...], start: int, end: int) -> int:
+def _bytes_between(entries: tuple[StoredSegment, ...], start: int, end: int) -> int:
     return sum(entry.batches.size for entry in entries if start < entry.end_offset <= end)
 
 

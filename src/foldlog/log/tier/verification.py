@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from foldlog.errors import CorruptLog
 from foldlog.log.epochs import parse_epochs
-from foldlog.log.tier.format import FOOTER_BYTES, Entry, Section, parse_footer
+from foldlog.log.tier.format import FOOTER_BYTES, StoredSegment, parse_footer
 from foldlog.log.tier.partition import TieredPartition
 from foldlog.log.transactions import read_transaction_index
 from foldlog.records.loops import check_epochs, walk
@@ -21,7 +21,7 @@ _READ_BYTES: Final = 8 << 20
 _ADVICE: Final = "nothing was removed from the disk for it; remove the object, or restore it"
 
 
-def verify_object(tier: TieredPartition, entry: Entry) -> int:
+def verify_object(tier: TieredPartition, entry: StoredSegment) -> int:
     """How many bytes it has. Raises CorruptLog if one of them is wrong, ObjectMissing and StoreError."""
     key = tier.prefix + entry.name
     path = f"{tier.tier.url}/{key}"
@@ -43,13 +43,14 @@ def verify_object(tier: TieredPartition, entry: Entry) -> int:
     _, problem = read_transaction_index(sections["aborted"])
     if problem:
         raise CorruptLog(path, entry.position_of("aborted"), problem, _ADVICE)
-    _verify_batches(tier, key, path, entry, entry.batches, starts)
+    _verify_batches(tier, key, path, entry, starts)
     return entry.object_bytes
 
 
 def _verify_batches(
-    tier: TieredPartition, key: str, path: str, entry: Entry, section: Section, starts: tuple[tuple[int, int], ...]
+    tier: TieredPartition, key: str, path: str, entry: StoredSegment, starts: tuple[tuple[int, int], ...]
 ) -> None:
+    section = entry.batches
     position, expected, crc, read_to = 0, entry.base_offset, 0, 0
     wanted = _READ_BYTES
     while position < section.size:
