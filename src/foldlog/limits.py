@@ -722,6 +722,9 @@ POSTGRES_SWEEP_WAIT_MS = 100
 FOLD_PLANS_MAX = 32
 """Plans of a fold whose facts are kept: a function that builds another one for each range is looked at each time."""
 
+FOLD_NEW_COLUMNS_MAX = 200
+"""The most columns that a view gets for fields that its topic's schema does not name."""
+
 FAULTY_RECORDS_MAX = 100
 """Records of one range that a fold may fail at before the fold is said to be wrong, and not they. Each takes
 some twenty small jobs of Spark to be found among 2,000, and some thirty among a million."""

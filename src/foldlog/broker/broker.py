@@ -421,7 +421,7 @@ class Broker:
         return self._storage.catalog().topics.get(name)
 
     def topic_with_id(self, topic_id: str) -> CatalogTopic | None:
-        """The topic of that id, or None if there is none (any more). Indexes all topics once after each change."""
+        """The topic of that id, or None if there is none any more. Indexes all topics once after each change."""
         catalog = self._storage.catalog()
         indexed, by_id = self._by_id
         if indexed is not catalog:
@@ -461,7 +461,7 @@ class Broker:
         partition = self.partition(topic, number)
         if isinstance(partition, Partition):
             return partition
-        raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
+        raise ReadOnly(f"cannot append to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
         """With mode "r": read the writer's changes of the catalog now rather than a moment later."""
@@ -609,7 +609,7 @@ class Broker:
         """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
         Durable on return. One of HAS_MEMBERS where the group has members, or with `evict` still waits for some: those
-        who were sent away are gone all the same, and `on_evicted` has heard of them.
+        who were evicted are gone all the same, and `on_evicted` has heard of them.
         """
         if not evict:
             self.commit_offsets(group, offsets)

@@ -93,7 +93,7 @@ def out_of_range(
 
     `reason`: why the log starts there, if known; a cluster does not say.
     """
-    beyond = "it is not written yet, or the log was cut short or made anew since it was"
+    beyond = "it is not written yet, or the log was cut short or recreated since"
     return OffsetOutOfRange(*label, offset, start, end, beyond if offset >= end else reason.sentence)
 
 

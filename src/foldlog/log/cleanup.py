@@ -20,7 +20,7 @@ from foldlog.log.doctor import recompression
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
 from foldlog.log.producers import Producers, ProducersNeed
-from foldlog.log.reading import VerifiedSegments
+from foldlog.log.reading import VerifiedSegments, check_boundary
 from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
 from foldlog.log.segment import NO_TIMESTAMP, TRANSACTION_INDEX_SUFFIX, Segment
 from foldlog.log.transactions import format_transaction_index
@@ -108,6 +108,10 @@ class Cleanup:
                 break
             try:
                 ages[plan.count] = SegmentAge(segment.size, segment.largest_timestamp())
+                following = self._core.segments[plan.count + 1 : plan.count + 2]
+                if following:
+                    # A segment that lost its end looks older than it is.
+                    check_boundary(segment, segment.latest_looked_to(), following[0])
             except CorruptLog as error:
                 self._undated = segment
                 return plan, error

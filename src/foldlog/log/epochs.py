@@ -49,7 +49,7 @@ class Epochs:
         try:
             return cls.load(files, directory)
         except CorruptLog as error:
-            logger.warning("%s: %s; made anew from the batches", error.path, error.reason)
+            logger.warning("%s: %s; rebuilt from the batches", error.path, error.reason)
         # Every read compares the text with the batches, so one made from them cannot disagree.
         starts: list[tuple[int, int]] = []
         for segment in segments:

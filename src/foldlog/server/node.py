@@ -271,6 +271,6 @@ class TopicIds:
         self._broker = broker
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The topic's name, or None if there is no topic with that id (any more)."""
+        """The topic's name, or None if there is no topic with that id any more."""
         topic = self._broker.topic_with_id(topic_id.hex())
         return None if topic is None else topic.name

@@ -121,16 +121,18 @@ def inspect(
     *,
     index_interval_bytes: int = USUAL_INTERVAL_BYTES,
     each: ForEach = one_by_one,
+    is_replayed: bool = False,
 ) -> Inspection:
     """Check every batch, record, epoch and hint of a partition whose names do not change meanwhile.
 
-    `each` runs over the segments, several at a time if it can.
+    `each` runs over the segments, several at a time if it can. `is_replayed`: what the journal has was written into the
+    segments, so what is missing there is nowhere.
     """
     if known is not None and known.durable_offset > known.synced_offset:
         # The journal has it, and usually the segment, too. After a power cut only the journal may: not damage.
         further = known._replace(synced_offset=known.durable_offset, active_position=known.durable_position)
         found = _inspect_synced(files, directory, further, index_interval_bytes, each)
-        if not found.damages:
+        if not found.damages or is_replayed:
             return found
     return _inspect_synced(files, directory, known, index_interval_bytes, each)
 
@@ -154,7 +156,7 @@ def _inspect_synced(
         scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
-        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is made anew from the batches")
+        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is rebuilt from the batches")
         hints.append(f"{directory}/{EPOCHS_NAME}")
     damages = scanned.damages(directory)
     if damaged_epochs:
@@ -165,7 +167,7 @@ def _inspect_synced(
     notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
     if state.has_transactions and not damages:
         bad_indexes = wrong_transaction_indexes(files, directory, layout)
-        notes += [f"{path}: {fault}; make it anew with --repair" for path, fault in bad_indexes]
+        notes += [f"{path}: {fault}; rebuild it with --repair" for path, fault in bad_indexes]
         hints += [path for path, _ in bad_indexes]
     return Inspection(
         directory,
