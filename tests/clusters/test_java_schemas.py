@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import flink
+from clusters.flink import FLINK
 from clusters.maven import JarsUnavailable, class_path, fetch
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
@@ -19,8 +19,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from foldlog.testing import Broker
 
-JARS = (*flink.FLINK, "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0")
-PROGRAM = Path(flink.__file__).with_name("RegistryClient.java")
+JARS = (*FLINK, "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0")
+PROGRAM = Path(__file__).resolve().parents[2] / "clusters" / "RegistryClient.java"
 TIMEOUT_S = 120
 
 ANSWERS = """\
