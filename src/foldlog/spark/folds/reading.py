@@ -36,6 +36,7 @@ from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
 from foldlog.spark.decoders.record_types import RecordType
 from foldlog.spark.folds.declaration import DeclaredTopic
+from foldlog.spark.folds.driver_rows import local_frame
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
@@ -52,7 +53,7 @@ SMALLEST_TASK: Final = 20_000
 """With fewer offsets, a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
-NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so nobody knows what it deletes"
+NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so it is not known what it deletes"
 _TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
 
 _META_TYPES: Final = T.StructType(
@@ -470,8 +471,7 @@ class TopicFrames:
 
     def local(self, rows: pa.Table) -> DataFrame:
         """A frame of rows that the driver has, with all columns."""
-        # PySpark refuses columns without a chunk, as of a table of no batches.
-        return self._spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema=self.schema)
+        return local_frame(self._spark, rows, self.schema)
 
     def near(self, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> NearFrames:
         """Frames of these ranges, which the driver reads now, from this origin. For short ranges."""
