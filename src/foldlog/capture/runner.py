@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,6 +34,7 @@ from foldlog.capture.database import (
     Fragments,
     RowChanged,
     RowLayout,
+    SchemaMoved,
     Table,
     TablesTruncated,
     TransactionBegins,
@@ -105,6 +107,9 @@ class CaptureRunner:
             before = self.captured.position
             try:
                 self._attempt(once=once, again=again)
+            except SchemaMoved as moved:
+                again = False
+                self._tell(f"{moved}; its tables are compared with their topics")
             except DatabaseUnavailable as error:
                 if self._stop.is_set():
                     return
@@ -148,7 +153,10 @@ class CaptureRunner:
                 bookmark.tables[name] = replace(table, since=None)
         self._bookmark = bookmark
         self._assign(tables, again)
-        if bookmark.position is None:
+        stale = source.stale(tables)
+        for name in stale:
+            bookmark.tables[name] = replace(bookmark.tables[name], since=None)
+        if stale or bookmark.position is None:
             self._store.commit(bookmark)
         bookmark.position = source.prepare(tables, bookmark.position, anew=again)
         return tables
@@ -163,7 +171,7 @@ class CaptureRunner:
                 " name"
             )
         if stored.identity != identity:
-            raise ChangesLost(name, f"{source.place} is another database than the one that was captured before")
+            raise ChangesLost(name, source.why_another())
         for table in tables:
             known = stored.tables.get(table.id)
             if known is not None and known.since is not None and known.keys != table.keys:
@@ -270,29 +278,31 @@ class CaptureRunner:
         events: Events | None = None
         self.captured.position = position
         source.confirm(position)
-        for event in source.stream(position):
-            if isinstance(event, RowChanged):
-                if begun is not None and events is not None:
-                    self._write(source, event, begun, events)
-            elif isinstance(event, TransactionBegins):
-                begun = event
-                events = Events(self._capture.form, self._capture.name, source, event)
-            elif isinstance(event, TablesTruncated):
-                if begun is not None and events is not None:
-                    self._truncate(source, event, begun, events)
-            else:
-                position = max(position, event.position)
-                is_done = self._stop.is_set() or (end is not None and position >= end)
-                now_ms = self._clock.monotonic_ms()
-                is_due = is_done or now_ms - stored_ms >= IDLE_EVERY_MS
-                if self._store.is_begun or (is_due and position > (self._bookmark.position or 0)):
-                    self._commit(position)
-                    stored_ms = now_ms
-                    source.confirm(position)
-                    self.captured.transactions += isinstance(event, TransactionEnds)
-                begun = events = None
-                if is_done:
-                    return
+        snapshots = {table.since for table in self._bookmark.tables.values() if table.since is not None}
+        with closing(source.stream(position, snapshots)) as stream:
+            for event in stream:
+                if isinstance(event, RowChanged):
+                    if begun is not None and events is not None:
+                        self._write(source, event, begun, events)
+                elif isinstance(event, TransactionBegins):
+                    begun = event
+                    events = Events(self._capture.form, self._capture.name, source, event)
+                elif isinstance(event, TablesTruncated):
+                    if begun is not None and events is not None:
+                        self._truncate(source, event, begun, events)
+                else:
+                    position = max(position, event.position)
+                    is_done = self._stop.is_set() or (end is not None and position >= end)
+                    now_ms = self._clock.monotonic_ms()
+                    is_due = is_done or now_ms - stored_ms >= IDLE_EVERY_MS
+                    if self._store.is_begun or (is_due and position > (self._bookmark.position or 0)):
+                        self._commit(position)
+                        stored_ms = now_ms
+                        source.confirm(position)
+                        self.captured.transactions += isinstance(event, TransactionEnds)
+                    begun = events = None
+                    if is_done:
+                        return
 
     def _commit(self, position: int | None) -> None:
         self._bookmark.position = position
@@ -424,6 +434,15 @@ def status(capture: Capture, log: Log) -> CaptureStatus:
         text = None if position is None else source.position_text(position)
         followed = () if stored is None else tuple(sorted(stored.tables.values(), key=lambda table: table.title))
         return CaptureStatus(capture.name, source.place, text, followed, found)
+    finally:
+        source.close()
+
+
+def consent(capture: Capture) -> str | None:
+    """The question to ask before a first run puts something on the user's own tables; None if there is none to ask."""
+    source = capture.source(lambda _: None, threading.Event())
+    try:
+        return source.consent()
     finally:
         source.close()
 
