@@ -43,13 +43,15 @@ def postgres(
     numeric: Numeric = "string",
     partitions: int = 1,
     topic_config: Mapping[str, str] | None = None,
+    together: int = 1,
 ) -> Capture:
     """The tables of a PostgreSQL database, by logical replication: each goes into a topic, `NAME.schema.table`.
 
     `tables` lists them, or maps them to topics; without it, all that have a primary key. `name` is the capture's, for
     its slot, publication and bookmark (default: the database's). `values` are "plain" rows as JSON, or "debezium"
     envelopes; `keys` "plain" or "json". `numeric="number"` writes exact numbers as numbers of JSON instead of texts.
-    Topics are made with so many `partitions`, and compacted, unless `topic_config` says otherwise.
+    Topics are made with so many `partitions`, and compacted, unless `topic_config` says otherwise. While the capture is
+    behind, up to `together` transactions of the database's are one of the log.
 
     >>> from foldlog.capture import postgres
     >>> postgres("postgresql://postgres@localhost/shop", ["public.orders"]).name
@@ -65,6 +67,7 @@ def postgres(
         numeric=numeric,
         partitions=partitions,
         topic_config=topic_config,
+        together=together,
     )
 
 
@@ -106,8 +109,8 @@ def of_url(url: str, tables: Tables = None, **options: Any) -> Capture:
     if is_postgres_url(url):
         return postgres(url, tables, **options)
     if url.startswith(SQLITE_SCHEME) or url.endswith(SQLITE_SUFFIXES):
-        if "numeric" in options:
-            raise InvalidArgument("SQLite has no exact numbers; leave --numeric out")
+        for name in {"numeric", "together"} & set(options):
+            raise InvalidArgument(f"--{name} is for PostgreSQL; leave it out")
         return sqlite(url.removeprefix("sqlite:///").removeprefix(SQLITE_SCHEME), tables, **options)
     raise InvalidArgument(
         f"{brief_repr(url)} is not postgresql://user@host/database, no file of SQLite's"

@@ -189,7 +189,7 @@ class CapturedDatabase(Protocol):
 
     def stream(self, position: int, snapshots: Collection[int]) -> Generator[Event, None, None]:
         """What was committed at `position` or later, no transaction of it both before and after a position of
-        `snapshots`; and NothingNew every second at the least. Goes on without end."""
+        `snapshots`; and NothingNew before it waits, every second at the least. Goes on without end."""
         ...
 
     def confirm(self, position: int) -> None:

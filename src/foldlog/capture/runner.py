@@ -32,6 +32,7 @@ from foldlog.capture.database import (
     CapturedDatabase,
     DatabaseStatus,
     Fragments,
+    NothingNew,
     RowChanged,
     RowLayout,
     SchemaMoved,
@@ -276,6 +277,7 @@ class CaptureRunner:
         stored_ms = self._clock.monotonic_ms()
         begun: TransactionBegins | None = None
         events: Events | None = None
+        together = 0
         self.captured.position = position
         source.confirm(position)
         snapshots = {table.since for table in self._bookmark.tables.values() if table.since is not None}
@@ -295,11 +297,16 @@ class CaptureRunner:
                     is_done = self._stop.is_set() or (end is not None and position >= end)
                     now_ms = self._clock.monotonic_ms()
                     is_due = is_done or now_ms - stored_ms >= IDLE_EVERY_MS
-                    if self._store.is_begun or (is_due and position > (self._bookmark.position or 0)):
+                    if self._store.is_begun:
+                        # Several together only while more is there to be read: else readers would wait for nothing.
+                        together += isinstance(event, TransactionEnds)
+                        is_due = is_due or together >= self._capture.together or isinstance(event, NothingNew)
+                    if is_due and (self._store.is_begun or position > (self._bookmark.position or 0)):
                         self._commit(position)
                         stored_ms = now_ms
                         source.confirm(position)
-                        self.captured.transactions += isinstance(event, TransactionEnds)
+                        self.captured.transactions += together
+                        together = 0
                     begun = events = None
                     if is_done:
                         return

@@ -50,7 +50,7 @@ NOUN: Final = Noun(
     DESCRIPTION,
 )
 
-_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions")
+_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions", "together")
 
 
 def _target() -> list[Argument | Option]:
@@ -92,6 +92,12 @@ def _target() -> list[Argument | Option]:
         told="how exact numbers are written: string (the default) or number, with all digits",
     ),
     option("--partitions", metavar="N", read=count_value(1), told="of topics that are made (default: 1)"),
+    option(
+        "--together",
+        metavar="N",
+        read=count_value(1),
+        told="while it is behind, write up to N transactions of PostgreSQL's as one (default: 1)",
+    ),
     switch("--once", told="stop when everything is written that has committed so far"),
     option(
         "--snapshot",
