@@ -46,6 +46,7 @@ SMALL_MODULES: dict[str, str] = {
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
     "capture/from_postgres/catalog.py": "what the server's catalog says of tables, beside what its stream says",
+    "capture/from_sqlite/triggers.py": "statements and what they leave, as pure functions",
     "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
     "server/schema_guard.py": "what the registry asks of other clients, beside what folds ask",
     "client/backends/cluster/queue.py": "one of the three ways to take records, loaded where it is used",

@@ -81,17 +81,28 @@ def declare(
         check_topic_name(topic)
     if numeric not in get_args(Numeric):
         raise InvalidArgument(f"numeric={brief_repr(numeric)} is not 'string' or 'number'")
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-        raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a number of partitions, 1 or more")
-    if isinstance(together, bool) or not isinstance(together, int) or together < 1:
-        raise InvalidArgument(f"together={brief_repr(together)} is not a number of transactions, 1 or more")
-    form = RecordForm(values, keys)
-    config = dict(topic_config or {})
-    capture = Capture(name, url, chosen, topics, form, numeric, partitions, config, together, make)
+    capture = Capture(
+        name,
+        url,
+        chosen,
+        topics,
+        RecordForm(values, keys),
+        numeric,
+        _count("partitions", partitions),
+        dict(topic_config or {}),
+        _count("together", together),
+        make,
+    )
     declared = _declared.get()
     if declared is not None:
         declared.append(capture)
     return capture
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name}={brief_repr(value)} is not a whole number, 1 or more")
+    return value
 
 
 def fitting_name(text: str) -> str:

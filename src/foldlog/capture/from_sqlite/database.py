@@ -36,7 +36,7 @@ from foldlog.capture.database import (
 from foldlog.capture.from_sqlite.triggers import (
     CANDIDATE,
     PREFIX,
-    Shape,
+    TriggeredTable,
     changes_table,
     create_changes,
     fragment,
@@ -78,7 +78,7 @@ class CapturedSqlite:
         self._changes = changes_table(capture.name)
         self._known_connection: sqlite3.Connection | None = None
         self._identity = ""
-        self._shapes: dict[str, Shape] = {}
+        self._shapes: dict[str, TriggeredTable] = {}
         self._stale: frozenset[str] = frozenset()
         self._safe = 0
         """Changes before this number are in the log."""
@@ -171,7 +171,7 @@ class CapturedSqlite:
         rows = self._ask("SELECT sql FROM sqlite_master WHERE name = ?", (name,))
         return str(rows[0][0] or "") if rows else ""
 
-    def _shape(self, name: str) -> Shape:
+    def _shape(self, name: str) -> TriggeredTable:
         """As the table is now. Columns that are generated are left out, as PostgreSQL does."""
         columns = self._ask(f"PRAGMA table_xinfo({quoted(name)})")
         plain = tuple(row[1] for row in columns if row[6] == 0)
@@ -181,7 +181,7 @@ class CapturedSqlite:
             parts = tuple(row[2] for row in self._ask(f"PRAGMA index_info({quoted(index)})"))
             if is_unique and origin != "pk" and None not in parts:
                 uniques.append(parts)
-        return Shape(name, plain, keys, tuple(sorted(uniques)))
+        return TriggeredTable(name, plain, keys, tuple(sorted(uniques)))
 
     # --- triggers -------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ CANDIDATE: Final = "x"
 _NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 
-class Shape(NamedTuple):
+class TriggeredTable(NamedTuple):
     """A table as its triggers see it. `uniques` are the columns of its unique constraints beside the primary key."""
 
     name: str
@@ -51,7 +51,7 @@ def create_changes(capture: str) -> str:
     )
 
 
-def triggers(capture: str, shape: Shape) -> dict[str, str]:
+def triggers(capture: str, shape: TriggeredTable) -> dict[str, str]:
     """Of one table: names and statements."""
     table = quoted(shape.name)
     old, new = _array("OLD", shape.columns), _array("NEW", shape.columns)
@@ -82,7 +82,7 @@ def triggers(capture: str, shape: Shape) -> dict[str, str]:
     }
 
 
-def _note(capture: str, shape: Shape, op: str, old: str, new: str) -> str:
+def _note(capture: str, shape: TriggeredTable, op: str, old: str, new: str) -> str:
     return (
         f"INSERT INTO {changes_table(capture)} (tbl, op, old, new, at_ms)"
         f" VALUES ({literal(shape.name)}, '{op}', {old}, {new}, {_NOW_MS});"
