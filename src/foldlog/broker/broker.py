@@ -588,7 +588,7 @@ class Broker:
         """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
         Durable on return. One of HAS_MEMBERS where the group has members, or with `evict` still waits for some: those
-        who were sent away are gone all the same, and `on_evicted` has heard of them.
+        who were evicted are gone all the same, and `on_evicted` has heard of them.
         """
         if not evict:
             self.commit_offsets(group, offsets)

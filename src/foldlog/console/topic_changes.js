@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { change, planTable, zone } from "./change.js";
 import { field, h } from "./dom.js";
-import { counted, number, sentence, size } from "./words.js";
+import { counted, number, sentence, settingText, size } from "./words.js";
 
 const part = encodeURIComponent;
 const post = (topic, verb, body) => api.post(`topics/${part(topic)}/${verb}`, body);
@@ -46,7 +46,7 @@ export function alterTopic(topic) {
   return change({
     title: `Settings of ${topic.name}`, yes: "Change", fields: field("Its own settings", settings, "One on a line. A line that you take out goes back to its default."),
     plan: () => (hasChange() ? post(topic.name, "configs", { set: set(), dry_run: true }) : null),
-    show: (answer) => (answer.changes.length ? planTable(["Setting", "from", "to"], answer.changes.map((one) => [h("span", { class: "mono" }, one.name), one.from ?? "–", one.to ?? "–"])) : h("p", { class: "quiet" }, "Nothing changes.")),
+    show: (answer) => (answer.changes.length ? planTable(["Setting", "from", "to"], answer.changes.map((one) => [h("span", { class: "mono" }, one.name), settingText(one.name, one.from) ?? "–", settingText(one.name, one.to) ?? "–"])) : h("p", { class: "quiet" }, "Nothing changes.")),
     needs: (answer) => !answer.changes.length,
     act: () => post(topic.name, "configs", { set: set() }), done: (answer) => `${counted(answer.changes.length, "setting")} of ${topic.name} changed.`,
   });
