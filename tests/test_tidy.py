@@ -48,6 +48,8 @@ SMALL_MODULES: dict[str, str] = {
     "capture/from_postgres/catalog.py": "what the server's catalog says of tables, beside what its stream says",
     "capture/from_sqlite/triggers.py": "statements and what they leave, as pure functions",
     "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
+    "log/tier/verification.py": "reads objects back, and shares nothing with what writes them",
+    "log/tier/cache.py": "blocks that several readers wait for, without what is in them",
     "server/schema_guard.py": "what the registry asks of other clients, beside what folds ask",
     "client/backends/cluster/queue.py": "one of the three ways to take records, loaded where it is used",
     "client/backends/cluster/reading.py": "one partition of a cluster as records, or its tail",

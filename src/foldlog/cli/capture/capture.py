@@ -31,21 +31,23 @@ if TYPE_CHECKING:
     from foldlog.capture import Capture, CaptureStatus
 
 DESCRIPTION: Final = """\
-A capture writes every change of a database's tables into topics: first a snapshot, then what commits, a transaction of
-the log for each of the database's, each change once. A table's topic holds the table: its keys are the primary key.
+A capture writes every change of a database's tables into topics: first a snapshot, then each transaction that commits,
+exactly once. A table's topic holds the table: its keys are the primary key.
 
   foldlog capture run postgresql://postgres@localhost/shop -d data/
   foldlog capture status postgresql://postgres@localhost/shop -d data/
   foldlog capture run shop.db -d data/
 
-PostgreSQL needs wal_level=logical; a password is best kept in ~/.pgpass or PGPASSWORD. SQLite gets triggers. In place
-of the database there may be a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
+PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. SQLite gets triggers. Instead of the
+database you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
 
 NOUN: Final = Noun(
     {
-        "run": LazyVerb("capture.capture:run_capture", "write what changes in a database into the log"),
-        "status": LazyVerb("capture.capture:show_status", "how far a capture is, and what the database keeps for it"),
-        "drop": LazyVerb("capture.capture:drop_capture", "remove from the database what a capture has made there"),
+        "run": LazyVerb("capture.capture:run_capture", "write the changes of a database into the log"),
+        "status": LazyVerb(
+            "capture.capture:show_status", "show how far a capture is, and what the database keeps for it"
+        ),
+        "drop": LazyVerb("capture.capture:drop_capture", "remove a capture's slot and publication from the database"),
     },
     DESCRIPTION,
 )
@@ -58,9 +60,11 @@ def _target() -> list[Argument | Option]:
         argument(
             "target",
             "DATABASE|FILE",
-            "postgresql://user@host/database, a file of SQLite's (*.db), or a Python file that declares captures",
+            "postgresql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
         ),
-        option("--name", metavar="NAME", told="the capture (default: named after the database); of a file, which one"),
+        option(
+            "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
+        ),
     ]
 
 
@@ -70,8 +74,7 @@ def _target() -> list[Argument | Option]:
         "--table",
         metavar="TABLE[=TOPIC]",
         is_repeated=True,
-        told="a table, and the topic it goes into (default: all with a primary key, into NAME.SCHEMA.TABLE); may be"
-        " repeated",
+        told="a table, and its topic (default: all with a primary key, into NAME.SCHEMA.TABLE); repeatable",
     ),
     option(
         "--values",
@@ -89,21 +92,21 @@ def _target() -> list[Argument | Option]:
         "--numeric",
         metavar="FORM",
         choices=("string", "number"),
-        told="how exact numbers are written: string (the default) or number, with all digits",
+        told="how to write exact numbers: string (the default) or number, with all digits",
     ),
-    option("--partitions", metavar="N", read=count_value(1), told="of topics that are made (default: 1)"),
+    option("--partitions", metavar="N", read=count_value(1), told="partitions of new topics (default: 1)"),
     option(
         "--together",
         metavar="N",
         read=count_value(1),
-        told="while it is behind, write up to N transactions of PostgreSQL's as one (default: 1)",
+        told="while the capture is behind, write up to N of PostgreSQL's transactions as one (default: 1)",
     ),
-    switch("--once", told="stop when everything is written that has committed so far"),
+    switch("--once", told="stop after writing everything that has committed so far"),
     option(
         "--snapshot",
         metavar="again",
         choices=("again",),
-        told="again: compare every table with its topic first, and write what differs",
+        told="again: first compare every table with its topic, and write what differs",
     ),
     yes_option(),
     init_option(),
@@ -154,8 +157,10 @@ _TABLE_COLUMNS: Final = (
     *_target(),
     format_option(),
     *log_options(),
-    more="LAG is how much of the database's log is not in the topics yet, KEPT how much it cannot forget before: both"
-    " grow while nobody runs the capture.",
+    more=(
+        "LAG is how much of the database's log is not in the topics yet; KEPT is how much of it the database has to"
+        " keep. Both grow while nobody runs the capture."
+    ),
 )
 def show_status(arguments: Arguments) -> int:
     from foldlog.capture import status
@@ -203,7 +208,7 @@ def _row(found: CaptureStatus) -> dict[str, object]:
 @command(
     *_target(),
     yes_option(),
-    more="The log keeps the topics. A run after this needs --snapshot again.",
+    more="The topics stay. The next run needs --snapshot again.",
 )
 def drop_capture(arguments: Arguments) -> int:
     from foldlog.capture import drop

@@ -40,17 +40,17 @@ from foldlog.log.journal.recovery import JOURNAL_NAME, Owner, keep_aside, read_j
 from foldlog.log.layout import free_cut_name, read_layout
 
 DESCRIPTION: Final = """\
-Reads every byte of a log and verifies it: the catalog, the CRC, offsets, leader epoch and records of every batch, and
-the indexes. Prints one line a partition; the exit code is 1 if something is damaged, and the file, the byte and the
-reason are named. Changes nothing, takes no lock, and may run beside the log's writer.
+Reads and verifies every byte of a log: the catalog, the CRC, offsets, leader epoch and records of every batch, and the
+indexes. Prints one line per partition. If something is damaged, it names the file, the byte and the reason, and exits
+with 1. It changes nothing, takes no lock, and may run beside the log's writer.
 
-PATH is a log's directory, one partition of it, or one segment. Directories that Apache Kafka wrote are read as well.
+PATH is a log's directory, one partition of it, or one segment; also of Apache Kafka's.
 
-With --repair, which needs the log to be closed, what is derived from the batches and wrong or missing is made anew:
-indexes, producer snapshots, leader epochs, the checkpoint. It takes no byte out of a segment.
+--repair rebuilds what is wrong or missing and can be derived from the batches: indexes, producer snapshots, leader
+epochs, the checkpoint. It removes no byte from a segment. Close the log first.
 
-With --cut-out, which needs the log to be closed, damaged bytes are moved into .cut files beside the segment, never
-deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
+--cut-out moves damaged bytes into .cut files beside the segment, and puts a batch without records in their place, so
+that every other record keeps its offset and can be read. Close the log first."""
 
 
 _JOURNAL_ADVICE: Final = "every partition says by itself whether it lacks something; open the log to see"
@@ -61,18 +61,18 @@ def _cores() -> int:
 
 
 @command(
-    argument("path", "PATH", "the log's directory; or a partition's, or a segment"),
-    option("--topic", metavar="T", told="of a log, only this topic"),
+    argument("path", "PATH", "the directory of a log or a partition, or a segment"),
+    option("--topic", metavar="T", told="only this topic of the log"),
     *one_of(
-        switch("--repair", told="make indexes and the like anew where they are wrong"),
-        switch("--cut-out", told="set damaged bytes aside, so that the rest can be used"),
+        switch("--repair", told="rebuild wrong indexes and other derived files"),
+        switch("--cut-out", told="move damaged bytes aside, so that the rest can be read"),
     ),
     option(
         "-j",
         "--jobs",
         metavar="N",
         read=count_value(1, CHECK_JOBS_MAX),
-        told="segments looked at at a time (default: one a core)",
+        told="number of segments to check at a time (default: one per core)",
     ),
     format_option(),
     description=DESCRIPTION,

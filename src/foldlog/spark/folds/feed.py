@@ -146,7 +146,7 @@ class Feed:
         self._repeats = same
         if self.repeated >= SAME_FAILURES_MAX:
             error = FoldError(
-                f"{error} (the same {self.repeated} times; mend the fold and run it again, or resume it:"
+                f"{error} (the same {self.repeated} times; fix the fold and run it again, or resume it:"
                 f" foldlog fold resume {self.fold.name})"
             )
         self.fail(error, now_ms, for_good=self.repeated >= SAME_FAILURES_MAX)
@@ -186,7 +186,7 @@ def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapp
         raise FoldError(
             f"topic {facts.name!r} has gained partitions ({len(bookmark.positions)} before, {len(met.positions)} now),"
             " and its brokers do not tell where the older ones ended then, so an older record of a key could replace a"
-            f" newer one; once all writers use the new ones, build the view anew: foldlog fold rebuild {feed.fold.name}"
+            f" newer one; once all writers use the new ones, rebuild the view: foldlog fold rebuild {feed.fold.name}"
         )
     for number in sorted(met.positions):
         position = met.positions[number]
@@ -212,7 +212,7 @@ _WHY = {
 
 
 def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bounds | None = None) -> RecordsMissing:
-    rebuild = f"build the view anew from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
+    rebuild = f"rebuild the view from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
     if cause in ("expired", "deleted"):
         rebuild = f"go on without them: foldlog fold run ... --skip-missing; or {rebuild}"
     if cause == "recreated":

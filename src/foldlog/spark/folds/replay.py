@@ -206,7 +206,7 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
     if facts.is_compacted and fold.view.adds:
         return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
-    if facts.is_compacted and fold.view.expires:
+    if facts.is_compacted and fold.view.ttl is not None:
         return f"topic {facts.name!r} is compacted, and rows expire by times of records that may have been removed"
     if facts.is_compacted and (fold.keeps_rows or not fold.topic.keys):
         return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"
