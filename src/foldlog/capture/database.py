@@ -9,7 +9,7 @@ belongs to the transaction that committed at a position; a snapshot holds what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
@@ -113,7 +113,7 @@ class SnapshotRows(NamedTuple):
     """The rows of tables at one moment: everything that was committed before `position`, and nothing else."""
 
     position: int
-    rows: Callable[[Table], Iterable[tuple[RowLayout, Fragments]]]
+    rows: Callable[[Table], Generator[tuple[RowLayout, Fragments], None, None]]
 
 
 class SchemaMoved(Exception):
@@ -148,6 +148,10 @@ class CapturedDatabase(Protocol):
 
     position_name: str
     """Of the position, in Debezium's `source`."""
+
+    def wait_until_free(self) -> None:
+        """CaptureRunning if another process reads the changes, and goes on doing so: before that one is fenced."""
+        ...
 
     def identity(self) -> str:
         """Of the database itself: another one at the same place has another."""

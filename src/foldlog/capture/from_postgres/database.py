@@ -200,6 +200,15 @@ class CapturedPostgres:
         rows = self._ask(_SLOT, self._slot_name, step="looking for the slot")
         return _Slot(*rows[0]) if rows else None
 
+    def wait_until_free(self) -> None:
+        until = time.monotonic() + BUSY_S
+        while (slot := self._slot()) is not None and slot.reader is not None:
+            if time.monotonic() > until or self._stop.wait(0.2):
+                raise CaptureRunning(
+                    f"{self.place}: slot {self._slot_name!r} is read by process {slot.reader} of the server, so the"
+                    " capture runs elsewhere; stop it there first"
+                )
+
     def check_unused(self) -> None:
         if self._slot() is not None:
             raise DatabaseRefused(
@@ -261,16 +270,11 @@ class CapturedPostgres:
         return parse_lsn(made["consistent_point"] or ""), made["snapshot_name"] or ""
 
     def _drop_slot(self) -> bool:
-        until = time.monotonic() + BUSY_S
-        while (slot := self._slot()) is not None:
-            if slot.reader is None:
-                self._ask("SELECT pg_drop_replication_slot(%s)", self._slot_name, step="dropping the slot")
-                return True
-            if time.monotonic() > until or self._stop.wait(0.2):
-                raise CaptureRunning(
-                    f"{self.place}: slot {self._slot_name!r} is read by process {slot.reader}; stop it"
-                )
-        return False
+        self.wait_until_free()
+        if self._slot() is None:
+            return False
+        self._ask("SELECT pg_drop_replication_slot(%s)", self._slot_name, step="dropping the slot")
+        return True
 
     def _check_slot(self, position: int) -> _Slot:
         """ChangesLost unless the slot has everything since our bookmark."""
@@ -325,7 +329,7 @@ class CapturedPostgres:
             self._exported = None
             self._leave()  # a temporary slot ends with its connection
 
-    def _rows(self, reading: Connection, columns: Columns) -> Iterator[tuple[RowLayout, Fragments]]:
+    def _rows(self, reading: Connection, columns: Columns) -> Generator[tuple[RowLayout, Fragments], None, None]:
         layout, encoders = columns
         names = ", ".join(map(quoted, layout.columns))
         table = f"{quoted(layout.schema)}.{quoted(layout.table)}"
