@@ -28,12 +28,13 @@ READ: Final = "r"
 class RowLayout:
     """The columns of a table at one moment, in the table's order, and which of them are the key."""
 
-    __slots__ = ("_members", "columns", "keys", "schema", "table")
+    __slots__ = ("_members", "columns", "key_names", "keys", "schema", "table")
 
     def __init__(self, schema: str, table: str, columns: Sequence[str], keys: Sequence[str]) -> None:
         self.schema = schema
         self.table = table
         self.columns = tuple(columns)
+        self.key_names = tuple(keys)
         self.keys = tuple(self.columns.index(name) for name in keys)
         self._members = tuple(f"{json_text(name)}:" for name in self.columns)
 

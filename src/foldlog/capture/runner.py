@@ -339,7 +339,7 @@ class CaptureRunner:
         if followed is None or events is None:
             return
         layout, form = change.layout, self._capture.form
-        if tuple(layout.columns[index] for index in layout.keys) != followed.keys:
+        if layout.key_names != followed.keys:
             raise ChangesLost(self._capture.name, f"the primary key of {followed.title} is another one now")
         now_ms = self._clock.now_ms()
         before = layout.document(change.old) if change.old is not None and change.is_old_whole else None

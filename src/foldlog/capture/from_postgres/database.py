@@ -234,24 +234,29 @@ class CapturedPostgres:
         return self._exported[0]
 
     def _publish(self, tables: Sequence[Table]) -> None:
-        """The publication has exactly these tables. It comes before the slot: the stream looks it up as of then."""
+        """The publication has these tables. It comes before the slot: the stream looks it up as of then."""
         names = ", ".join(f"ONLY {quoted(table.schema)}.{quoted(table.name)}" for table in tables)
-        rows = self._ask(
-            "SELECT puballtables, pubviaroot, array(SELECT prrelid::bigint FROM pg_publication_rel WHERE prpubid ="
-            " pg_publication.oid) FROM pg_publication WHERE pubname = %s",
-            self._publication,
-            step="looking for the publication",
+        step = "looking for the publication"
+        is_there = self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self._publication, step=step)
+        published = set(
+            self._ask(
+                "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s",
+                self._publication,
+                step=step,
+            )
         )
-        if not rows:
-            text = f"CREATE PUBLICATION {self._publication} FOR TABLE {names} WITH (publish_via_partition_root = true)"
-        elif rows[0][0] or {str(oid) for oid in rows[0][2]} == {table.id for table in tables}:
+        wanted = {(table.schema, table.name) for table in tables}
+        if wanted == published:
             return
-        else:
+        text = f"CREATE PUBLICATION {self._publication} FOR TABLE {names} WITH (publish_via_partition_root = true)"
+        if is_there:
             text = f"ALTER PUBLICATION {self._publication} SET TABLE {names}"
         psycopg = load_psycopg()
         try:
             self._connection.execute(text.encode())
         except psycopg.Error as error:
+            if wanted <= published:
+                return  # somebody else's, for all tables or more than these
             if error.sqlstate != PRIVILEGE:
                 raise self._refused("making the publication", error) from error
             raise DatabaseRefused(
