@@ -12,11 +12,12 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from foldlog import limits
 from foldlog.broker.checked_json import compact, sealed, unsealed
-from foldlog.broker.topics.catalog import Catalog, CatalogTopic, RemovedTopic, fields_of
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic, RemovedTopic, fields_of, growths_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.clock import Clock
 from foldlog.errors import (
@@ -127,6 +128,23 @@ def read_topic(data: bytes, path: str) -> dict[str, Any]:
     """The inverse of `topic_text`."""
     fields: dict[str, Any] = unsealed(data, path, _VERSION, "the object in the store is not what was written")["topic"]
     return fields
+
+
+def read_topics(tier: Tier) -> dict[str, CatalogTopic]:
+    """The topics that the store has, by name; their slots are numbered as they come."""
+    topics: dict[str, CatalogTopic] = {}
+    slots = count()
+    for folder in tier.store.folders("topics/"):
+        key = f"topics/{folder}/{TOPIC_KEY}"
+        try:
+            fields = read_topic(tier.store.get(key), f"{tier.url}/{key}")
+        except ObjectMissing:
+            continue  # it is being deleted
+        config = TopicConfig.parse(fields["config"])
+        growths = growths_of(fields["growths"])
+        numbers = tuple(next(slots) for _ in range(fields["partitions"]))
+        topics[fields["name"]] = CatalogTopic(fields["name"], fields["id"], config, numbers, growths)
+    return topics
 
 
 class TieredStorage(Protocol):
