@@ -8,7 +8,7 @@ from broker.small_broker import DIRECTORY, read, writable, write
 from broker.test_tiers import SETTINGS, URL, TieredBroker, values
 from foldlog.broker.broker import Broker
 from foldlog.broker.restore import RestoredPartition, restore
-from foldlog.errors import DirectoryNotEmpty, LogNotFound, OutOfOrderSequence, StoreError, UnknownTopic
+from foldlog.errors import LogNotFound, OutOfOrderSequence, StorageError, StoreError, UnknownTopic
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.doctor.inspection import inspect
 from foldlog.records.loops import pack
@@ -99,7 +99,7 @@ def test_a_tiered_restore_goes_on_with_the_store(tiered: TieredBroker) -> None:
     for number in range(4):
         write(broker, "orders", 0, b"c%d" % number, b"d%d" % number)
     tiered.clock.advance(40_000)
-    broker.tier_now()
+    broker.enforce_retention()
     assert broker.partition("orders", 0).local_start_offset > 6
     assert len(read(broker, "orders")) == 14
     assert not broker.warnings()
@@ -123,7 +123,7 @@ def test_nothing_is_made_of_a_damaged_store_or_where_something_is(tiered: Tiered
     assert not files.exists("restored.restoring")
     files = moved(tiered)
     files.make_directory("restored/something")
-    with pytest.raises(DirectoryNotEmpty):
+    with pytest.raises(StorageError, match="is not empty"):
         made(files)
     with pytest.raises(LogNotFound, match="there is no log in"):
         list(restore("file:///elsewhere", files, DIRECTORY))

@@ -16,12 +16,13 @@ from crc32c import crc32c
 
 from foldlog.broker.checked_json import unsealed
 from foldlog.broker.data_directory import CHECKPOINT_NAME
-from foldlog.broker.tiers import MARK_KEY, TierSettings, read_topics, tiered_partition
+from foldlog.broker.tiers import TierSettings, read_topics, tiered_partition
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import partition_directory
-from foldlog.errors import DirectoryNotEmpty, LogNotFound, ObjectMissing, StorageError, StoreError, UnknownTopic
+from foldlog.errors import LogNotFound, ObjectMissing, StorageError, StoreError, UnknownTopic
 from foldlog.files.base import Files, replace_file
+from foldlog.files.paths import STORE_MARK
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.layout import create_partition
@@ -62,7 +63,7 @@ def restore(
     directory goes on with it, in place of the one that wrote it."""
     tier = Tier(TierSettings(url).checked(files).url or url, files)
     try:
-        directory_id = _directory_id(tier)
+        directory_id = directory_id_of(tier)
         topics = _chosen(tier, topic)
         draft = f"{path}{_DRAFT_SUFFIX}"
         _refuse_taken(files, path, draft)
@@ -83,14 +84,15 @@ def restore(
         tier.close()
 
 
-def _directory_id(tier: Tier) -> str:
+def directory_id_of(tier: Tier) -> str:
+    """Whose store it is. Raises LogNotFound if it is none."""
     try:
-        mark = tier.store.get(MARK_KEY)
+        mark = tier.store.get(STORE_MARK)
     except ObjectMissing:
         raise LogNotFound(
-            f"there is no log in {tier.url}: it has no {MARK_KEY}; name the store as --tier did"
+            f"there is no log in {tier.url}: it has no {STORE_MARK}; name the store as --tier did"
         ) from None
-    return str(unsealed(mark, f"{tier.url}/{MARK_KEY}", 1, "another program wrote it")["directory_id"])
+    return str(unsealed(mark, f"{tier.url}/{STORE_MARK}", 1, "another program wrote it")["directory_id"])
 
 
 def _chosen(tier: Tier, topic: str | None) -> dict[str, CatalogTopic]:
@@ -104,11 +106,13 @@ def _refuse_taken(files: Files, path: str, draft: str) -> None:
     if files.exists(draft):
         raise StorageError(f"{draft} is there: a restore did not end; remove it, and try again")
     try:
-        names = sorted(entry.name for entry in files.entries(path))
+        is_empty = not files.entries(path)
     except FileNotFoundError:
         return
-    if names:
-        raise DirectoryNotEmpty(path, names)
+    except NotADirectoryError:
+        raise StorageError(f"{path} is a file; name a directory to make") from None
+    if not is_empty:
+        raise StorageError(f"{path} is not empty; name an empty directory or a new one; nothing was changed")
 
 
 def _remove_tree(files: Files, path: str) -> None:

@@ -22,8 +22,13 @@ def check_store(files: Files, targets: Targets, report: CheckReport) -> Iterator
         return
     tier = TierSettings().open(files, targets.path, write=False)
     if tier is None:
-        missing = StoreError(f"{targets.path} names no store, and topic {tiered[0].name!r} has segments in one")
-        yield from _faulty(report, missing)
+        for target in tiered:
+            state = _state(files, targets.path, target.topic.slots[target.number] if target.topic else 0)
+            if state.local_start_offset > state.log_start_offset:
+                missing = (
+                    f"{target.name} has its records below {state.local_start_offset} in a store, and none is named"
+                )
+                yield from _faulty(report, StoreError(missing))
         return
     for target in tiered:
         if target.topic is None:
