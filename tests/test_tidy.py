@@ -47,6 +47,8 @@ SMALL_MODULES: dict[str, str] = {
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
     "capture/from_postgres/catalog.py": "what the server's catalog says of tables, beside what its stream says",
     "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
+    "broker/stored.py": "loaded only where a store is read without its directory",
+    "log/tier/stored.py": "the one partition without files, loaded with the storage that needs it",
     "cli/files/check_store.py": "asks the network, where the rest of the check reads files",
     "log/tier/cache.py": "blocks that several readers wait for, without what is in them",
     "server/schema_guard.py": "what the registry asks of other clients, beside what folds ask",

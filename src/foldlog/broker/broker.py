@@ -45,7 +45,7 @@ from foldlog.broker.groups.messages import (
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
-from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.kafka_files.directory import find_kafka
 from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
@@ -200,11 +200,7 @@ class Broker:
             raise InvalidArgument(
                 f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
             )
-        is_store = is_store_url(path)
-        if is_store and mode != "r":
-            raise InvalidArgument(f"{path} is a store, which is only read: open it with mode='r'")
-        if not is_store:
-            check_path(path)
+        _check_place(path, mode)
         check_isolation_level(isolation_level)
         is_journaled = isinstance(journal, JournalSettings) or journal
         for name, flag in (("background", background), ("init", init), ("journal", is_journaled)):
@@ -224,20 +220,13 @@ class Broker:
         path = path.rstrip("/") or "/"
         storage: Storage
         try:
-            if isinstance(files, PosixFiles) and not is_store:
+            if isinstance(files, PosixFiles) and not is_store_url(path):
                 path = files.from_root(path)
-            if is_store:
-                storage = _store_storage(files, TierSettings(path, tiers.cache_bytes, tiers.store), clock)
-            elif mode == "w":
+            if mode == "w":
                 kept = _journal_settings(files, journal)
                 storage = WrittenStorage(files, path, clock, defaults, init=init, journal=kept, tier=tiers)
             else:
-                kafka = find_kafka(files, path)
-                storage = (
-                    FollowedStorage(files, path, clock, tiers)
-                    if kafka is None
-                    else _kafka_storage(files, kafka, clock, isolation_level)
-                )
+                storage = _read_storage(files, path, clock, isolation_level, tiers)
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
@@ -863,13 +852,21 @@ def _memory_files() -> Files:
     return MemoryFiles()
 
 
-def _store_storage(files: Files, settings: TierSettings, clock: Clock) -> Storage:
-    from foldlog.broker.stored import StoreStorage
+def _check_place(path: str, mode: str) -> None:
+    if not is_store_url(path):
+        check_path(path)
+    elif mode != "r":
+        raise InvalidArgument(f"{path} is a store, which is only read: open it with mode='r'")
 
-    return StoreStorage(files, settings.checked(files), clock)
 
+def _read_storage(files: Files, path: str, clock: Clock, isolation_level: str, tiers: TierSettings) -> Storage:
+    if is_store_url(path):
+        from foldlog.broker.stored import StoreStorage
 
-def _kafka_storage(files: Files, kafka: KafkaDirectory, clock: Clock, isolation_level: str) -> Storage:
+        return StoreStorage(files, tiers._replace(url=path).checked(files), clock)
+    kafka = find_kafka(files, path)
+    if kafka is None:
+        return FollowedStorage(files, path, clock, tiers)
     from foldlog.broker.kafka_files.storage import KafkaStorage
 
     return KafkaStorage(files, kafka, clock, isolation_level)
