@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, states_after
+from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, current_counts, states_after
 from foldlog.testing.fold_law import ADVICE, STEP_ADVICE, GivenRecord, Row, Step, check_law, whole
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
 
@@ -270,6 +270,10 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
         return [_shown(row) for row in rows if not row[DELETED]]
     if shape.keeps_rows:
         return _own_keyed(fold, shape, rows)
+    return current_counts(fold, _newest_rows(shape, rows))
+
+
+def _newest_rows(shape: Shape, rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
     for row in rows:
         coordinate = (row[PARTITION], row[OFFSET])

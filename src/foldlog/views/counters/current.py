@@ -125,6 +125,8 @@ class CurrentCounters(CountersView[Connection], Generic[Connection]):
 
     is_keyed: ClassVar[bool] = True
     adds: bool = False
+    asked: Aggregation
+    """What the user asks for: what readers see of what is counted."""
 
     def _wanted(self, shape: Shape) -> CounterSettings:
         if shape.record_key is None:
@@ -179,10 +181,10 @@ class SqliteCurrent(CurrentCounters[sqlite3.Connection], SqliteCounters):
 
     def __init__(self, url_or_path: object, aggregation: Aggregation, name: str, label: str | None = None) -> None:
         SqliteCounters.__init__(self, url_or_path, counted_of(aggregation), name, label)
-        self._asked, self.aggregation = aggregation, None
+        self.asked, self.aggregation = aggregation, None
 
     def _another(self, label: str) -> SqliteCurrent:
-        return SqliteCurrent(self._path, self._asked, self._table.name, label)
+        return SqliteCurrent(self._path, self.asked, self._table.name, label)
 
 
 class PostgresCurrent(CurrentCounters[Any], PostgresCounters):
@@ -190,10 +192,10 @@ class PostgresCurrent(CurrentCounters[Any], PostgresCounters):
 
     def __init__(self, url: str, aggregation: Aggregation, name: str, label: str | None = None) -> None:
         PostgresCounters.__init__(self, url, counted_of(aggregation), name, label)
-        self._asked, self.aggregation = aggregation, None
+        self.asked, self.aggregation = aggregation, None
 
     def _another(self, label: str) -> PostgresCurrent:
-        return PostgresCurrent(self._url, self._asked, str(self._table), label)
+        return PostgresCurrent(self._url, self.asked, str(self._table), label)
 
     def size_bytes(self) -> int | None:
         with self._reading() as transaction:
