@@ -108,7 +108,7 @@ def plan_folds(folds: Sequence[Fold], copying: Copying, plans: Sequence[Plan], s
 def _each_fold(
     folds: Sequence[Fold], maps: Mapping[Route, OffsetMap], look: Callable[[Fold, Ways], FoldMove]
 ) -> list[FoldMove]:
-    from foldlog.spark.folds.sources import reads_topic
+    from foldlog.spark.topics_read import reads_topic
 
     moves: list[FoldMove] = []
     for fold in (part for one in folds for part in one.parts):

@@ -9,8 +9,8 @@ from foldlog.errors import UnknownTopic, UnlawfulFold
 from foldlog.spark.change_topics.changes import ChangesTopic
 from foldlog.spark.change_topics.changes_log import bookmark_topic
 from foldlog.spark.folds.declaration import DeclaredTopic, Fold, JoinPart
-from foldlog.spark.folds.sources import reads_topic, source_name
 from foldlog.spark.origins.origin import Origin, OriginSpec
+from foldlog.spark.topics_read import reads_topic, source_name
 from foldlog.views.topic_lists import topics_in
 
 

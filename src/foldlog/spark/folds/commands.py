@@ -25,9 +25,9 @@ from foldlog.spark.change_topics.pipelines import bound, check_topics, ensure_to
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold, check_order
-from foldlog.spark.folds.sources import source_name
 from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, for_folds, open_origin, origin_spec
+from foldlog.spark.topics_read import source_name
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.topic_lists import by_topic, continues, located
 

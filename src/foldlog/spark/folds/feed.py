@@ -24,8 +24,8 @@ from foldlog.errors import (
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
-from foldlog.spark.folds.sources import source_name
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
+from foldlog.spark.topics_read import source_name
 from foldlog.views.bookmark import Bookmark, Logic, Position
 from foldlog.views.contract import View
 from foldlog.views.topic_lists import by_topic, continues, located, numbered, topics_in
@@ -161,7 +161,7 @@ class Feed:
 
 
 def topic_of(feed: Feed, origin: Origin) -> str:
-    """The name by which the feed's topic is read: see `sources.py`."""
+    """The name by which the feed's topic is read: see `foldlog.spark.topics_read`."""
     if not feed.fold.topic.is_several:
         return feed.fold.topic.name
     return source_name(feed.fold, origin, feed.bookmark or feed.view.bookmark() or feed.start)

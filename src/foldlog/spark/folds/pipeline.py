@@ -276,9 +276,7 @@ class Pipeline:
             rows_per_s=round(sum(feed.rows_per_s for feed in feeds), 1),
             dead_letters=sum(feed.dead for feed in feeds),
             skipped=sum(bookmark.skipped for bookmark in bookmarks),
-            last_range=topics_ranges_text(
-                (*located(one.topic, one.partition), one.start, one.stop) for feed in feeds for one in feed.last_ranges
-            ),
+            last_range=_last_ranges_text(feeds),
             error=next((feed.error for feed in feeds if feed.error), None),
             runner=self._name,
             updated_ms=self._clock.now_ms(),
@@ -459,6 +457,12 @@ class Pipeline:
 
 _URGENCY: Final = (State.DONE, State.CAUGHT_UP, State.RUNNING, State.PAUSED, State.WAITING, State.FAILED)
 """Of the states of a fold's feeds, the last one of these is the fold's."""
+
+
+def _last_ranges_text(feeds: Sequence[Feed]) -> str:
+    """What was read last; with the topics, if there are several."""
+    ranges = (one for feed in feeds for one in feed.last_ranges)
+    return topics_ranges_text((*located(one.topic, one.partition), one.start, one.stop) for one in ranges)
 
 
 def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:

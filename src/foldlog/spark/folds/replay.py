@@ -18,9 +18,9 @@ from foldlog.errors import FoldError, FoldlogError, InvalidArgument, StaleBookma
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.ranges import RangeSizes, back_to_growths
-from foldlog.spark.folds.sources import gone_topics, source_left, source_name
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.topics_read import gone_topics, source_left, source_name
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 from foldlog.views.digest import Comparison, Digest, compare, digest
