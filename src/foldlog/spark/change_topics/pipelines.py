@@ -85,8 +85,8 @@ def counts_changes(fold: Fold, topic: str) -> UnlawfulFold:
         fold.name,
         f"it adds up the records of topic {topic!r}, which a fold writes its changes to: how many records"
         " there are of a change depends on how the log was split, and compaction removes the older ones",
-        "keep the newest row of each key (fl.table, fl.search, fl.lake(mode='merge')), or add up the topic that the"
-        " changes are made of",
+        "keep the newest row of each key (fl.table, fl.search, fl.lake(mode='merge')), count those rows"
+        " (fl.counters(..., over='current')), or add up the topic that the changes are made of",
     )
 
 
