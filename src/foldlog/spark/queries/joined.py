@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.spark.queries.query import Reading, as_column, is_star, owners_and_names, refused, split_at_and, tokens_of
+from foldlog.spark.queries.query import SelectReading, as_column, is_star, owners_and_names, refused, split_at_and, tokens_of
 from foldlog.views.contract import META
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class JoinReading:
         if select.args.get("group") is not None or any(_aggregates(part) for part in select.expressions):
             raise refused("an aggregate over a join", "keep the join in a table, and aggregate when you query it")
         self._select = select
-        self._reading = Reading(text, select)
+        self._reading = SelectReading(text, select)
         self._join = joins[0]
         words = " ".join(str(self._join.args.get(name) or "") for name in ("method", "side", "kind")).split()
         how = _HOWS.get(" ".join(words).upper())

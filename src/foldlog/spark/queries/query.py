@@ -139,7 +139,7 @@ def parsed_query(text: object) -> SqlQuery | JoinReading:
         from foldlog.spark.queries.joined import JoinReading
 
         return JoinReading(text, select)
-    return Reading(text, select).query()
+    return SelectReading(text, select).query()
 
 
 def _load_sqlglot() -> Any:
@@ -219,7 +219,7 @@ def _arguments(node: Any) -> list[Any]:
     return [one for one in node.args.values() if one]
 
 
-class Reading:
+class SelectReading:
     """One SELECT, with the text of its parts."""
 
     def __init__(self, text: str, select: exp.Select) -> None:
