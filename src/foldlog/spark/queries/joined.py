@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.spark.queries.query import SelectReading, as_column, is_star, owners_and_names, refused, split_at_and, tokens_of
+from foldlog.spark.queries.query import (
+    SelectReading,
+    as_column,
+    is_star,
+    owners_and_names,
+    refused,
+    split_at_and,
+    tokens_of,
+)
 from foldlog.views.contract import META
 
 if TYPE_CHECKING:
