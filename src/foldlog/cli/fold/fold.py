@@ -240,9 +240,8 @@ def _preview_json(found: Preview) -> dict[str, object]:
 def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
-    say(
-        f"{counted(len(given), 'row')} of {found.topic} ({topics_ranges_text(_spans(found))}), as {fold.name} gets them:"
-    )
+    where = topics_ranges_text(_spans(found))
+    say(f"{counted(len(given), 'row')} of {found.topic} ({where}), as {fold.name} gets them:")
     _print_rows(arguments, found.given.column_names, given)
     say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
     _print_rows(arguments, found.made.column_names, made)
