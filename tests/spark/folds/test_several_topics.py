@@ -118,6 +118,21 @@ def test_views_of_several_topics_are_what_all_their_records_say(
 
 
 @pytest.mark.faults
+def test_several_topics_become_one_topic_of_changes(tmp_path: Path, spark: SparkSession) -> None:
+    log, sent, chance = tmp_path / "data", Sent(), random.Random(7)
+    send(log, sent, *some(chance, ["orders-eu", "orders-us"], 30))
+    into = fl.changes("all-orders", key=["source", "order_id"])
+    merged = fl.fold(orders(), into=into, name="merged")(with_source)
+    for _ in range(2):
+        fl.run([merged], log, once=True, range_bytes=700, spark=spark)
+        with foldlog.open(log, mode="r") as opened:
+            rows = {record.key: record.value for record in opened.read("all-orders", isolation="read_committed")}
+        found = [(json.loads(key or b""), json.loads(value)) for key, value in rows.items() if value is not None]
+        assert {(*key, row["paise"]) for key, row in found} == newest(sent)
+        send(log, sent, *some(chance, ["orders-eu", "orders-us", "orders-in"], 30))
+
+
+@pytest.mark.faults
 def test_rewind_preview_explain_and_letters_know_the_topics(tmp_path: Path, spark: SparkSession) -> None:
     log, sent = tmp_path / "data", Sent()
     row = {"shop": "a", "paise": 3, "version": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,14 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_partitions_are_numbered_through_and_read_from_their_own_topics(directory: Path) -> None:
-    origin = open_origin(origin_spec(directory))
-    try:
+@pytest.mark.parametrize("by", ["path", "wire"])
+def test_partitions_are_numbered_through_and_read_from_their_own_topics(directory: Path, by: str) -> None:
+    with ExitStack() as stack:
+        place: object = directory
+        if by == "wire":
+            place = stack.enter_context(foldlog.open(directory, listen=True)).bootstrap
+        origin = open_origin(origin_spec(place))  # type: ignore[arg-type]
+        stack.callback(origin.close)
         facts = origin.topic(BOTH)
         assert facts.topic_id == ",".join(origin.topic(name).topic_id for name in ("orders-eu", "orders-us"))
         assert {number: tuple(bound)[:2] for number, bound in origin.bounds(BOTH).items()} == {
@@ -46,8 +52,6 @@ def test_partitions_are_numbered_through_and_read_from_their_own_topics(director
             for value in batch.column("value")
         ]
         assert sorted(read) == [(1, b"eu 1"), (SECOND, b"us 1"), (SECOND, b"us 2")]
-    finally:
-        origin.close()
 
 
 def test_each_topic_may_be_recreated_deleted_or_cut_by_itself(directory: Path) -> None:
