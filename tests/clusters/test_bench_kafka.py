@@ -13,7 +13,10 @@ from clusters.franz_go import GoUnavailable, kfake_program
 from clusters.maven import KAFKA, JarsUnavailable, fetch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BENCH_TIMEOUT_S = 280
+BENCH_TIMEOUT_S = 840
+"""Each section starts its brokers anew: three and a half minutes on two cores where fifteen processes want them."""
+
+pytestmark = pytest.mark.timeout(BENCH_TIMEOUT_S + 60)
 
 
 def bench(sections: str) -> subprocess.CompletedProcess[str]:

@@ -68,7 +68,7 @@ def isolation_option() -> Option:
 
 def init_option() -> Option:
     """For the commands that create a log if there is none."""
-    return switch("--init", told="make the log also in a directory that holds something else")
+    return switch("--init", told="create the log even in a directory that holds something else")
 
 
 @contextmanager

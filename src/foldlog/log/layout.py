@@ -78,9 +78,10 @@ def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
     for base_offset, size in layout.swaps.items():
         swap = segment_stem(directory, base_offset) + SWAP_SUFFIX
         ends_at = _end_of_swap(files, directory, base_offset, size)
-        if ends_at not in layout.logs:
-            # A segment always begins where it ends: with a wrong end, segments would be removed that it does not hold.
-            reason = f"it ends at offset {ends_at}, where no segment begins"
+        if ends_at not in layout.logs or ends_at == base_offset:
+            # A segment always begins where it ends: with a wrong end, segments would be removed that it does not hold,
+            # and with none, the one whose name it has.
+            reason = f"it ends at offset {ends_at}, where no segment begins" if size else "it is empty"
             raise CorruptLog(swap, size, reason, "restore the directory from a backup; the old segments are untouched")
         swap_in(files, directory, base_offset, [base for base in layout.logs if base_offset < base < ends_at])
         layout.logs[base_offset] = size
@@ -110,11 +111,12 @@ class _SwapSegment(Segment):
         return self.stem + SWAP_SUFFIX
 
 
-def free_cut_name(files: Files, path: str, position: int) -> str:
-    """A free name for the bytes that are cut from a file at `position`. Earlier cuts stay as they are."""
-    name, number = f"{path}.{position}{CUT_SUFFIX}", 2
+def free_cut_name(files: Files, path: str, position: int | None = None) -> str:
+    """A free name for the bytes that are cut from a file at `position`, or for all of it. Earlier cuts stay."""
+    stem, number = path if position is None else f"{path}.{position}", 2
+    name = stem + CUT_SUFFIX
     while files.exists(name):
-        name, number = f"{path}.{position}-{number}{CUT_SUFFIX}", number + 1
+        name, number = f"{stem}-{number}{CUT_SUFFIX}", number + 1
     return name
 
 

@@ -17,9 +17,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, current_counts, states_after
+from foldlog.testing.arrow_folds import (
+    NeedsSpark,
+    contents_without_spark,
+    current_counts,
+    states_after,
+    unexpired,
+    with_new_columns,
+)
 from foldlog.testing.fold_law import ADVICE, STEP_ADVICE, GivenRecord, Row, Step, check_law, whole
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
+from foldlog.views.table.expiry import check_ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -265,7 +273,16 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
 
     if isinstance(fold.view, VersionsView):
         return _versions(fold.view.settings_for(shape), deltas)
-    rows = (row for delta in deltas for row in delta.rows.to_pylist())
+    rows = [row for delta in deltas for row in delta.rows.to_pylist()]
+    kept = with_new_columns(fold, _kept(fold, shape, rows))
+    if fold.view.ttl is None:
+        return kept
+    check_ttl(fold.view.ttl, shape.columns, fold.view.place)
+    return unexpired(fold.view.ttl, rows, kept)
+
+
+def _kept(fold: Fold, shape: Shape, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of a table or a lake none of whose rows expire."""
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
     if shape.keeps_rows:

@@ -235,7 +235,7 @@ def test_a_running_pipeline_is_quiet_notices_a_rewind_while_it_waits_and_ends_wh
         "mirror: 0=0:11",
         "mirror: 0=0:11",
         "mirror: paused",
-        "stopping after what is under way; once more to leave at once",
+        "stopping after the current work; a second signal stops it at once",
     ]
     # Functions of the file, and of the module beside it, have reached the workers.
     assert merchants(shop) == ["TEA!"] * 10

@@ -198,7 +198,7 @@ def test_a_fold_that_fails_at_everything_is_wrong_itself_and_stops(
     append(directory, *((f"tx{number}", payment(amount_paise=13)) for number in range(5)))
     view = FileView(tmp_path / "view.json")
     fold = fl.fold(PAYMENTS, into=view, name="odd")(refuse_thirteen)
-    with pytest.raises(FoldError, match=r"more than 2 records.*mend the fold.*thirteen is not paid"):
+    with pytest.raises(FoldError, match=r"more than 2 records.*fix the fold.*thirteen is not paid"):
         fl.run([fold], directory, once=True, spark=spark)
     assert view.rows() == {}
 

@@ -187,7 +187,7 @@ def test_rows_of_a_topic_without_keys_belong_to_their_partition(
     with foldlog.open(directory, mode="r") as log:
         (letter,) = log.read("orders.dead")
     assert dict(letter.headers)["reason"] == (
-        b"the record has no value, and its topic names no key, so it is not known what it deletes"
+        b"the record has no value, and its topic names no key, so nobody knows what it deletes"
     )
     assert fl.verify(fold, directory, spark=spark).answer == "equal"
     send(directory, (None, order(3, "moved")), partition=0)

@@ -121,16 +121,18 @@ def inspect(
     *,
     index_interval_bytes: int = USUAL_INTERVAL_BYTES,
     each: ForEach = one_by_one,
+    is_replayed: bool = False,
 ) -> Inspection:
     """Check every batch, record, epoch and hint of a partition whose names do not change meanwhile.
 
-    `each` runs over the segments, several at a time if it can.
+    `each` runs over the segments, several at a time if it can. `is_replayed`: what the journal has was written into the
+    segments, so what is missing there is nowhere.
     """
     if known is not None and known.durable_offset > known.synced_offset:
         # The journal has it, and usually the segment, too. After a power cut only the journal may: not damage.
         further = known._replace(synced_offset=known.durable_offset, active_position=known.durable_position)
         found = _inspect_synced(files, directory, further, index_interval_bytes, each)
-        if not found.damages:
+        if not found.damages or is_replayed:
             return found
     return _inspect_synced(files, directory, known, index_interval_bytes, each)
 
@@ -154,7 +156,7 @@ def _inspect_synced(
         scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
-        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is made anew from the batches")
+        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is rebuilt from the batches")
         hints.append(f"{directory}/{EPOCHS_NAME}")
     damages = scanned.damages(directory)
     if damaged_epochs:
@@ -165,7 +167,7 @@ def _inspect_synced(
     notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
     if state.has_transactions and not damages:
         bad_indexes = wrong_transaction_indexes(files, directory, layout)
-        notes += [f"{path}: {fault}; make it anew with --repair" for path, fault in bad_indexes]
+        notes += [f"{path}: {fault}; rebuild it with --repair" for path, fault in bad_indexes]
         hints += [path for path, _ in bad_indexes]
     return Inspection(
         directory,
@@ -243,7 +245,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
 def _stretches(layout: PartitionLayout, state: SlotState, *, has_slot: bool) -> list[Stretch]:
     """Every segment that has to be there, with its bounds."""
     bases = sorted(base for base in layout.logs if base <= state.active_base_offset)
-    while len(bases) > 1 and bases[1] <= state.log_start_offset:
+    while len(bases) > 1 and bases[1] <= state.local_start_offset:
         bases = bases[1:]  # expired: an interrupted retention is finished at the next open
     if state.active_base_offset not in bases:
         bases.append(state.active_base_offset)
@@ -304,7 +306,7 @@ def _notes(directory: str, layout: PartitionLayout, state: SlotState, known: Slo
     if layout.swaps or layout.cleaned:
         notes.append(f"{directory}: a compaction is under way or was interrupted; the next open finishes it")
     first = min(layout.logs, default=state.synced_offset)
-    if first > state.log_start_offset:
+    if first > state.local_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
     return notes
 

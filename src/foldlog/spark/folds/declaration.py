@@ -375,7 +375,7 @@ def fold(
                 f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
             )
         made = (
-            Fold(chosen, sources[0], into, function)
+            Fold(chosen, sources[0], _grown(sources[0], into), function)
             if len(sources) == 1
             else JoinFold(chosen, (sources[0], sources[1]), into, function)
         )
@@ -387,6 +387,15 @@ def fold(
         return made
 
     return declare
+
+
+def _grown(source: DeclaredTopic, into: View) -> View:
+    """The view, with columns for fields that the topic's schema does not name, if the topic says so."""
+    if source.options.get("on_new_column") != "add":
+        return into
+    from foldlog.views.growing import GrowingView
+
+    return GrowingView(into)
 
 
 def _check_reduction(source: DeclaredTopic, into: View) -> None:
@@ -424,6 +433,10 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
     if len({source.name for source in sources}) < len(sources):
         raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if len(sources) > 1 and any(source.options.get("on_new_column") == "add" for source in sources):
+        raise InvalidArgument(
+            "on_new_column='add' adds columns to the table or lake of one topic, and this fold joins two; use 'keep'"
+        )
     if into.reduction is not None and len(sources) > 1:
         raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
     _check_reduction(sources[0], into)

@@ -148,7 +148,7 @@ class Feed:
         self._repeats = same
         if self.repeated >= SAME_FAILURES_MAX:
             error = FoldError(
-                f"{error} (the same {self.repeated} times; mend the fold and run it again, or resume it:"
+                f"{error} (the same {self.repeated} times; fix the fold and run it again, or resume it:"
                 f" foldlog fold resume {self.fold.name})"
             )
         self.fail(error, now_ms, for_good=self.repeated >= SAME_FAILURES_MAX)
@@ -218,7 +218,7 @@ def _refuse_growth(feed: Feed, bookmark: Bookmark, met: Bookmark, facts: TopicFa
             raise FoldError(
                 f"topic {one.name!r} has gained partitions ({len(before[one.name])} before, {len(now[one.name])} now),"
                 " and its brokers do not tell where the older ones ended then, so an older record of a key could"
-                " replace a newer one; once all writers use the new ones, build the view anew:"
+                " replace a newer one; once all writers use the new ones, rebuild the view:"
                 f" foldlog fold rebuild {feed.fold.name}"
             )
 
@@ -233,7 +233,7 @@ _WHY = {
 
 
 def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bounds | None = None) -> RecordsMissing:
-    rebuild = f"build the view anew from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
+    rebuild = f"rebuild the view from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
     if cause in ("expired", "deleted"):
         rebuild = f"go on without them: foldlog fold run ... --skip-missing; or {rebuild}"
     if cause == "recreated":

@@ -53,7 +53,7 @@ SMALLEST_TASK: Final = 20_000
 """With fewer offsets, a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
-NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so it is not known what it deletes"
+NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so nobody knows what it deletes"
 _TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
 
 _META_TYPES: Final = T.StructType(

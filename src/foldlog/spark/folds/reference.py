@@ -146,7 +146,7 @@ def _parts(
     if error is not None and not faulty:
         raise error  # the parts work one by one, so no record is at fault
     if len(faulty) > FAULTY_RECORDS_MAX * _FAULTY_RANGES:
-        raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; mend it") from error
+        raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; fix it") from error
     return parts, faulty
 
 
@@ -469,7 +469,7 @@ def check_trial(
     uncut = replace(sample, pieces=[sample.ranges], parts=[sample.read], given=[frames.local(sample.read)])
     whole = _held(fold, shape, long_deltas(fold, frames, shape, uncut.pieces, uncut))
     what = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
-    advice = "a fold may look at one row at a time, and must find the same in it"
+    advice = "a fold may look at one row at a time, and must always give the same result for it"
     if whole != cut:
         raise UnlawfulFold(fold.name, f"{what} they were cut at {sample.cut_at}, {_difference(whole, cut)}", advice)
     if short.ranges != _spans(sample.ranges) and _held(fold, shape, [alone()]) == whole:

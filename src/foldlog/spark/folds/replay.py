@@ -229,7 +229,7 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
 def _missing_by_compaction(fold: Fold, facts: TopicFacts) -> str:
     if fold.view.adds:
         return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
-    if fold.view.expires:
+    if fold.view.ttl is not None:
         return f"topic {facts.name!r} is compacted, and rows expire by times of records that may have been removed"
     if fold.keeps_rows or not fold.topic.keys:
         return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"

@@ -112,7 +112,7 @@ def test_a_change_of_topics_whose_answer_was_lost_is_not_repeated(
     with foldlog.open(path) as remote:
         remote.create_topic("orders")
         proxy.cut_after_bytes, proxy.cuts_left = 1, 1
-        with pytest.raises(WriterUnreachable, match="whether it did what it was asked is not known"):
+        with pytest.raises(WriterUnreachable, match="its outcome is unknown"):
             remote.create_topic("refunds")
         assert remote.topics() == ["orders", "refunds"]
         remote.create_topic("returns")
@@ -366,5 +366,5 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(path: str) -> None:
             assert in_child(harmless) == "fine"
         producer.flush()
         assert waiting.result(0).offset == 1
-        assert [record.value for record in consumer.poll(timeout_ms=5000)] == [b"0", b"1"]
+        assert [record.value for record in consumer.poll(timeout_ms=60_000)] == [b"0", b"1"]
         consumer.close()
