@@ -57,6 +57,7 @@ from foldlog.broker.storage import (
     check_isolation_level,
     overview,
 )
+from foldlog.broker.tiers import TierJobs, TierSettings, check_change
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, plan_creation, these_topics
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
@@ -76,6 +77,7 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
+    InvalidConfig,
     LogClosed,
     ReadOnly,
     StorageError,
@@ -139,7 +141,9 @@ class Broker:
             storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings
         )
         self._upkeep: Upkeep | None = None
+        self._tiers: TierJobs | None = None
         if self._written is not None:
+            self._tiers = None if self._written.tier is None else TierJobs(self._written, clock)
             self._upkeep = Upkeep(
                 self._written,
                 clock,
@@ -151,6 +155,7 @@ class Broker:
                 background=background,
                 compaction_threads=compaction_threads,
                 journal=self._written.journal,
+                tiers=self._tiers,
             )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
@@ -178,6 +183,7 @@ class Broker:
         init: bool = False,
         transaction_settings: TransactionSettings | None = None,
         journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
+        tier: str | TierSettings | None = None,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -186,7 +192,8 @@ class Broker:
         retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are settings for
         topics that do not set them; they are not stored, so the next writer brings its own. `isolation_level` is
         for a directory that Kafka wrote; readers of our own say with each read what they want to see. `journal`: small
-        appends of all partitions are synced together, in one; not in memory, where there is nothing to sync.
+        appends of all partitions are synced together, in one; not in memory, where there is nothing to sync. `tier`:
+        the URL of the store for sealed segments of topics that use one; None for the one that the directory names.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
@@ -200,16 +207,14 @@ class Broker:
                 raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
-        for name, value, least, most in (
-            ("offsets_retention_ms", offsets_retention_ms, 0, None),
-            ("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None),
-            ("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX),
-        ):
-            _check_integer(name, value, least, most)
+        _check_integer("offsets_retention_ms", offsets_retention_ms, 0, None)
+        _check_integer("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None)
+        _check_integer("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX)
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
+        tiers = (tier if isinstance(tier, TierSettings) else TierSettings(tier)).checked(files)
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
         storage: Storage
@@ -217,13 +222,12 @@ class Broker:
             if isinstance(files, PosixFiles):
                 path = files.from_root(path)
             if mode == "w":
-                storage = WrittenStorage(
-                    files, path, clock, defaults, init=init, journal=_journal_settings(files, journal)
-                )
+                kept = _journal_settings(files, journal)
+                storage = WrittenStorage(files, path, clock, defaults, init=init, journal=kept, tier=tiers)
             else:
                 kafka = find_kafka(files, path)
                 storage = (
-                    FollowedStorage(files, path, clock)
+                    FollowedStorage(files, path, clock, tiers)
                     if kafka is None
                     else _kafka_storage(files, kafka, clock, isolation_level)
                 )
@@ -307,7 +311,16 @@ class Broker:
 
     def check_new_topics(self, wanted: Sequence[NewTopic]) -> list[FoldlogError | None]:
         """For each topic the error with which `create_topics` would refuse it, as far as known beforehand, or None."""
-        return plan_creation(self._writable().catalog(), wanted)
+        storage = self._writable()
+        planned = plan_creation(storage.catalog(), wanted)
+        return [refusal or self._tier_refusal(new.config) for new, refusal in zip(wanted, planned, strict=True)]
+
+    def _tier_refusal(self, config: TopicConfig) -> FoldlogError | None:
+        try:
+            check_change(None, config, has_store=self._writable().tier is not None)
+        except InvalidConfig as error:
+            return error
+        return None
 
     def create_topics(
         self, wanted: Sequence[NewTopic], *, stopped: Stopped = never
@@ -316,11 +329,13 @@ class Broker:
         caller has checked the names."""
         storage = self._writable()
         known = storage.catalog().topics
+        refusals = [self._tier_refusal(new.config) for new in wanted]
+        wanted = [new for new, refusal in zip(wanted, refusals, strict=True) if refusal is None]
         # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
         self._forget_offsets({new.name for new in wanted if new.name not in known})
-        outcomes = storage.changes.create_all(wanted, stopped)
+        outcomes = iter(storage.changes.create_all(wanted, stopped))
         storage.on_topics_changed()
-        return outcomes
+        return [next(outcomes) if refusal is None else refusal for refusal in refusals]
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its records and what groups committed in it. Durable on return.
@@ -340,6 +355,7 @@ class Broker:
             require_text(name)
         outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
         self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, CatalogTopic)})
+        storage.on_topics_changed()
         return [outcome if isinstance(outcome, FoldlogError) else None for outcome in outcomes]
 
     def grow_topic(self, name: str, partitions: int) -> CatalogTopic:
@@ -372,7 +388,12 @@ class Broker:
         With `validate_only` nothing changes: returns the topic as it would be."""
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.ALTER)
-        topic = storage.changes.configure(name, decide, storage.partitions, validate_only=validate_only)
+        has_store = storage.tier is not None
+
+        def checked(config: TopicConfig) -> TopicConfig:
+            return check_change(config, decide(config), has_store=has_store)
+
+        topic = storage.changes.configure(name, checked, storage.partitions, validate_only=validate_only)
         storage.on_topics_changed()
         return topic
 
@@ -705,6 +726,13 @@ class Broker:
         finally:
             if self._upkeep is not None:
                 self._upkeep.cleaned(key)
+
+    def tier_now(self) -> None:
+        """Copy sealed segments to the store, expire and free, now. A partition that fails does not stop the others: its
+        error is raised once they are done. Nothing happens where no topic uses a store."""
+        self._writable()
+        if self._tiers is not None:
+            self._tiers.work_now()
 
     def check_open(self) -> None:
         """Raises LogClosed if it is closed."""

@@ -79,6 +79,7 @@ def open_log(
     isolation_level: str = READ_UNCOMMITTED,
     init: bool = False,
     journal: bool = JOURNAL_ENABLED,
+    tier: str | None = None,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
     from foldlog.client.backends.local import LocalBackend
@@ -95,6 +96,7 @@ def open_log(
             isolation_level=isolation_level,
             init=init,
             journal=journal,
+            tier=tier,
         )
     except DirectoryLocked as error:
         if error.address is None:
