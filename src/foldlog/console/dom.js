@@ -100,7 +100,8 @@ export const commandLine = (text) => h("div", { class: "command" }, h("code", { 
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", { class: "field-name" }, label), input, hint && h("small", {}, hint));
 
 /** The head of a table: its titles, or [title, class]. */
-export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one) => (Array.isArray(one) ? one : [one])).map(([title, kind]) => h("th", { class: kind, scope: "col" }, title))));
+/** The head of a table. A column without a title is one of buttons, which those who listen are told. */
+export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one) => (Array.isArray(one) ? one : [one])).map(([title, kind]) => h("th", { class: kind, scope: "col" }, title || h("span", { class: "unseen" }, "What to do")))));
 
 export const card = (title, ...children) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
 
