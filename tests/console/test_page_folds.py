@@ -282,7 +282,7 @@ def test_a_killed_fold_is_a_finding_and_its_lag_is_that_of_the_log(
     page = open_page("#/folds")
     victim = card(page, "victim")
     expect(victim.locator(".chip").last).to_have_text("not running")
-    expect(victim.locator(".notice.bad")).to_contain_text("did not say that it stops")
+    expect(victim.locator(".notice.bad")).to_contain_text("did not stop in order")
     expect(victim.locator(".lag-chart")).to_have_attribute("aria-label", re.compile(r"from 0 to 40; now 40$"))
     expect(victim.locator(".lag-chart .guess")).to_have_attribute("d", re.compile("M.*L"))
     for _ in range(20):

@@ -75,7 +75,7 @@ class MemberDescription:
 
     @property
     def name(self) -> str:
-        """How a person finds it: what it calls itself, and the id that the group knows it by."""
+        """The client id and the member id, to show to people."""
         return full_name(self.instance_id, self.client_id, self.member_id)
 
     @property

@@ -11,7 +11,7 @@ import { counted, number, rate, short, size, span } from "./words.js";
 const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
 
 const abort = (one) => change({
-  title: `Abort what ${one.transactional_id} has open?`, yes: "Abort it", isDanger: true, text: "Nothing of the transaction counts, and its producer gets an error with whatever it does next.", fields: [],
+  title: `Abort what ${one.transactional_id} has open?`, yes: "Abort it", isDanger: true, text: "Nothing of the transaction counts, and its producer gets an error with its next request.", fields: [],
   plan: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, { dry_run: true }),
   show: (answer) => h("p", {}, `Open for ${span(now() - answer.start_ms)} in ${counted(answer.partitions.length, "partition")}: ${answer.partitions.slice(0, 8).map((each) => `${each.topic} / ${each.partition}`).join(", ")}.`),
   act: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, {}), done: () => `What ${one.transactional_id} had open was aborted.`,

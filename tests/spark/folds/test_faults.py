@@ -171,6 +171,7 @@ def test_a_static_frame_whose_files_are_gone_makes_no_dead_letter(
         assert "rated.dead" not in log.topics()
 
 
+@pytest.mark.faults
 def test_a_fold_that_fails_at_a_record_leaves_those_alone_that_share_its_read(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -198,7 +199,7 @@ def test_a_fold_that_fails_at_everything_is_wrong_itself_and_stops(
     append(directory, *((f"tx{number}", payment(amount_paise=13)) for number in range(5)))
     view = FileView(tmp_path / "view.json")
     fold = fl.fold(PAYMENTS, into=view, name="odd")(refuse_thirteen)
-    with pytest.raises(FoldError, match=r"more than 2 records.*mend the fold.*thirteen is not paid"):
+    with pytest.raises(FoldError, match=r"more than 2 records.*fix the fold.*thirteen is not paid"):
         fl.run([fold], directory, once=True, spark=spark)
     assert view.rows() == {}
 
@@ -217,6 +218,7 @@ def test_what_no_record_does_alone_is_no_records_fault(
         assert "sums.dead" not in log.topics()
 
 
+@pytest.mark.faults
 def test_text_that_postgres_cannot_hold_is_a_dead_letter_of_its_record(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -411,6 +413,7 @@ def test_a_key_that_is_too_long_for_an_index_is_a_dead_letter(
     assert {row["tx_id"] for row in table.view.peek()} == {"a", "b" * 6400}
 
 
+@pytest.mark.faults
 def test_what_a_table_refuses_for_everybody_is_no_records_fault(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -544,6 +547,7 @@ def test_one_record_at_fault_among_many_is_found_in_few_jobs(
     assert 8 < found <= 1 + 2 * 8 + 3
 
 
+@pytest.mark.faults
 def test_a_fold_into_a_locked_table_does_not_hold_up_the_others(
     directory: Path, tmp_path: Path, postgres_url: str, spark: SparkSession
 ) -> None:

@@ -62,7 +62,7 @@ class SchemaStore:
             for record in records:
                 why = self._state.apply(record.key or b"", record.value)
                 if why is not None:
-                    logger.warning("offset %d of %s is passed over: %s", record.offset, SCHEMAS_TOPIC, why)
+                    logger.warning("offset %d of %s is skipped: %s", record.offset, SCHEMAS_TOPIC, why)
             self._next_offset = next_offset
         return self._state
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.confirmation import is_confirmed, yes_option
-from foldlog.cli.exit_codes import DONE, INTERRUPTED
+from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.log_options import init_option, log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import (
@@ -31,31 +31,40 @@ if TYPE_CHECKING:
     from foldlog.capture import Capture, CaptureStatus
 
 DESCRIPTION: Final = """\
-A capture writes every change of a database's tables into topics: first a snapshot, then what commits, a transaction of
-the log for each of the database's, each change once. A table's topic holds the table: its keys are the primary key.
+A capture writes every change of a database's tables into topics: first a snapshot, then each transaction that commits,
+exactly once. A table's topic holds the table: its keys are the primary key.
 
   foldlog capture run postgresql://postgres@localhost/shop -d data/
   foldlog capture status postgresql://postgres@localhost/shop -d data/
+  foldlog capture run shop.db -d data/
 
-PostgreSQL needs wal_level=logical. A password is best kept in ~/.pgpass or PGPASSWORD. In place of the URL there may be
-a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…", tables=[...])."""
+PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. SQLite gets triggers. Instead of the
+database you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
 
 NOUN: Final = Noun(
     {
-        "run": LazyVerb("capture.capture:run_capture", "write what changes in a database into the log"),
-        "status": LazyVerb("capture.capture:show_status", "how far a capture is, and what the database keeps for it"),
-        "drop": LazyVerb("capture.capture:drop_capture", "remove from the database what a capture has made there"),
+        "run": LazyVerb("capture.capture:run_capture", "write the changes of a database into the log"),
+        "status": LazyVerb(
+            "capture.capture:show_status", "show how far a capture is, and what the database keeps for it"
+        ),
+        "drop": LazyVerb("capture.capture:drop_capture", "remove a capture's slot and publication from the database"),
     },
     DESCRIPTION,
 )
 
-_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions")
+_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions", "together")
 
 
 def _target() -> list[Argument | Option]:
     return [
-        argument("target", "URL|FILE", "postgresql://user@host/database, or a Python file that declares captures"),
-        option("--name", metavar="NAME", told="the capture (default: named after the database); of a file, which one"),
+        argument(
+            "target",
+            "DATABASE|FILE",
+            "postgresql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
+        ),
+        option(
+            "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
+        ),
     ]
 
 
@@ -65,8 +74,7 @@ def _target() -> list[Argument | Option]:
         "--table",
         metavar="TABLE[=TOPIC]",
         is_repeated=True,
-        told="a table, and the topic it goes into (default: all with a primary key, into NAME.SCHEMA.TABLE); may be"
-        " repeated",
+        told="a table, and its topic (default: all with a primary key, into NAME.SCHEMA.TABLE); repeatable",
     ),
     option(
         "--values",
@@ -84,23 +92,33 @@ def _target() -> list[Argument | Option]:
         "--numeric",
         metavar="FORM",
         choices=("string", "number"),
-        told="how exact numbers are written: string (the default) or number, with all digits",
+        told="how to write exact numbers: string (the default) or number, with all digits",
     ),
-    option("--partitions", metavar="N", read=count_value(1), told="of topics that are made (default: 1)"),
-    switch("--once", told="stop when everything is written that has committed so far"),
+    option("--partitions", metavar="N", read=count_value(1), told="partitions of new topics (default: 1)"),
+    option(
+        "--together",
+        metavar="N",
+        read=count_value(1),
+        told="while the capture is behind, write up to N of PostgreSQL's transactions as one (default: 1)",
+    ),
+    switch("--once", told="stop after writing everything that has committed so far"),
     option(
         "--snapshot",
         metavar="again",
         choices=("again",),
-        told="again: compare every table with its topic first, and write what differs",
+        told="again: first compare every table with its topic, and write what differs",
     ),
+    yes_option(),
     init_option(),
     *log_options(),
 )
 def run_capture(arguments: Arguments) -> int:
-    from foldlog.capture import run
+    from foldlog.capture import consent, run
 
     capture = _chosen(arguments)
+    question = consent(capture)
+    if question is not None and not is_confirmed(arguments, question):
+        return FAILED
     with open_log(arguments, write=True, make=True) as log, StopOnSignals(remark) as signals:
         signals.listen()
         done = run(
@@ -139,8 +157,10 @@ _TABLE_COLUMNS: Final = (
     *_target(),
     format_option(),
     *log_options(),
-    more="LAG is how much of the database's log is not in the topics yet, KEPT how much it cannot forget before: both"
-    " grow while nobody runs the capture.",
+    more=(
+        "LAG is how much of the database's log is not in the topics yet; KEPT is how much of it the database has to"
+        " keep. Both grow while nobody runs the capture."
+    ),
 )
 def show_status(arguments: Arguments) -> int:
     from foldlog.capture import status
@@ -188,7 +208,7 @@ def _row(found: CaptureStatus) -> dict[str, object]:
 @command(
     *_target(),
     yes_option(),
-    more="The log keeps the topics. A run after this needs --snapshot again.",
+    more="The topics stay. The next run needs --snapshot again.",
 )
 def drop_capture(arguments: Arguments) -> int:
     from foldlog.capture import drop
@@ -217,7 +237,7 @@ def _chosen(arguments: Arguments) -> Capture:
         return of_url(arguments.target, chosen or None, **given)
     name = given.pop("name", None)
     if given:
-        raise InvalidArgument(f"--{next(iter(given))} is for a URL; {arguments.target} says how its captures are")
+        raise InvalidArgument(f"--{next(iter(given))} is for a database; {arguments.target} says how its captures are")
     found = {capture.name: capture for capture in load_captures(arguments.target)}
     if name is None and len(found) == 1:
         return next(iter(found.values()))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foldlog.server.folds_reader import ServedFoldRuns
 
 BoundsOf = Callable[[str, int], tuple[int, int] | None]
-"""Returns start and end of a partition; None if it does not exist (any more)."""
+"""Returns start and end of a partition; None if it does not exist any more."""
 
 
 def bounds_in(broker: Broker) -> BoundsOf:

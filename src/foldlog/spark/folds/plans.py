@@ -811,7 +811,7 @@ def _check_expressions(fold: str, node: _Node) -> None:
             continue  # first() in a static frame, for example: the user is responsible for its order
         if _is_a(part, _PLAN_EXPRESSION) or (node.kind in _REFUSED and _name(part).startswith(_AGGREGATES)):
             continue  # its plan is checked separately; or the node is refused with a better message
-        advice = f"{_PER_ROW}, and must find the same in it"
+        advice = f"{_PER_ROW}, and must always give the same result for it"
         if _name(part) == _PYTHON_UDTF:
             advice += "; Spark expects that of no table function unless you say so: udtf(...).asDeterministic()"
         raise UnlawfulFold(fold, f"{_brief(part)} gives another result each time", advice)

@@ -56,7 +56,7 @@ class SqliteTable(View):
         self._location = f"table {table} in sqlite:///{path}"
         self._database = SqliteDatabase(path, self._location, wait_ms=wait_ms)
         self._settings: str | None = None
-        self.expires = asked.ttl is not None
+        self.ttl = asked.ttl
 
     @property
     def place(self) -> str:
