@@ -46,6 +46,7 @@ SMALL_MODULES: dict[str, str] = {
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
     "broker/share/assignor.py": "who takes from which partitions, as a pure function",
     "capture/from_postgres/catalog.py": "what the server's catalog says of tables, beside what its stream says",
+    "capture/from_sqlite/triggers.py": "statements and what they leave, as pure functions",
     "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
     "log/tier/verification.py": "reads objects back, and shares nothing with what writes them",
     "log/tier/cache.py": "blocks that several readers wait for, without what is in them",

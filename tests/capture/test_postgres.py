@@ -212,6 +212,19 @@ def test_a_partitioned_table_is_one_topic(shop: Shop, log: foldlog.Log) -> None:
     }
 
 
+def test_transactions_may_be_written_together_but_never_in_part(shop: Shop, log: foldlog.Log) -> None:
+    shop.execute(ITEMS)
+    shop.run(log, together=3)
+    for number in range(0, 14, 2):
+        shop.execute(f"INSERT INTO items VALUES ({number}, 'a', 1)", f"INSERT INTO items VALUES ({number + 1}, 'b', 1)")
+    assert shop.run(log, together=3).transactions == 7
+    found = boundaries(log, shop.topic("items"))
+    assert all(len(keys) in (2, 4, 6) for keys in found), found
+    assert len(found) < 7
+    assert [key for keys in found for key in keys] == [str(number) for number in range(14)]
+    assert len({dict(record.headers)["commit"] for record in log.read(shop.topic("items"))}) == 7
+
+
 # --- what cannot be captured ------------------------------------------------------------------------------------------
 
 

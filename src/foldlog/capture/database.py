@@ -9,7 +9,7 @@ belongs to the transaction that committed at a position; a snapshot holds what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
@@ -116,6 +116,10 @@ class SnapshotRows(NamedTuple):
     rows: Callable[[Table], Iterable[tuple[RowLayout, Fragments]]]
 
 
+class SchemaMoved(Exception):
+    """Raised within a stream: a table is another one now, and everything has to be prepared again."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
     """What the database tells of a capture. Sizes are None where it has none."""
@@ -149,12 +153,25 @@ class CapturedDatabase(Protocol):
         """Of the database itself: another one at the same place has another."""
         ...
 
+    def why_another(self) -> str:
+        """Why the identity is not what it was."""
+        ...
+
     def tables(self) -> list[Table]:
         """Those to capture. DatabaseRefused if one of them cannot be."""
         ...
 
     def check_unused(self) -> None:
         """DatabaseRefused if there is something of that name in the database, which another log's capture may use."""
+        ...
+
+    def consent(self) -> str | None:
+        """What `prepare` would put into the user's own tables, for a question; None if that is nothing new."""
+        ...
+
+    def stale(self, tables: Sequence[Table]) -> frozenset[str]:
+        """Tables of which some changes were not kept, or not as they are now: they need a snapshot. `prepare` follows,
+        once that is written down."""
         ...
 
     def prepare(self, tables: Sequence[Table], position: int | None, *, anew: bool) -> int:
@@ -170,8 +187,9 @@ class CapturedDatabase(Protocol):
         """Where the database is now: with all that committed before this call, once the stream has come so far."""
         ...
 
-    def stream(self, position: int) -> Iterator[Event]:
-        """What was committed at `position` or later, and NothingNew every second at the least. Goes on without end."""
+    def stream(self, position: int, snapshots: Collection[int]) -> Generator[Event, None, None]:
+        """What was committed at `position` or later, no transaction of it both before and after a position of
+        `snapshots`; and NothingNew before it waits, every second at the least. Goes on without end."""
         ...
 
     def confirm(self, position: int) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,8 +32,10 @@ from foldlog.capture.database import (
     CapturedDatabase,
     DatabaseStatus,
     Fragments,
+    NothingNew,
     RowChanged,
     RowLayout,
+    SchemaMoved,
     Table,
     TablesTruncated,
     TransactionBegins,
@@ -93,6 +96,13 @@ class CaptureRunner:
         self._tell = tell or (lambda _: None)
         self._clock = clock or SystemClock()
         self._bookmark = CaptureBookmark("", "")
+        self._begun = TransactionBegins(0, 0, 0)
+        self._events: Events | None = None
+        """Of the transaction that is read."""
+        self._read = 0
+        """How far the stream was read; the bookmark is there after the next commit."""
+        self._together = 0
+        self._stored_ms = 0.0
         self._newest: dict[str, TopicRows] = {}
         self._kept_newest: set[str] = set()
         """Topics whose newest rows are needed again: their table leaves values out that did not change."""
@@ -105,6 +115,9 @@ class CaptureRunner:
             before = self.captured.position
             try:
                 self._attempt(once=once, again=again)
+            except SchemaMoved as moved:
+                again = False
+                self._tell(f"{moved}; its tables are compared with their topics")
             except DatabaseUnavailable as error:
                 if self._stop.is_set():
                     return
@@ -148,7 +161,10 @@ class CaptureRunner:
                 bookmark.tables[name] = replace(table, since=None)
         self._bookmark = bookmark
         self._assign(tables, again)
-        if bookmark.position is None:
+        stale = source.stale(tables)
+        for name in stale:
+            bookmark.tables[name] = replace(bookmark.tables[name], since=None)
+        if stale or bookmark.position is None:
             self._store.commit(bookmark)
         bookmark.position = source.prepare(tables, bookmark.position, anew=again)
         return tables
@@ -163,7 +179,7 @@ class CaptureRunner:
                 " name"
             )
         if stored.identity != identity:
-            raise ChangesLost(name, f"{source.place} is another database than the one that was captured before")
+            raise ChangesLost(name, source.why_another())
         for table in tables:
             known = stored.tables.get(table.id)
             if known is not None and known.since is not None and known.keys != table.keys:
@@ -264,35 +280,40 @@ class CaptureRunner:
     # --- the stream -----------------------------------------------------------------------------------------------
 
     def _follow(self, source: CapturedDatabase, end: int | None) -> None:
-        position = self._bookmark.position or 0
-        stored_ms = self._clock.monotonic_ms()
-        begun: TransactionBegins | None = None
-        events: Events | None = None
+        """Until `stop`, or until the stream has come to `end`."""
+        self._read = position = self._bookmark.position or 0
+        self._together, self._stored_ms = 0, self._clock.monotonic_ms()
         self.captured.position = position
         source.confirm(position)
-        for event in source.stream(position):
-            if isinstance(event, RowChanged):
-                if begun is not None and events is not None:
-                    self._write(source, event, begun, events)
-            elif isinstance(event, TransactionBegins):
-                begun = event
-                events = Events(self._capture.form, self._capture.name, source, event)
-            elif isinstance(event, TablesTruncated):
-                if begun is not None and events is not None:
-                    self._truncate(source, event, begun, events)
-            else:
-                position = max(position, event.position)
-                is_done = self._stop.is_set() or (end is not None and position >= end)
-                now_ms = self._clock.monotonic_ms()
-                is_due = is_done or now_ms - stored_ms >= IDLE_EVERY_MS
-                if self._store.is_begun or (is_due and position > (self._bookmark.position or 0)):
-                    self._commit(position)
-                    stored_ms = now_ms
-                    source.confirm(position)
-                    self.captured.transactions += isinstance(event, TransactionEnds)
-                begun = events = None
-                if is_done:
+        snapshots = {table.since for table in self._bookmark.tables.values() if table.since is not None}
+        with closing(source.stream(position, snapshots)) as stream:
+            for event in stream:
+                if isinstance(event, RowChanged):
+                    self._write(source, event)
+                elif isinstance(event, TransactionBegins):
+                    self._begun = event
+                    self._events = Events(self._capture.form, self._capture.name, source, event)
+                elif isinstance(event, TablesTruncated):
+                    self._truncate(source, event)
+                elif self._settle(source, event, end):
                     return
+
+    def _settle(self, source: CapturedDatabase, event: TransactionEnds | NothingNew, end: int | None) -> bool:
+        """Between two transactions: commit what is due. Whether this was the end."""
+        self._read = max(self._read, event.position)
+        is_done = self._stop.is_set() or (end is not None and self._read >= end)
+        is_due = is_done or self._clock.monotonic_ms() - self._stored_ms >= IDLE_EVERY_MS
+        if self._store.is_begun:
+            # Several together only while more is there to be read: else readers would wait for nothing.
+            self._together += isinstance(event, TransactionEnds)
+            is_due = is_due or self._together >= self._capture.together or isinstance(event, NothingNew)
+        if is_due and (self._store.is_begun or self._read > (self._bookmark.position or 0)):
+            self._commit(self._read)
+            self._stored_ms = self._clock.monotonic_ms()
+            source.confirm(self._read)
+            self.captured.transactions += self._together
+            self._together = 0
+        return is_done
 
     def _commit(self, position: int | None) -> None:
         self._bookmark.position = position
@@ -301,16 +322,16 @@ class CaptureRunner:
         for topic in set(self._newest) - self._kept_newest:
             self._newest.pop(topic).close()
 
-    def _followed(self, table: str, begun: TransactionBegins) -> FollowedTable | None:
+    def _followed(self, table: str) -> FollowedTable | None:
         """Where a change goes; None if the table is not captured, or its snapshot has the change."""
         followed = self._bookmark.tables.get(table)
-        if followed is None or followed.since is None or begun.position < followed.since:
+        if followed is None or followed.since is None or self._begun.position < followed.since:
             return None
         return followed
 
-    def _write(self, source: CapturedDatabase, change: RowChanged, begun: TransactionBegins, events: Events) -> None:
-        followed = self._followed(change.table, begun)
-        if followed is None:
+    def _write(self, source: CapturedDatabase, change: RowChanged) -> None:
+        followed, events, begun = self._followed(change.table), self._events, self._begun
+        if followed is None or events is None:
             return
         layout, form = change.layout, self._capture.form
         if tuple(layout.columns[index] for index in layout.keys) != followed.keys:
@@ -355,12 +376,11 @@ class CaptureRunner:
             filled.append(value)
         return filled
 
-    def _truncate(
-        self, source: CapturedDatabase, event: TablesTruncated, begun: TransactionBegins, events: Events
-    ) -> None:
+    def _truncate(self, source: CapturedDatabase, event: TablesTruncated) -> None:
+        begun, events = self._begun, self._events
         for table in event.tables:
-            followed = self._followed(table, begun)
-            if followed is None:
+            followed = self._followed(table)
+            if followed is None or events is None:
                 continue
             schema, _, name = followed.title.rpartition(".")
             layout = RowLayout(schema, name, followed.keys, followed.keys)
@@ -424,6 +444,15 @@ def status(capture: Capture, log: Log) -> CaptureStatus:
         text = None if position is None else source.position_text(position)
         followed = () if stored is None else tuple(sorted(stored.tables.values(), key=lambda table: table.title))
         return CaptureStatus(capture.name, source.place, text, followed, found)
+    finally:
+        source.close()
+
+
+def consent(capture: Capture) -> str | None:
+    """The question to ask before a first run puts something on the user's own tables; None if there is none to ask."""
+    source = capture.source(lambda _: None, threading.Event())
+    try:
+        return source.consent()
     finally:
         source.close()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event as StopEvent
@@ -182,6 +182,9 @@ class CapturedPostgres:
         )
         return "/".join(str(part) for part in rows[0])
 
+    def why_another(self) -> str:
+        return f"{self.place} is another database than the one that was captured before"
+
     def tables(self) -> list[Table]:
         found, left_out = self._catalog.tables(self._capture.tables)
         for reason in left_out:
@@ -204,6 +207,12 @@ class CapturedPostgres:
                 " capture of another log may read it; give this one another name with --name, or remove the slot with"
                 " 'foldlog capture drop'"
             )
+
+    def consent(self) -> str | None:
+        return None  # a slot and a publication touch no table
+
+    def stale(self, tables: Sequence[Table]) -> frozenset[str]:
+        return frozenset()  # the stream describes tables as they were
 
     def prepare(self, tables: Sequence[Table], position: int | None, *, anew: bool) -> int:
         self._publish(tables)
@@ -348,7 +357,7 @@ class CapturedPostgres:
         )
         return int(rows[0][0])
 
-    def stream(self, position: int) -> Iterator[Event]:
+    def stream(self, position: int, snapshots: Collection[int]) -> Generator[Event, None, None]:
         until = time.monotonic() + BUSY_S
         while True:
             self._leave()

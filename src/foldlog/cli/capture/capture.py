@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.confirmation import is_confirmed, yes_option
-from foldlog.cli.exit_codes import DONE, INTERRUPTED
+from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.log_options import init_option, log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import (
@@ -36,9 +36,10 @@ exactly once. A table's topic holds the table: its keys are the primary key.
 
   foldlog capture run postgresql://postgres@localhost/shop -d data/
   foldlog capture status postgresql://postgres@localhost/shop -d data/
+  foldlog capture run shop.db -d data/
 
-PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. Instead of the URL you can give a
-Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…", tables=[...])."""
+PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. SQLite gets triggers. Instead of the
+database you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
 
 NOUN: Final = Noun(
     {
@@ -51,12 +52,16 @@ NOUN: Final = Noun(
     DESCRIPTION,
 )
 
-_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions")
+_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions", "together")
 
 
 def _target() -> list[Argument | Option]:
     return [
-        argument("target", "URL|FILE", "postgresql://user@host/database, or a Python file that declares captures"),
+        argument(
+            "target",
+            "DATABASE|FILE",
+            "postgresql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
+        ),
         option(
             "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
         ),
@@ -90,6 +95,12 @@ def _target() -> list[Argument | Option]:
         told="how to write exact numbers: string (the default) or number, with all digits",
     ),
     option("--partitions", metavar="N", read=count_value(1), told="partitions of new topics (default: 1)"),
+    option(
+        "--together",
+        metavar="N",
+        read=count_value(1),
+        told="while the capture is behind, write up to N of PostgreSQL's transactions as one (default: 1)",
+    ),
     switch("--once", told="stop after writing everything that has committed so far"),
     option(
         "--snapshot",
@@ -97,13 +108,17 @@ def _target() -> list[Argument | Option]:
         choices=("again",),
         told="again: first compare every table with its topic, and write what differs",
     ),
+    yes_option(),
     init_option(),
     *log_options(),
 )
 def run_capture(arguments: Arguments) -> int:
-    from foldlog.capture import run
+    from foldlog.capture import consent, run
 
     capture = _chosen(arguments)
+    question = consent(capture)
+    if question is not None and not is_confirmed(arguments, question):
+        return FAILED
     with open_log(arguments, write=True, make=True) as log, StopOnSignals(remark) as signals:
         signals.listen()
         done = run(
@@ -222,7 +237,7 @@ def _chosen(arguments: Arguments) -> Capture:
         return of_url(arguments.target, chosen or None, **given)
     name = given.pop("name", None)
     if given:
-        raise InvalidArgument(f"--{next(iter(given))} is for a URL; {arguments.target} says how its captures are")
+        raise InvalidArgument(f"--{next(iter(given))} is for a database; {arguments.target} says how its captures are")
     found = {capture.name: capture for capture in load_captures(arguments.target)}
     if name is None and len(found) == 1:
         return next(iter(found.values()))
