@@ -279,6 +279,20 @@ def test_wrong_urls_and_missing_rights_are_one_sentence(shop: Shop, log: foldlog
         capture.run(capture.postgres(url, name=shop.name), log, once=True)
 
 
+@pytest.mark.faults
+def test_text_that_is_not_utf8_is_one_sentence(postgres: PostgresServer, log: foldlog.Log) -> None:
+    url = postgres.new_database(options="ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+    with psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
+        shop = Shop(url, connection)
+        shop.execute(ITEMS)
+        shop.run(log)
+        shop.execute("INSERT INTO items VALUES (1, convert_from('\\xff', 'SQL_ASCII'), 1)")
+        for again in (False, True):
+            with pytest.raises(DatabaseRefused, match="invalid byte sequence for encoding"):
+                shop.run(log, again=again)
+        shop.forget()
+
+
 # --- when changes were lost -------------------------------------------------------------------------------------------
 
 
