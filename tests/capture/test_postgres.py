@@ -50,6 +50,7 @@ def test_a_snapshot_and_then_every_transaction_as_one(shop: Shop, log: foldlog.L
     assert log.topic_config(topic)["cleanup.policy"].value == "compact"
 
 
+@pytest.mark.faults
 def test_a_transaction_of_several_tables_is_one_in_the_log(shop: Shop, log: foldlog.Log) -> None:
     shop.execute(ITEMS, "CREATE TABLE stock (item integer, place text, count bigint, PRIMARY KEY (place, item))")
     shop.run(log, {"items": "things", "public.stock": ""})
@@ -213,6 +214,7 @@ def test_a_partitioned_table_is_one_topic(shop: Shop, log: foldlog.Log) -> None:
     }
 
 
+@pytest.mark.faults
 def test_transactions_may_be_written_together_but_never_in_part(shop: Shop, log: foldlog.Log) -> None:
     shop.execute(ITEMS)
     shop.run(log, together=3)
@@ -279,6 +281,7 @@ def test_a_table_that_cannot_be_captured_is_refused_before_anything_is_changed(s
     assert shop.rows("SELECT 1 FROM pg_publication") == []
 
 
+@pytest.mark.faults
 def test_of_all_tables_those_without_a_key_are_left_out_and_told(shop: Shop, log: foldlog.Log) -> None:
     shop.execute(
         ITEMS,
