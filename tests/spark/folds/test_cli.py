@@ -165,7 +165,7 @@ def test_a_rebuild_goes_on_downstream_if_it_is_asked(shop: Path) -> None:
     (shop / "folds.py").write_text(CHAIN)
     assert fold(shop, "run", "folds.py", "-d", "data", "--once").returncode == 0
     with closing(sqlite3.connect(shop / "views" / "shop.db")) as connection, connection:
-        connection.execute("UPDATE payments SET merchant = 'spoilt' WHERE tx_id = 'tx7'")
+        connection.execute("UPDATE payments SET merchant = 'spoilt' WHERE tx_id = 'tx9'")
     (shop / "folds.py").write_text(CHAIN.replace(">= 5", ">= 8"))
     rebuilt = fold(shop, "rebuild", "keep_large", "--downstream", "-d", "data")
     assert rebuilt.returncode == 0, rebuilt.stderr
