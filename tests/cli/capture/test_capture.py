@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from capture.shop import Shop
 from foldlog.cli.commands import run_command
@@ -49,6 +50,12 @@ def test_the_first_example(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFix
     assert shop.topic("orders") in shown
     assert run_command(["capture", "status", shop.url, "-d", data, "--format", "json"]) == DONE
     assert json.loads(capsys.readouterr().out)["source"]["state"] == "stopped"
+    assert run_command(["capture", "status", shop.url, "-d", data, "--metrics"]) == DONE
+    samples = {
+        one.name: one for family in text_string_to_metric_families(capsys.readouterr().out) for one in family.samples
+    }
+    assert samples["foldlog_capture_running"].value == samples["foldlog_capture_lost"].value == 0
+    assert samples["foldlog_capture_kept_bytes"].labels == {"capture": shop.name}
     assert run_command(["capture", "drop", shop.url]) == DONE
     assert capsys.readouterr().out.startswith("removed: replication slot foldlog_")
     assert run_command(["capture", "run", shop.url, "-d", data, "--once"]) == IN_THE_WAY
