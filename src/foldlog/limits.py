@@ -262,6 +262,15 @@ TRANSACTION_PARTITIONS_MAX = 1_000_000
 RETENTION_CHECK_MS = 5 * 60 * 1000
 """log.retention.check.interval.ms, Kafka's default."""
 
+TIER_CHECK_MS = 30 * 1000
+"""remote.log.manager.task.interval.ms, Kafka's default: how often sealed segments are copied to the store."""
+
+TIER_FIRST_CHECK_MS = 1000
+"""How soon after opening, and after a topic has changed."""
+
+TIER_CACHE_BYTES = 64 << 20
+"""What is kept in memory of objects that were read: sixteen blocks, so that some readers go on side by side."""
+
 RETENTION_FIRST_CHECK_MS = 30 * 1000
 """How soon after opening: as Kafka does, so that logs which are never open for long are kept in bounds too."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.tiers import TierSettings
 from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.log_options import init_option
@@ -108,6 +109,12 @@ Kafka. Settings have Kafka's names; the page about the broker in foldlog's docum
         f" {DEFAULT_REGISTRY}; port 0 is any free one); with TLS at https://HOST:PORT",
     ),
     option(
+        "--tier",
+        metavar="URL",
+        told="the store for sealed segments of topics with remote.storage.enable=true: s3://BUCKET/PREFIX, gs://…,"
+        " az://… or file:///DIRECTORY; the directory remembers it",
+    ),
+    option(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
         told="create this topic if it does not exist; repeatable",
@@ -156,6 +163,7 @@ def serve(
         compaction_threads=settings.log_cleaner_threads,
         init=init,
         journal=settings.journal_enable,
+        tier=TierSettings(settings.tier, settings.tier_cache_bytes),
     ) as broker:
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None
@@ -211,6 +219,7 @@ def flags_of(arguments: Arguments) -> Mapping[str, Given]:
         "foldlog.console.views": Given(arguments.console_views, "--console-views"),
         "foldlog.registry": Given(arguments.registry, "--registry"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
+        "foldlog.tier": Given(arguments.tier, "--tier"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),
     }

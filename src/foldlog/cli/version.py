@@ -25,6 +25,7 @@ EXTRAS: Final = {
     "arrow": ("pyarrow",),
     "spark": ("pyspark", "pyarrow", "pandas"),
     "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow", "obstore"),
+    "tier": ("obstore",),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
     "registry": ("fastavro", "jsonschema", "protobuf"),

@@ -227,6 +227,14 @@ class CorruptLog(StorageError):
         self.reason = reason
 
 
+class StoreError(StorageError):
+    """The store of tiered segments does not answer, or not as it should. What is on the disk is not concerned."""
+
+
+class ObjectMissing(StoreError):
+    """An object that the manifest names is not in the store."""
+
+
 class NewerVersion(StorageError):
     """A file of a version that this foldlog does not know. It is not damaged, and nothing was changed."""
 

@@ -37,7 +37,7 @@ class Epochs:
         """Read the file. Raises CorruptLog if it is missing or malformed."""
         path = f"{directory}/{NAME}"
         try:
-            return cls(files, directory, _parse(read_file(files, path)))
+            return cls(files, directory, parse_epochs(read_file(files, path)))
         except FileNotFoundError:
             raise CorruptLog(path, 0, "the file is missing") from None
         except ValueError as error:
@@ -88,7 +88,8 @@ def format_epochs(starts: tuple[tuple[int, int], ...]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _parse(data: bytes) -> tuple[tuple[int, int], ...]:
+def parse_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
+    """The inverse of `format_epochs`. Raises ValueError."""
     version, count, *lines = data.decode("ascii").splitlines()
     if version != "0" or int(count) != len(lines):
         raise ValueError("version or count is off")

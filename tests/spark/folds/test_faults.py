@@ -172,6 +172,7 @@ def test_a_static_frame_whose_files_are_gone_makes_no_dead_letter(
         assert "rated.dead" not in log.topics()
 
 
+@pytest.mark.faults
 def test_a_fold_that_fails_at_a_record_leaves_those_alone_that_share_its_read(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -218,6 +219,7 @@ def test_what_no_record_does_alone_is_no_records_fault(
         assert "sums.dead" not in log.topics()
 
 
+@pytest.mark.faults
 def test_text_that_postgres_cannot_hold_is_a_dead_letter_of_its_record(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -412,6 +414,7 @@ def test_a_key_that_is_too_long_for_an_index_is_a_dead_letter(
     assert {row["tx_id"] for row in table.view.peek()} == {"a", "b" * 6400}
 
 
+@pytest.mark.faults
 def test_what_a_table_refuses_for_everybody_is_no_records_fault(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -545,6 +548,7 @@ def test_one_record_at_fault_among_many_is_found_in_few_tries(
     assert 8 < len(plans) <= 1 + 2 * 8 + 2
 
 
+@pytest.mark.faults
 def test_a_fold_into_a_locked_table_does_not_hold_up_the_others(
     directory: Path, tmp_path: Path, postgres_url: str, spark: SparkSession
 ) -> None:

@@ -332,6 +332,13 @@ _SERVER_SETTINGS: Final = {
         limits.JOURNAL_ENABLED,
         "Sync small appends of all partitions together, in a journal of the data directory.",
     ),
+    "foldlog.tier": _optional_text(
+        "the URL of a bucket, such as s3://bucket/prefix, or of a directory, such as file:///mnt/tier",
+        "Where sealed segments of topics with remote.storage.enable go; unset: the store that the directory names.",
+    ),
+    "foldlog.tier.cache.bytes": _integer(
+        limits.TIER_CACHE_BYTES, 0, MAX_INT64, "How much is kept in memory of what was read from the store."
+    ),
     "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
     "foldlog.log.level": _one_of(LOG_LEVELS, "info", "What the process logs."),
     "foldlog.create.topics": _text_list(

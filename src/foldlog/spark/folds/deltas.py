@@ -44,6 +44,7 @@ from foldlog.views.bookmark import Logic
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.counters.merging import merged
 from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,8 +205,8 @@ class PlannedFold:
 
     def delta(self, ranges: Sequence[OffsetRange], seen: Count) -> Delta:
         """The change of the view. `seen` counts the records that reading the range meets."""
-        table = self.rows()
         prepared = self.prepared
+        table = _with_topics(prepared.fold, self.rows(), ranges)
         if not self.keeps_deleted and prepared.fold.view.aggregation is None:
             table = with_deleted(table, prepared.frames.tombstones(ranges))
         if prepared.shape.keeps_rows:
@@ -266,7 +267,8 @@ class PlannedFold:
         if shape.record_key == RECORD:
             table = with_owners(prepared.fold, shape, table, records)
             (column,) = prepared.fold.topic.record_columns
-            tombstones = tombstones.append_column(RECORD, record_digests(tombstones[column])).drop_columns([column])
+            tombstones = tombstones.append_column(RECORD, record_owners(prepared.fold, tombstones))
+            tombstones = tombstones.drop_columns([column])
         # Whatever the function makes of a tombstone, it withdraws what its key has written.
         table = table.filter(pc.invert(pc.is_in(coordinates, value_set=coordinates_of(tombstones))))
         table = _with_keyed_deletions(prepared, table)
@@ -299,10 +301,19 @@ def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
         # Pieces of sessions, and groups of which rows have different signs, are still apart.
         return rows if aggregation.is_plain and aggregation.sessions is None else merged(rows, aggregation)
     own = [one for one in shape.columns if one.name != RECORD]
-    table = _as(found, pa.schema([*own, *_carried_fields()]))
-    return in_offset_order(table).append_column(
-        TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows)
-    )
+    table = in_offset_order(_as(found, pa.schema([*own, *_carried_fields()])))
+    return table.append_column(TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows))
+
+
+def _with_topics(fold: Fold, table: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """With the topic of each row, if several are read as one."""
+    import pyarrow as pa
+
+    if not fold.topic.is_several or TOPIC not in table.column_names:
+        return table
+    topics = {one.partition: located(one.topic, one.partition)[0] for one in ranges}
+    told = pa.array([topics.get(number, fold.topic.name) for number in table[PARTITION].to_pylist()], pa.string())
+    return table.set_column(table.column_names.index(TOPIC), TOPIC, told)
 
 
 def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
@@ -324,7 +335,7 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
     """
     (column,) = fold.topic.record_columns
     owned = with_owners(fold, shape, table, records)
-    records = records.append_column(RECORD, record_digests(records[column]))
+    records = records.append_column(RECORD, record_owners(fold, records))
     # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
     return _with_missing(owned, records.drop_columns([column]), coordinates_of(table))
 
@@ -334,8 +345,7 @@ def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) ->
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    (column,) = fold.topic.record_columns
-    records = records.append_column(RECORD, record_digests(records[column]))
+    records = records.append_column(RECORD, record_owners(fold, records))
     coordinates, all_coordinates = coordinates_of(table), coordinates_of(records)
     numbers = pc.index_in(coordinates, value_set=all_coordinates)
     if numbers.null_count:
@@ -348,13 +358,23 @@ def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) ->
     return _as(owned, pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)]))
 
 
-def record_digests(keys: pa.ChunkedArray) -> pa.Array:
+def record_owners(fold: Fold, records: pa.Table) -> pa.Array:
+    """A digest for the key of each record, by which views know whose a row is. Of several topics that are read as one,
+    the key is that of its topic: two topics have no order, so a record of one cannot replace that of another.
+    """
+    (column,) = fold.topic.record_columns
+    return record_digests(records[column], records[TOPIC].to_pylist() if fold.topic.is_several else None)
+
+
+def record_digests(keys: pa.ChunkedArray, topics: Sequence[str] | None = None) -> pa.Array:
     """A digest for a record's key, for views that must not show the key: 32 hexadecimal digits."""
     import pyarrow as pa
     from pyarrow import types
 
     is_bytes = types.is_binary(keys.type) or types.is_large_binary(keys.type)
     texts = keys.to_pylist() if is_bytes else [None if one is None else one.encode() for one in _texts(keys)]
+    if topics is not None:  # no topic has a NUL in its name
+        texts = [None if one is None else f"{of}\0".encode() + one for of, one in zip(topics, texts, strict=True)]
     return pa.array([None if one is None else blake2b(one, digest_size=16).hexdigest() for one in texts], pa.string())
 
 
@@ -375,7 +395,7 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
     records = records.filter(records[DELETED])
     if prepared.shape.record_key == RECORD and prepared.fold.topic.keys:
         (column,) = prepared.fold.topic.record_columns
-        records = records.append_column(RECORD, record_digests(records[column])).drop_columns([column])
+        records = records.append_column(RECORD, record_owners(prepared.fold, records)).drop_columns([column])
     return _with_missing(table, records, coordinates_of(table))
 
 
@@ -506,7 +526,7 @@ def _keyed_shape(fold: Fold, columns: pa.Schema, result: DataFrame) -> Shape:
     lost = next((name for name in keys if name not in columns.names), None)
     if lost is not None and not fold.keeps_rows:
         raise FoldError(f"fold {fold.name!r} drops {lost!r}, the key of its rows; keep it")
-    if key and {key, PARTITION, OFFSET} <= kept_columns(result):
+    if key and not fold.topic.is_several and {key, PARTITION, OFFSET} <= kept_columns(result):
         return Shape(columns, key, keys, fold.keeps_rows)
     if RECORD in columns.names:
         raise FoldError(

@@ -45,6 +45,7 @@ from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from foldlog.views.staging import Report, Staging
 from foldlog.views.storable import LAST_US
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -269,7 +270,8 @@ class RangeDecoder:
         if self._wants(PARTITION):
             columns[PARTITION] = pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)
         if self._wants(TOPIC):
-            columns[TOPIC] = pa.repeat(pa.scalar(wanted.topic, pa.string()), records.num_rows)
+            topic, _ = located(wanted.topic, wanted.partition)
+            columns[TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), records.num_rows)
         if self._wants(OFFSET):
             columns[OFFSET] = records.column("offset")
         if self._wants(TIMESTAMP):
