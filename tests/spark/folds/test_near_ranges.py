@@ -19,9 +19,9 @@ from pyspark.sql.types import LongType, StructType
 import foldlog
 import foldlog.spark as fl
 from file_view import FileView
+from foldlog.spark.driver_rows import evaluated, local_frame
 from foldlog.spark.folds import runner
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.driver_rows import evaluated, local_frame
 from foldlog.spark.folds.reading import NearFrames, TopicFrames
 from foldlog.spark.folds.replay import Verdict
 from folds_model import SCHEMA, append, mirror_of, payment

@@ -20,9 +20,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.driver_rows import evaluated
 from foldlog.spark.folds.counting.aggregating import aggregated, collected
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.driver_rows import evaluated
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
 from foldlog.spark.folds.plans import (
     check_plan,

@@ -35,8 +35,8 @@ from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder, pa
 from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
 from foldlog.spark.decoders.record_types import RecordType
+from foldlog.spark.driver_rows import local_frame
 from foldlog.spark.folds.declaration import DeclaredTopic
-from foldlog.spark.folds.driver_rows import local_frame
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
