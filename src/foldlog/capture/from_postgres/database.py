@@ -329,7 +329,6 @@ class CapturedPostgres:
             reading.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
             # Rows that a policy hides are an error: the stream has them.
             reading.execute("SET LOCAL row_security = off")
-            reading.execute("SET LOCAL statement_timeout = 0")
             catalog = TableCatalog(
                 lambda text, arguments: reading.execute(text.encode(), arguments).fetchall(),
                 is_numeric_text=self._capture.numeric == "string",
