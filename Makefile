@@ -16,6 +16,8 @@ COUNT   ?= 20
 SEED    ?= 1
 
 BIN     := $(VENV)/bin
+# Removed by `make clean` with what it stands for.
+COLLECTED := tests/__pycache__/.collected
 # Two stamps, so that a second run does nothing: the environment exists; the package is installed in it.
 MADE    := $(VENV)/.foldlog-made
 READY   := $(VENV)/.foldlog-ready
@@ -32,7 +34,13 @@ help: ## this list
 
 setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
 
-test: $(READY) ## run the tests; ends with what was skipped and how to enable it
+# Four workers that meet new tests at one time would each prepare their asserts, which takes longer than collecting them.
+$(COLLECTED): | $(READY)
+	@echo "preparing the tests, once"
+	@printf '%s\n' tests/*/ | xargs -P 2 -n 4 $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
+	@touch $@
+
+test: $(READY) $(COLLECTED) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, the benchmarks and the demo

@@ -18,6 +18,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "build" / "mutants"
 _LEFT_OUT: Final = {".git", ".venv", "build", "dist", "site", "node_modules", "__pycache__", ".hypothesis"}
+_TEST_S: Final = 60
+_TIMEOUT: Final = "+ Timeout +"
 _PASSED, _FAILED, _INTERRUPTED, _INTERNAL = 0, 1, 2, 3
 
 
@@ -71,7 +73,9 @@ class CopiedTree:
     def run(self, tests: Sequence[str], limit_s: float) -> Outcome:
         """Run the tests until one fails, in a fresh process; not the long ones of `make test-faults`. Raises NotRun."""
         begun = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        # By a thread, which ends the process: a bug that makes one thread wait for ever keeps others from ending, too.
+        command += [f"--timeout={_TEST_S}", "--timeout-method=thread", *tests]
         environment = {
             **os.environ,
             # First, so that processes which tests start import the copy, too.
@@ -100,6 +104,8 @@ class CopiedTree:
             if " passed" not in output:
                 raise NotRun(f"every one of these tests is skipped here: {' '.join(tests)}")
             return Outcome(False, "survived", seconds, output)
+        if _TIMEOUT in output:
+            return Outcome(True, "did not end", seconds, "")
         if process.returncode in (_FAILED, _INTERRUPTED, _INTERNAL) or process.returncode < 0:
             return Outcome(True, "caught", seconds, output)
         raise NotRun(f"pytest could not run {' '.join(tests)}:\n{output[-2000:]}")

@@ -1,4 +1,4 @@
-"""Which tests reach a line: recorded once for each room, in build/mutants, and again when the room's code changes."""
+"""Which tests reach a line: recorded once for each room, in build/mutants, and again when its code or tests change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def covering(room: Room, tree: CopiedTree) -> Covering:
 
 
 def _fingerprint(room: Room) -> str:
+    """Of the room's code and its tests."""
     digest = hashlib.sha256()
-    for file in room.files():
-        digest.update(file.encode() + (ROOT / file).read_bytes())
+    for path in [ROOT / file for file in room.files()] + room.test_files():
+        digest.update(str(path).encode() + path.read_bytes())
     return digest.hexdigest()

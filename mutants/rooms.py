@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from mutants.copied_tree import ROOT
@@ -28,6 +29,13 @@ class Room:
 
     def asked(self) -> list[str]:
         return [f"tests/{test}" for test in self.tests]
+
+    def test_files(self) -> list[Path]:
+        found = []
+        for asked in self.asked():
+            path = ROOT / asked
+            found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        return found
 
 
 ROOMS: Final = {

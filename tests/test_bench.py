@@ -78,6 +78,11 @@ ROWS = {
         "its question",
         "a decision of a topic that was not asked for yet",
     ],
+    "capture": [
+        "PostgreSQL into the log, snapshot",
+        "PostgreSQL into the log, stream, one transaction",
+        "PostgreSQL into the log, stream, transactions of 1 row",
+    ],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",

@@ -369,14 +369,13 @@ def _swaps(world: World) -> Iterator[Damaged]:
 
 
 def _fits(world: World, path: str, data: bytes) -> bool:
-    """Whether the batches could be the segment of that name, or what is left of it: nothing in a batch says whose it
-    is."""
+    """Whether one of the batches could be of the segment of that name: nothing in a batch says whose it is."""
     directory, name = path.split("/")
     names = [one for one, _ in files_in(world.tree) if one.startswith(f"{directory}/") and one.endswith(".log")]
     bases = sorted(int(one.split("/")[1][:20]) for one in names)
     base = int(name[:20])
     end = min((one for one in bases if one > base), default=world.ends[directory.removesuffix("-0")])
-    return all(base <= batch.base_offset and batch.next_offset <= end for batch in batches_in(data))
+    return any(base <= batch.base_offset and batch.next_offset <= end for batch in batches_in(data))
 
 
 def _stale_parts(world: World) -> Iterator[Damaged]:

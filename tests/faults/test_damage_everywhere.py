@@ -35,6 +35,7 @@ from faults.damaged_directories import (
     recoverable,
 )
 from foldlog.broker.broker import Broker
+from foldlog.broker.data_directory import open_for_reading
 from foldlog.cli.files import check
 from foldlog.cli.files.check_report import CheckReport
 from foldlog.cli.files.check_targets import find_targets
@@ -322,7 +323,7 @@ def found(every: int) -> Iterator[str]:
             yield f"{world.name}: {damaged.name}: {name}: {wrong}"
 
 
-@pytest.mark.parametrize("every", times(557, 7))
+@pytest.mark.parametrize("every", times(557, 9))
 def test_no_operation_makes_damage_worse(every: int) -> None:
     wrong = list(found(every))
     assert not wrong, f"{len(wrong)}, as {wrong[:5]}"
@@ -425,6 +426,10 @@ def test_a_journal_that_was_lost_is_said_until_the_loss_is_cut_out() -> None:
     files = DiskImage({DATA: damaged.tree}).files()
     for _ in range(2):
         assert all(one.error is not None for one in served(files, world).values())
+    report = CheckReport(DATA)
+    lines = list(check._report_journal(files, DATA, open_for_reading(files, DATA), report))
+    assert not report.is_whole
+    assert sum("were durable" in line for line in lines) == len(TOPICS)
     assert all(one.error is None for one in after(world, damaged, "cut out").values())
 
 

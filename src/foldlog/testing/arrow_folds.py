@@ -309,7 +309,14 @@ def _kept(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
         return [_shown(row) for _, made in changes for row in made if not row[DELETED]]
     if fold.keeps_rows or fold.topic.key is None:
         raise NeedsSpark
-    return _newest(fold.topic.key, changes)
+    return current_counts(fold, _newest(fold.topic.key, changes))
+
+
+def current_counts(fold: Fold, rows: list[Row]) -> list[Row]:
+    """The newest rows of each key; or their counters, if the view counts current rows."""
+    from foldlog.views.counters.current import CurrentCounters
+
+    return _counted(fold.view.asked, rows) if isinstance(fold.view, CurrentCounters) else rows
 
 
 def _newest(key_column: str, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:

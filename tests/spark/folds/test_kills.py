@@ -429,6 +429,7 @@ def stop_in_the_middle(shop: Shop, writer: Writer, spark: SparkSession) -> None:
     shop.check()
 
 
+@pytest.mark.faults
 def test_retention_that_overtakes_a_stopped_fold_is_a_clear_error_or_a_counted_skip(
     log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
 ) -> None:

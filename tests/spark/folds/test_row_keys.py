@@ -104,6 +104,7 @@ def hidden(rows: DataFrame) -> DataFrame:
     return kept(rows).withColumn("customer", F.sha2("customer", 256))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("function", [kept, pytest.param(hidden, marks=pytest.mark.faults)])
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.faults)])
 def test_orders_of_a_topic_by_customer_are_what_a_random_history_says(

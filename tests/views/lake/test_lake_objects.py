@@ -142,6 +142,7 @@ def view_of(kind: str, bucket: Bucket, scratch: Path) -> View:
     return {"delta": delta, "parquet": parquet}[kind](bucket) if kind != "iceberg" else iceberg(bucket, scratch)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_rows_of_the_driver_and_of_executors_and_a_rebuild(kind: str, bucket: Bucket, tmp_path: Path) -> None:
     case = HistoryCase(lambda: view_of(kind, bucket, tmp_path))

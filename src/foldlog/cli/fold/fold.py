@@ -35,9 +35,10 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, topics_ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import FoldState, Preview
@@ -238,14 +239,15 @@ def preview_fold(arguments: Arguments) -> int:
 
 def _preview_json(found: Preview) -> dict[str, object]:
     dead = [] if found.dead is None else found.dead.to_pylist()
-    records = ranges_text(_spans(found))
+    records = topics_ranges_text(_spans(found))
     return {"records": records, "in": found.given.to_pylist(), "out": found.made.to_pylist(), "dead_letters": dead}
 
 
 def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
-    say(f"{counted(len(given), 'row')} of {found.topic} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
+    where = topics_ranges_text(_spans(found))
+    say(f"{counted(len(given), 'row')} of {found.topic} ({where}), as {fold.name} gets them:")
     _print_rows(arguments, found.given.column_names, given)
     say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
     _print_rows(arguments, found.made.column_names, made)
@@ -254,8 +256,8 @@ def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
         _print_rows(arguments, ["_partition", "_offset", "reason"], dead)
 
 
-def _spans(found: Preview) -> Iterator[tuple[int, int, int]]:
-    return ((number, *span) for number, span in sorted(found.ranges.items()))
+def _spans(found: Preview) -> Iterator[tuple[str, int, int, int]]:
+    return ((*located(found.topic, number), *span) for number, span in sorted(found.ranges.items()))
 
 
 def _print_rows(arguments: Arguments, names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> None:
