@@ -83,6 +83,13 @@ ROWS = {
         "PostgreSQL into the log, stream, one transaction",
         "PostgreSQL into the log, stream, transactions of 1 row",
     ],
+    "registry": [
+        "produce, 4 KB, values validated",
+        "produce, 64 KB, values validated",
+        "register a new schema",
+        "look a schema up",
+        "get a schema by its id",
+    ],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",
