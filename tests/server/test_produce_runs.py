@@ -81,9 +81,9 @@ class Side:
         topic = self.broker.find_topic(name)
         return bytes(16) if topic is None else bytes.fromhex(topic.topic_id)
 
-    def written(self, name: str) -> list[tuple[bytes, list[tuple[int, ...]], list[object]]]:
+    def written(self, name: str) -> list[tuple[object, ...]]:
         """The bytes of each partition, its producers, and what its time index knows."""
-        found = []
+        found: list[tuple[object, ...]] = []
         for number in range(PARTITIONS):
             partition = cast(Partition, self.broker.partition(name, number))
             partition.sync()  # with acks=1 that comes later
