@@ -233,6 +233,7 @@ class CaptureRunner:
             return True
         names = ", ".join(table.title for table in missing[:5]) + (" and more" if len(missing) > 5 else "")
         self._tell(f"snapshot {'again ' if is_expected else ''}of {names}")
+        self._stored_ms = self._clock.monotonic_ms()
         with source.snapshot(missing) as snapshot:
             begun = TransactionBegins(snapshot.position, 0, self._clock.now_ms())
             events = Events(self._capture.form, self._capture.name, source, begun, is_snapshot=True)
@@ -259,7 +260,6 @@ class CaptureRunner:
         topic, form = self._bookmark.tables[table.id].topic, self._capture.form
         newest = self._store.newest(topic, form) if self._store.has_records(topic) else None
         position, commit, now_ms = begun.position, source.position_text(begun.position), begun.committed_ms
-        committed_ms = self._clock.monotonic_ms()
         layout: RowLayout | None = None
         try:
             for layout, row in rows:
@@ -270,9 +270,9 @@ class CaptureRunner:
                 for record in events.put(READ, layout, row, None, position, now_ms):
                     self._send(topic, record, commit, now_ms)
                 self.captured.snapshot_rows += 1
-                if self._clock.monotonic_ms() - committed_ms > SNAPSHOT_COMMIT_MS:
+                if self._clock.monotonic_ms() - self._stored_ms > SNAPSHOT_COMMIT_MS:
                     self._store.commit(self._bookmark)
-                    committed_ms = self._clock.monotonic_ms()
+                    self._stored_ms = self._clock.monotonic_ms()
             empty = layout or RowLayout(table.schema, table.name, table.keys, table.keys)
             for key, before in newest.drain() if newest is not None else ():
                 for record in events.delete_key(key, empty, before, position, now_ms):

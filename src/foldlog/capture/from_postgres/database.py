@@ -144,7 +144,10 @@ class CapturedPostgres:
     @property
     def _catalog(self) -> TableCatalog:
         if self._known_catalog is None:
-            self._known_catalog = TableCatalog(self._connection, is_numeric_text=self._capture.numeric == "string")
+            self._known_catalog = TableCatalog(
+                lambda text, arguments: self._ask(text, arguments, step="reading the catalog"),
+                is_numeric_text=self._capture.numeric == "string",
+            )
         return self._known_catalog
 
     def _check_server(self, connection: Connection) -> None:
@@ -161,7 +164,9 @@ class CapturedPostgres:
                 " SYSTEM SET wal_level = logical, and restart the server"
             )
 
-    def _ask(self, text: str, *arguments: object, step: str) -> list[tuple[Any, ...]]:
+    def _ask(
+        self, text: str, arguments: Sequence[object] | Mapping[str, object] = (), *, step: str
+    ) -> list[tuple[Any, ...]]:
         psycopg = load_psycopg()
         try:
             cursor = self._connection.execute(text.encode(), arguments or None)
@@ -197,7 +202,7 @@ class CapturedPostgres:
     # --- publication and slot -------------------------------------------------------------------------------------
 
     def _slot(self) -> _Slot | None:
-        rows = self._ask(_SLOT, self._slot_name, step="looking for the slot")
+        rows = self._ask(_SLOT, (self._slot_name,), step="looking for the slot")
         return _Slot(*rows[0]) if rows else None
 
     def wait_until_free(self) -> None:
@@ -237,11 +242,11 @@ class CapturedPostgres:
         """The publication has these tables. It comes before the slot: the stream looks it up as of then."""
         names = ", ".join(f"ONLY {quoted(table.schema)}.{quoted(table.name)}" for table in tables)
         step = "looking for the publication"
-        is_there = self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self._publication, step=step)
+        is_there = self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", (self._publication,), step=step)
         published = set(
             self._ask(
                 "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s",
-                self._publication,
+                (self._publication,),
                 step=step,
             )
         )
@@ -278,7 +283,7 @@ class CapturedPostgres:
         self.wait_until_free()
         if self._slot() is None:
             return False
-        self._ask("SELECT pg_drop_replication_slot(%s)", self._slot_name, step="dropping the slot")
+        self._ask("SELECT pg_drop_replication_slot(%s)", (self._slot_name,), step="dropping the slot")
         return True
 
     def _check_slot(self, position: int) -> _Slot:
@@ -324,8 +329,10 @@ class CapturedPostgres:
             reading.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
             # Rows that a policy hides are an error: the stream has them.
             reading.execute("SET LOCAL row_security = off")
-            reading.execute("SET LOCAL statement_timeout = 0")
-            catalog = TableCatalog(reading, is_numeric_text=self._capture.numeric == "string")
+            catalog = TableCatalog(
+                lambda text, arguments: reading.execute(text.encode(), arguments).fetchall(),
+                is_numeric_text=self._capture.numeric == "string",
+            )
             yield SnapshotRows(position, lambda table: self._rows(reading, catalog.columns(table)))
         except psycopg.Error as error:
             raise self._refused("reading the snapshot", error) from error
@@ -469,7 +476,7 @@ class CapturedPostgres:
         done = []
         if self._drop_slot():
             done.append(f"replication slot {self._slot_name}")
-        if self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self._publication, step="looking"):
+        if self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", (self._publication,), step="looking"):
             self._ask(f"DROP PUBLICATION {self._publication}", step="dropping the publication")
             done.append(f"publication {self._publication}")
         return done
