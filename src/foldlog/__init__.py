@@ -90,6 +90,8 @@ def open(  # noqa: A001 foldlog.open is the way in
     `isolation_level="read_committed"` is what readers of this log get that do not say: no records of aborted
     transactions, and none behind the oldest open one. The default is "read_uncommitted", as in Kafka.
 
+    `path` may be the URL of a store, with `mode="r"`: sealed segments are read from there, without the log's directory.
+
     A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written.
 
     Small appends of all partitions are synced together, in a journal of the directory, once there are many of them.

@@ -47,7 +47,7 @@ def test_a_stock_consumer_reads_history_from_the_bucket(store: str, bucket: Buck
         log.create_topic("orders", partitions=1, config=SETTINGS)
         values = fill(log)
         broker = broker_of(log)
-        broker.tier_now()
+        broker.enforce_retention()
         partition = broker.partition("orders", 0)
         assert 0 < partition.local_start_offset < 300
         assert len([key for key in bucket.objects() if key.endswith(".segment")]) > 3
@@ -71,7 +71,7 @@ def test_a_store_that_is_not_there_costs_reads_of_history_alone(
     with foldlog.open(tmp_path / "data", tier=store) as log:
         log.create_topic("orders", partitions=1, config=SETTINGS)
         values = fill(log)
-        broker_of(log).tier_now()
+        broker_of(log).enforce_retention()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with foldlog.open(tmp_path / "data") as log:
         log.append("orders", b"still written")
@@ -85,7 +85,7 @@ def test_a_deleted_topic_leaves_the_bucket(store: str, bucket: Bucket, tmp_path:
     with foldlog.open(tmp_path / "data", tier=store) as log:
         log.create_topic("orders", partitions=1, config=SETTINGS)
         fill(log)
-        broker_of(log).tier_now()
+        broker_of(log).enforce_retention()
         log.delete_topic("orders")
-        broker_of(log).tier_now()
+        broker_of(log).enforce_retention()
     assert bucket.objects() == ["tier/foldlog.json"]

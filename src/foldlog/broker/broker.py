@@ -45,7 +45,7 @@ from foldlog.broker.groups.messages import (
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
-from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.kafka_files.directory import find_kafka
 from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
@@ -85,6 +85,7 @@ from foldlog.errors import (
     brief_repr,
 )
 from foldlog.files.base import Files, storage_error
+from foldlog.files.paths import is_store_url
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
@@ -199,7 +200,7 @@ class Broker:
             raise InvalidArgument(
                 f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
             )
-        check_path(path)
+        _check_place(path, mode)
         check_isolation_level(isolation_level)
         is_journaled = isinstance(journal, JournalSettings) or journal
         for name, flag in (("background", background), ("init", init), ("journal", is_journaled)):
@@ -219,18 +220,13 @@ class Broker:
         path = path.rstrip("/") or "/"
         storage: Storage
         try:
-            if isinstance(files, PosixFiles):
+            if isinstance(files, PosixFiles) and not is_store_url(path):
                 path = files.from_root(path)
             if mode == "w":
                 kept = _journal_settings(files, journal)
                 storage = WrittenStorage(files, path, clock, defaults, init=init, journal=kept, tier=tiers)
             else:
-                kafka = find_kafka(files, path)
-                storage = (
-                    FollowedStorage(files, path, clock, tiers)
-                    if kafka is None
-                    else _kafka_storage(files, kafka, clock, isolation_level)
-                )
+                storage = _read_storage(files, path, clock, isolation_level, tiers)
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
@@ -682,14 +678,16 @@ class Broker:
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def enforce_retention(self, topic: str | None = None) -> int:
-        """Remove expired segments now, of one topic or of all; returns how many.
+        """Remove expired segments now, of one topic or of all; returns how many. Of topics that use a store, sealed
+        segments are copied there first: only then may they leave the disk.
 
         A damaged partition does not stop the others: its error is raised once they are done.
         """
         storage = self._writable()
         topics = [storage.topic(topic)] if topic is not None else list(storage.catalog().topics.values())
         removed = _for_each(plan_retention(topics), lambda key: storage.writable_partition(key).enforce_retention())
-        return sum(removed.values())
+        freed = 0 if self._tiers is None else self._tiers.work_now(topic)
+        return sum(removed.values()) + freed
 
     def compact(self, topic: str | None = None, force: bool = True) -> dict[TopicPartition, CompactionReport]:
         """Compact one topic, whatever its policy, or all whose policy says so, now.
@@ -726,13 +724,6 @@ class Broker:
         finally:
             if self._upkeep is not None:
                 self._upkeep.cleaned(key)
-
-    def tier_now(self) -> None:
-        """Copy sealed segments to the store, expire and free, now. A partition that fails does not stop the others: its
-        error is raised once they are done. Nothing happens where no topic uses a store."""
-        self._writable()
-        if self._tiers is not None:
-            self._tiers.work_now()
 
     def check_open(self) -> None:
         """Raises LogClosed if it is closed."""
@@ -861,7 +852,21 @@ def _memory_files() -> Files:
     return MemoryFiles()
 
 
-def _kafka_storage(files: Files, kafka: KafkaDirectory, clock: Clock, isolation_level: str) -> Storage:
+def _check_place(path: str, mode: str) -> None:
+    if not is_store_url(path):
+        check_path(path)
+    elif mode != "r":
+        raise InvalidArgument(f"{path} is a store, which is only read: open it with mode='r'")
+
+
+def _read_storage(files: Files, path: str, clock: Clock, isolation_level: str, tiers: TierSettings) -> Storage:
+    if is_store_url(path):
+        from foldlog.broker.stored import StoreStorage
+
+        return StoreStorage(files, tiers._replace(url=path).checked(files), clock)
+    kafka = find_kafka(files, path)
+    if kafka is None:
+        return FollowedStorage(files, path, clock, tiers)
     from foldlog.broker.kafka_files.storage import KafkaStorage
 
     return KafkaStorage(files, kafka, clock, isolation_level)

@@ -12,11 +12,12 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from foldlog import limits
 from foldlog.broker.checked_json import compact, sealed, unsealed
-from foldlog.broker.topics.catalog import Catalog, CatalogTopic, RemovedTopic, fields_of
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic, RemovedTopic, fields_of, growths_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.clock import Clock
 from foldlog.errors import (
@@ -31,6 +32,7 @@ from foldlog.errors import (
     brief_repr,
 )
 from foldlog.files.base import Files, read_file, replace_file
+from foldlog.files.paths import STORE_MARK
 
 # What a store needs is imported on use: most logs have none.
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from foldlog.log.tier.tier import Tier
 
 TIER_NAME: Final = "tier.json"
-MARK_KEY: Final = "foldlog.json"
 TOPIC_KEY: Final = "topic.json"
 _VERSION: Final = 1
 _ADVICE: Final = "restore it from a backup, or open the log with tier= once, which writes it again"
@@ -129,6 +130,23 @@ def read_topic(data: bytes, path: str) -> dict[str, Any]:
     return fields
 
 
+def read_topics(tier: Tier) -> dict[str, CatalogTopic]:
+    """The topics that the store has, by name; their slots are numbered as they come."""
+    topics: dict[str, CatalogTopic] = {}
+    slots = count()
+    for folder in tier.store.folders("topics/"):
+        key = f"topics/{folder}/{TOPIC_KEY}"
+        try:
+            fields = read_topic(tier.store.get(key), f"{tier.url}/{key}")
+        except ObjectMissing:
+            continue  # it is being deleted
+        config = TopicConfig.parse(fields["config"])
+        growths = growths_of(fields["growths"])
+        numbers = tuple(next(slots) for _ in range(fields["partitions"]))
+        topics[fields["name"]] = CatalogTopic(fields["name"], fields["id"], config, numbers, growths)
+    return topics
+
+
 class TieredStorage(Protocol):
     """What the jobs need of the directory."""
 
@@ -155,6 +173,7 @@ class TierJobs:
         self._told: dict[str, bytes] = {}  # topic.json of each folder, as last written
         self._working = threading.Lock()  # before all locks of partitions
         self._first_fault: Exception | None = None
+        self._removed = 0
         self.is_stopping: Callable[[], bool] = lambda: False
 
     @property
@@ -168,22 +187,24 @@ class TierJobs:
             self._first_fault = None
             return self._work()
 
-    def work_now(self) -> None:
-        """One round; raises the first error once it is done."""
+    def work_now(self, topic: str | None = None) -> int:
+        """One round, over one topic or all; how many segments left the disk or the store. Raises the first error once
+        it is done."""
         with self._working:
-            self._first_fault = None
-            self._work()
+            self._first_fault, self._removed = None, 0
+            self._work(topic)
             if self._first_fault is not None:
                 raise self._first_fault
+            return self._removed
 
-    def _work(self) -> float | None:
+    def _work(self, only: str | None = None) -> float | None:
         if not self.are_needed:
             return None
         self._claim()
         for removed in self._storage.catalog().removed:
             self._each(f"deleting the objects of {removed.name!r}", lambda: self._remove(removed))  # noqa: B023
         for topic in list(self._storage.catalog().topics.values()):
-            if not _is_tiered(topic) or self.is_stopping():
+            if not _is_tiered(topic) or only not in (None, topic.name) or self.is_stopping():
                 continue
             if topic.config.log.remote:
                 self._each(f"describing {topic.name!r} in the store", lambda: self._tell(topic))  # noqa: B023
@@ -214,16 +235,16 @@ class TierJobs:
         ours = self._storage.catalog().directory_id
         mark = sealed(f'{{"version":{_VERSION},"directory_id":"{ours}"')
         try:
-            found = retried(lambda: tier.store.get(MARK_KEY))
+            found = retried(lambda: tier.store.get(STORE_MARK))
         except ObjectMissing:
             if self._storage.has_tiered_records():
                 raise StoreError(
                     f"{tier.url} is empty, and this directory has records that are in a store alone; copy the old store"
                     " there, or open the log with tier= of the old one"
                 ) from None
-            retried(lambda: tier.store.create(MARK_KEY, mark))
-            found = retried(lambda: tier.store.get(MARK_KEY))
-        owner = unsealed(found, f"{tier.url}/{MARK_KEY}", _VERSION, "another program wrote it")["directory_id"]
+            retried(lambda: tier.store.create(STORE_MARK, mark))
+            found = retried(lambda: tier.store.get(STORE_MARK))
+        owner = unsealed(found, f"{tier.url}/{STORE_MARK}", _VERSION, "another program wrote it")["directory_id"]
         if owner != ours:
             raise StoreError(
                 f"{tier.url} is the store of another directory ({owner}); give this one a prefix of its own"
@@ -240,7 +261,8 @@ class TierJobs:
         tiering = self._storage.writable_partition((topic.name, number)).tiering
         if tiering is not None:
             tiering.is_interrupted = self.is_stopping
-            tiering.work(self._clock.now_ms())
+            report = tiering.work(self._clock.now_ms())
+            self._removed += report.freed + report.expired
 
     def _remove(self, topic: RemovedTopic) -> None:
         tier = self._storage.tier

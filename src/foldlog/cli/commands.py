@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "node": LazyVerb("node.node:run", "serve a log as JSON lines on standard input and output"),
     "check": LazyVerb("files.check:run", "verify every byte of a log, and repair it"),
     "dump": LazyVerb("files.dump:run", "show the segments, batches and indexes of a log as they are on disk"),
+    "restore": LazyVerb("files.restore:run", "make a log's directory from its store of segments"),
     "copy": LazyVerb("copy.copy:run", "copy topics between directories and brokers"),
     "bench": LazyVerb("bench.bench:run", "measure the speed of a log on this machine"),
     "demo": LazyVerb("demo:run", "show everything at work, in about a minute"),

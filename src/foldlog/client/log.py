@@ -677,7 +677,8 @@ class Log:
         return {TopicPartition(*partition): report for partition, report in reports.items()}
 
     def enforce_retention(self, topic: str | None = None) -> int:
-        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many.
+        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many. Sealed
+        segments of topics with remote.storage.enable are copied to the store first.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:

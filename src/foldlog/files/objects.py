@@ -26,7 +26,6 @@ from foldlog.files.base import DRAFT_SUFFIX, Buffer, Files, Lock, read_file
 Result = TypeVar("Result")
 
 _SCHEMES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
-_STORE_URL: Final = re.compile(r"(file|s3a?|gc?s|az|azure|abfss?):/", re.IGNORECASE)
 _LOCK_NAME: Final = ".writer"
 _PART_BYTES: Final = 8 << 20
 _PARTS_AT_ONCE: Final = 2
@@ -39,11 +38,6 @@ _READ_S: Final = 10
 _WRITE_S: Final = 60
 _CONNECT_TIMEOUT: Final = "5s"
 _REPEATED_S: Final = 5.0
-
-
-def is_store_url(text: object) -> bool:
-    """Whether a text names a store, and not a directory by its path."""
-    return isinstance(text, str) and _STORE_URL.match(text) is not None
 
 
 class ObjectStore(Protocol):

@@ -21,6 +21,7 @@ from foldlog.broker.topics.directories import plan_settlement
 from foldlog.broker.topics.names import partition_directory
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.files.check_report import CheckReport, Finding
+from foldlog.cli.files.check_store import check_store
 from foldlog.cli.files.check_targets import CheckTarget, Targets, find_targets
 from foldlog.cli.output import say
 from foldlog.cli.parsing import Arguments, argument, command, count_value, one_of, option, switch
@@ -44,6 +45,8 @@ DESCRIPTION: Final = """\
 Reads and verifies every byte of a log: the catalog, the CRC, offsets, leader epoch and records of every batch, and the
 indexes. Prints one line per partition. If something is damaged, it names the file, the byte and the reason, and exits
 with 1. It changes nothing, takes no lock, and may run beside the log's writer.
+
+What topics have in a store of segments is read and verified, too, object by object.
 
 PATH is a log's directory, one partition of it, or one segment; also of Apache Kafka's.
 
@@ -89,6 +92,9 @@ def run(arguments: Arguments) -> int:
     else:
         lines = _verify(targets, report, jobs)
     for line in lines:
+        if not is_json:
+            say(line)
+    for line in check_store(files, targets, report):
         if not is_json:
             say(line)
     if targets.is_all and targets.catalog is not None:

@@ -155,7 +155,7 @@ class ChunkRef(NamedTuple):
         return f"chunks/{self.first_offset:020d}-{self.end_offset:020d}-{self.copy.hex()}.chunk"
 
 
-class Manifest(NamedTuple):
+class PartitionManifest(NamedTuple):
     """What one generation says. Entries and chunks ascend by offset, without a hole between them; those that end at
     or below the log start are gone, or going."""
 
@@ -195,7 +195,7 @@ def generation_of(key: str) -> int:
     return int(number) if kind == "manifest" and number.isdigit() else -1
 
 
-def format_manifest(manifest: Manifest) -> bytes:
+def format_manifest(manifest: PartitionManifest) -> bytes:
     head = _MANIFEST.pack(
         _MANIFEST_MAGIC,
         VERSION,
@@ -214,7 +214,7 @@ def format_manifest(manifest: Manifest) -> bytes:
     return _sealed(head + chunks + _format_entries(manifest.entries))
 
 
-def parse_manifest(data: bytes, path: str) -> Manifest:
+def parse_manifest(data: bytes, path: str) -> PartitionManifest:
     """The inverse of `format_manifest`. Raises CorruptLog or NewerVersion, naming `path`."""
     body = _checked(data, _MANIFEST_MAGIC, path)
     fields = _MANIFEST.unpack_from(body)
@@ -225,7 +225,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
     chunks = tuple(map(ChunkRef._make, _CHUNK_REF.iter_unpack(body[_MANIFEST.size : behind])))
     of = PartitionId(topic_id, number)
     entries = _parse_entries(body[behind:])
-    return Manifest(of, generation, writer, start, StartReason(reason), end, epoch, chunks, entries)
+    return PartitionManifest(of, generation, writer, start, StartReason(reason), end, epoch, chunks, entries)
 
 
 def make_chunk(of: PartitionId, entries: Sequence[StoredSegment]) -> tuple[ChunkRef, bytes]:

@@ -20,8 +20,8 @@ from foldlog.log.epochs import parse_epochs
 from foldlog.log.reading import Hit, LogView, better, first_at_time, latest_record
 from foldlog.log.tier.format import (
     ChunkRef,
-    Manifest,
     PartitionId,
+    PartitionManifest,
     StoredSegment,
     generation_of,
     manifest_name,
@@ -56,20 +56,20 @@ class TieredPartition:
         self._files = files
         # Held while a manifest is read: who needs one waits for it, and all of them get it.
         self._lock = threading.Lock()
-        self._manifest: Manifest | None = None
+        self._manifest: PartitionManifest | None = None
 
     # The manifest
 
     @property
-    def known(self) -> Manifest | None:
+    def known(self) -> PartitionManifest | None:
         """The manifest as it was last read or written; None if it was not yet."""
         return self._manifest
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> PartitionManifest:
         """The manifest, read now if it was not yet; an empty one if there is none."""
         return self._manifest or self.refresh(None)
 
-    def refresh(self, seen: Manifest | None) -> Manifest:
+    def refresh(self, seen: PartitionManifest | None) -> PartitionManifest:
         """The newest manifest, unless another thread has read one since `seen`."""
         with self._lock:
             if self._manifest is not None and self._manifest is not seen:
@@ -77,7 +77,7 @@ class TieredPartition:
             self._manifest = found = self.newest()
             return found
 
-    def newest(self) -> Manifest:
+    def newest(self) -> PartitionManifest:
         """The newest manifest in the store."""
         self.tier.refuse_forked()
         store = self.tier.store
@@ -85,7 +85,7 @@ class TieredPartition:
         for _ in range(_LIST_TRIES):
             generation = max((generation_of(key) for key in retried(lambda: list(store.keys(folder)))), default=-1)
             if generation < 0:
-                return Manifest(self.of)
+                return PartitionManifest(self.of)
             key = self.prefix + manifest_name(generation)
             try:
                 data = retried(lambda: store.get(key))  # noqa: B023 called at once
@@ -97,7 +97,7 @@ class TieredPartition:
             return found
         raise StoreError(f"{self.tier.url}/{self.prefix}manifests/ changes faster than it can be read; try again")
 
-    def committed(self, manifest: Manifest | None) -> None:
+    def committed(self, manifest: PartitionManifest | None) -> None:
         """The writer has put this manifest in force; None: that is not known, and it has to be read."""
         with self._lock:
             self._manifest = manifest

@@ -32,7 +32,7 @@ from foldlog.log.segment import SNAPSHOT_SUFFIX, Segment, SparseIndex, segment_s
 from foldlog.log.tier.format import (
     CHUNK_ENTRIES,
     ChunkRef,
-    Manifest,
+    PartitionManifest,
     Section,
     StoredSegment,
     format_footer,
@@ -177,7 +177,7 @@ class Tiering:
             )
         )
 
-    def _commit(self, manifest: Manifest) -> None:
+    def _commit(self, manifest: PartitionManifest) -> None:
         """Put the next generation in force. Raises StoreError if another process has."""
         core, tier = self._core, self.tier
         core.refuse_if_lost()
@@ -281,7 +281,7 @@ class Tiering:
             return 0
         self._cleanup.move_start(self._core.state.local_start_offset, StartReason.DELETED)
         remove_below(self.tier.tier.store, self.tier.prefix)
-        self.tier.committed(Manifest(self.tier.of))
+        self.tier.committed(PartitionManifest(self.tier.of))
         self._is_swept = True
         return count
 

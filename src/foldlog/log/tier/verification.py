@@ -6,11 +6,11 @@ object was written but its entry: the batches are walked as a log is, with every
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from foldlog.errors import CorruptLog
+from foldlog.errors import CorruptLog, ObjectMissing, StorageError, StoreError
 from foldlog.log.epochs import parse_epochs
 from foldlog.log.tier.format import FOOTER_BYTES, StoredSegment, parse_footer
 from foldlog.log.tier.partition import TieredPartition
@@ -19,6 +19,42 @@ from foldlog.records.loops import check_epochs, walk
 
 _READ_BYTES: Final = 8 << 20
 _ADVICE: Final = "nothing was removed from the disk for it; remove the object, or restore it"
+
+
+class VerifiedStore(NamedTuple):
+    """What the store has of a partition, and what is wrong with it."""
+
+    start_offset: int
+    end_offset: int
+    segments: int
+    size_bytes: int
+    faults: tuple[StorageError, ...]
+
+
+def verify_partition(tier: TieredPartition, start_offset: int, boundary: int) -> VerifiedStore:
+    """Read all that the store has of a partition. It has to hold everything from `start_offset` to `boundary`, which is
+    no longer on the disk. Raises StoreError where the store does not answer, and CorruptLog for a damaged manifest."""
+    tier.committed(None)
+    manifest = tier.manifest()
+    faults: list[StorageError] = []
+    segments = size_bytes = 0
+    expected = first = max(manifest.log_start_offset, manifest.first_offset)
+    for entry in tier.entries(manifest.log_start_offset):
+        if entry.base_offset > expected:
+            faults.append(_hole(tier, expected, entry.base_offset))
+        expected = entry.end_offset
+        segments += 1
+        try:
+            size_bytes += verify_object(tier, entry)
+        except (CorruptLog, ObjectMissing) as error:
+            faults.append(error)
+    if start_offset < boundary and not first <= start_offset <= boundary <= expected:
+        faults.append(_hole(tier, start_offset, boundary))
+    return VerifiedStore(first, expected, segments, size_bytes, tuple(faults))
+
+
+def _hole(tier: TieredPartition, start: int, end: int) -> StoreError:
+    return StoreError(f"{tier.tier.url}/{tier.prefix} has no segment of offsets {start} to {end - 1}")
 
 
 def verify_object(tier: TieredPartition, entry: StoredSegment) -> int:
