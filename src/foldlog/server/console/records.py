@@ -480,7 +480,7 @@ def produce(node: BrokerNode, name: str, record: NewRecord) -> dict[str, Any]:
     if refusal is not None:
         raise ApiError(HTTPStatus.FORBIDDEN, refusal)
     if partition.config.validates_schemas:
-        node.schema_guard.check(partition.config, batch)
+        node.schema_guard.check(name, partition.config, batch)
     appended = partition.append(batch)
     partition.wait_acknowledged(appended.next_offset)
     timestamp = appended.append_time_ms if partition.config.log_append_time else now_ms
