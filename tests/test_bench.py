@@ -83,6 +83,7 @@ ROWS = {
         "PostgreSQL into the log, stream, one transaction",
         "PostgreSQL into the log, stream, transactions of 1 row",
     ],
+    "tiers": ["read back from a bucket", "produce while segments are copied"],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",
