@@ -107,8 +107,8 @@ def test_rows_that_a_replace_removes_are_deleted(
 def test_random_statements(shop: sqlite3.Connection, chosen: capture.Capture, log: foldlog.Log) -> None:
     chance = random.Random(5)
     shop.execute("CREATE TABLE t (a INTEGER, b TEXT, c UNIQUE, PRIMARY KEY (a, b))")
-    for _ in range(12):
-        for _ in range(chance.randrange(12)):
+    for _ in range(6):
+        for _ in range(chance.randrange(20)):
             a, b, c = chance.randrange(4), chance.choice("xy"), chance.randrange(9)
             shop.execute(
                 chance.choice(

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, SILENT_AFTER
 from foldlog.client.fold_proof import FoldsKey
 from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
+from foldlog.errors import TopicExists
 from foldlog.views.contract import Delta, Shape, View
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation, counters
@@ -130,7 +131,8 @@ def counted(path: Path) -> View:
 def log(served: Served) -> Log:
     log = served.log
     log.create_topic("takings")
-    log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+    with suppress(TopicExists):
+        log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
     for payment in PAYMENTS:
         log.append("takings", {"merchant": payment.merchant, "amount": payment.amount}, key=payment.tx_id)
     return log

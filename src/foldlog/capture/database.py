@@ -9,7 +9,7 @@ belongs to the transaction that committed at a position; a snapshot holds what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
@@ -28,12 +28,13 @@ READ: Final = "r"
 class RowLayout:
     """The columns of a table at one moment, in the table's order, and which of them are the key."""
 
-    __slots__ = ("_members", "columns", "keys", "schema", "table")
+    __slots__ = ("_members", "columns", "key_names", "keys", "schema", "table")
 
     def __init__(self, schema: str, table: str, columns: Sequence[str], keys: Sequence[str]) -> None:
         self.schema = schema
         self.table = table
         self.columns = tuple(columns)
+        self.key_names = tuple(keys)
         self.keys = tuple(self.columns.index(name) for name in keys)
         self._members = tuple(f"{json_text(name)}:" for name in self.columns)
 
@@ -113,7 +114,7 @@ class SnapshotRows(NamedTuple):
     """The rows of tables at one moment: everything that was committed before `position`, and nothing else."""
 
     position: int
-    rows: Callable[[Table], Iterable[tuple[RowLayout, Fragments]]]
+    rows: Callable[[Table], Generator[tuple[RowLayout, Fragments], None, None]]
 
 
 class SchemaMoved(Exception):
@@ -148,6 +149,10 @@ class CapturedDatabase(Protocol):
 
     position_name: str
     """Of the position, in Debezium's `source`."""
+
+    def wait_until_free(self) -> None:
+        """CaptureRunning if another process reads the changes, and goes on doing so: before that one is fenced."""
+        ...
 
     def identity(self) -> str:
         """Of the database itself: another one at the same place has another."""

@@ -146,6 +146,7 @@ class CaptureRunner:
 
     def _begin(self, source: CapturedDatabase, again: bool) -> list[Table]:
         """Fence, compare the bookmark with the database, and let it keep changes; the tables to capture."""
+        source.wait_until_free()
         stored = self._store.take()
         identity, tables = source.identity(), source.tables()
         if stored is not None and stored.position is not None and not again:
@@ -155,15 +156,15 @@ class CaptureRunner:
         if is_new or again or bookmark.position is None:
             if is_new:
                 source.check_unused()
-            bookmark.kind, bookmark.identity = source.kind, identity
+            bookmark.kind, bookmark.identity, bookmark.is_changed = source.kind, identity, True
             bookmark.position = None
             for name, table in bookmark.tables.items():
-                bookmark.tables[name] = replace(table, since=None)
+                bookmark.follow(name, replace(table, since=None))
         self._bookmark = bookmark
         self._assign(tables, again)
         stale = source.stale(tables)
         for name in stale:
-            bookmark.tables[name] = replace(bookmark.tables[name], since=None)
+            bookmark.follow(name, replace(bookmark.tables[name], since=None))
         if stale or bookmark.position is None:
             self._store.commit(bookmark)
         bookmark.position = source.prepare(tables, bookmark.position, anew=again)
@@ -218,9 +219,12 @@ class CaptureRunner:
                     f"topic {topic!r} had {known.partitions} partitions and has {partitions}, so keys have moved;"
                     " delete it, and run again: the table gets a new snapshot"
                 )
-            followed[table.id] = FollowedTable(table.title, topic, topic_id, partitions, table.keys, since)
+            found = FollowedTable(table.title, topic, topic_id, partitions, table.keys, since)
+            if found != known:
+                self._bookmark.follow(table.id, found)
         for name in set(followed) - {table.id for table in tables}:
-            followed[name] = replace(followed[name], since=None)  # left out now; if it comes back, it is compared
+            if followed[name].since is not None:  # left out now; if it comes back, it is compared
+                self._bookmark.follow(name, replace(followed[name], since=None))
 
     def _snapshot(self, source: CapturedDatabase, tables: Sequence[Table], *, is_expected: bool) -> bool:
         """Of the tables without one; False if asked to stop."""
@@ -229,15 +233,17 @@ class CaptureRunner:
             return True
         names = ", ".join(table.title for table in missing[:5]) + (" and more" if len(missing) > 5 else "")
         self._tell(f"snapshot {'again ' if is_expected else ''}of {names}")
+        self._stored_ms = self._clock.monotonic_ms()
         with source.snapshot(missing) as snapshot:
             begun = TransactionBegins(snapshot.position, 0, self._clock.now_ms())
             events = Events(self._capture.form, self._capture.name, source, begun, is_snapshot=True)
             for table in missing:
-                if not self._snapshot_table(source, table, snapshot.rows(table), events, begun):
-                    return False
+                with closing(snapshot.rows(table)) as rows:
+                    if not self._snapshot_table(source, table, rows, events, begun):
+                        return False
             for table in missing:
                 followed = self._bookmark.tables[table.id]
-                self._bookmark.tables[table.id] = replace(followed, since=snapshot.position)
+                self._bookmark.follow(table.id, replace(followed, since=snapshot.position))
             self._commit(self._bookmark.position)
         self._tell(f"snapshot done, rows written: {self.captured.snapshot_rows}")
         return True
@@ -254,7 +260,6 @@ class CaptureRunner:
         topic, form = self._bookmark.tables[table.id].topic, self._capture.form
         newest = self._store.newest(topic, form) if self._store.has_records(topic) else None
         position, commit, now_ms = begun.position, source.position_text(begun.position), begun.committed_ms
-        committed_ms = self._clock.monotonic_ms()
         layout: RowLayout | None = None
         try:
             for layout, row in rows:
@@ -265,9 +270,9 @@ class CaptureRunner:
                 for record in events.put(READ, layout, row, None, position, now_ms):
                     self._send(topic, record, commit, now_ms)
                 self.captured.snapshot_rows += 1
-                if self._clock.monotonic_ms() - committed_ms > SNAPSHOT_COMMIT_MS:
+                if self._clock.monotonic_ms() - self._stored_ms > SNAPSHOT_COMMIT_MS:
                     self._store.commit(self._bookmark)
-                    committed_ms = self._clock.monotonic_ms()
+                    self._stored_ms = self._clock.monotonic_ms()
             empty = layout or RowLayout(table.schema, table.name, table.keys, table.keys)
             for key, before in newest.drain() if newest is not None else ():
                 for record in events.delete_key(key, empty, before, position, now_ms):
@@ -334,7 +339,7 @@ class CaptureRunner:
         if followed is None or events is None:
             return
         layout, form = change.layout, self._capture.form
-        if tuple(layout.columns[index] for index in layout.keys) != followed.keys:
+        if layout.key_names != followed.keys:
             raise ChangesLost(self._capture.name, f"the primary key of {followed.title} is another one now")
         now_ms = self._clock.now_ms()
         before = layout.document(change.old) if change.old is not None and change.is_old_whole else None

@@ -44,6 +44,8 @@ class LogConfig:
     compression: int = AS_PRODUCED
     validates_keys: bool = False  # a server's: it refuses keys, or values, whose schemas are not registered
     validates_values: bool = False
+    key_subject_strategy: str = "TopicNameStrategy"  # under which subjects those have to be
+    value_subject_strategy: str = "TopicNameStrategy"
 
     # Derived, and read with every append.
     roll_ms: int = field(init=False, repr=False, compare=False)

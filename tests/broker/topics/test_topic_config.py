@@ -32,9 +32,11 @@ KAFKA_DEFAULTS = {
     "flush.messages": "1",  # Kafka: 9223372036854775807; here a record is synced before it is acknowledged
     "flush.ms": "9223372036854775807",
     "foldlog.key.schema.validation": "false",
+    "foldlog.key.subject.name.strategy": "TopicNameStrategy",
     "foldlog.max.decompressed.bytes": "0",
     "foldlog.segment.records": "0",
     "foldlog.value.schema.validation": "false",
+    "foldlog.value.subject.name.strategy": "TopicNameStrategy",
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",

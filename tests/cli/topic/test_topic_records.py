@@ -385,8 +385,8 @@ def test_values_are_decoded_by_the_schemas_of_the_log(directory: RecordPlace) ->
     assert directory.did("consume", topic, "--decode", "registry").out.splitlines() == [b'{"n": 3}', b"plain"]
     framed = bytes([0, 0, 0, 0, 7, 2, 2]) + b"c" + bytes([34, 0])
     with directory.log() as log:
-        for number, key in enumerate((framed, b"plain", framed + b"more", None)):
-            log.append(topic, str(number), key=key)
+        for number, found in enumerate((framed, b"plain", framed + b"more", None)):
+            log.append(topic, str(number), key=found)
     printed = directory.did("consume", topic, "-o", "2:", "--decode", "registry", "--format", "json").out.splitlines()
     keys = [json.loads(line)["key"] for line in printed]
     assert keys == [{"c": 17}, "plain", '\0\0\0\0\7\2\2c"\0more', None], "those of another kind are as they are"

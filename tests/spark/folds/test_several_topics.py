@@ -20,6 +20,7 @@ from foldlog.spark.change_topics.pipelines import graph_of
 from foldlog.spark.folds.declaration import Fold
 from foldlog.testing.folds import FoldTester
 from foldlog.views.contract import View
+from folds_model import records_of
 
 SCHEMA = "shop STRING, paise BIGINT, version BIGINT"
 Sent = list[tuple[str, str, dict[str, Any] | None]]
@@ -125,8 +126,7 @@ def test_several_topics_become_one_topic_of_changes(tmp_path: Path, spark: Spark
     merged = fl.fold(orders(), into=into, name="merged")(with_source)
     for _ in range(2):
         fl.run([merged], log, once=True, range_bytes=700, spark=spark)
-        with foldlog.open(log, mode="r") as opened:
-            rows = {record.key: record.value for record in opened.read("all-orders", isolation="read_committed")}
+        rows = {record.key: record.value for record in records_of(log, "all-orders", "read_committed")}
         found = [(json.loads(key or b""), json.loads(value)) for key, value in rows.items() if value is not None]
         assert {(*key, row["paise"]) for key, row in found} == newest(sent)
         send(log, sent, *some(chance, ["orders-eu", "orders-us", "orders-in"], 30))

@@ -25,6 +25,12 @@ from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
 
 _POLICIES: Final = ("compact", "delete")
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+TOPIC_NAME_STRATEGY: Final = "TopicNameStrategy"
+RECORD_NAME_STRATEGY: Final = "RecordNameStrategy"
+TOPIC_RECORD_NAME_STRATEGY: Final = "TopicRecordNameStrategy"
+ANY_SUBJECT: Final = "any"
+_STRATEGIES: Final = (TOPIC_NAME_STRATEGY, RECORD_NAME_STRATEGY, TOPIC_RECORD_NAME_STRATEGY, ANY_SUBJECT)
+_CONFLUENT_PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 _COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -137,6 +143,16 @@ def _compression(doc: str) -> Setting:
     return Setting(by_name.kafka_type, by_name.default, by_name.allowed, doc, parse, by_name.fields)
 
 
+def _subject_strategy(field: str, doc: str) -> Setting:
+    """A strategy by its name, or by that of Confluent's class, which is in the settings of clients."""
+    by_name = _one_of(_STRATEGIES, doc, lambda text: {field: text})
+
+    def parse(value: object) -> str:
+        return by_name.parse(value.strip().removeprefix(_CONFLUENT_PACKAGE) if isinstance(value, str) else value)
+
+    return replace(by_name, parse=parse)
+
+
 def _cleanup_policy(doc: str) -> Setting:
     def parse(value: object) -> str:
         if isinstance(value, str):
@@ -182,11 +198,17 @@ _IN_EFFECT: Final = {
     "foldlog.key.schema.validation": _switch(
         "validates_keys", "Refuse what clients send unless its key names a schema that is registered."
     ),
+    "foldlog.key.subject.name.strategy": _subject_strategy(
+        "key_subject_strategy", "The subject that a validated key's schema has to be in; any: in whichever."
+    ),
     "foldlog.segment.records": _integer(
         "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
     ),
     "foldlog.value.schema.validation": _switch(
         "validates_values", "Refuse what clients send unless its value names a schema that is registered."
+    ),
+    "foldlog.value.subject.name.strategy": _subject_strategy(
+        "value_subject_strategy", "The subject that a validated value's schema has to be in; any: in whichever."
     ),
     "index.interval.bytes": _integer(
         "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."

@@ -41,6 +41,7 @@ from foldlog.capture.from_sqlite.triggers import (
     create_changes,
     fragment,
     fragments,
+    trigger_prefix,
     triggers,
     value_of,
 )
@@ -59,6 +60,8 @@ LOOK_S: Final = 0.1
 
 FORGET_EVERY_S: Final = 1.0
 """How often changes that are safe in the log are deleted: each time is a transaction of the database."""
+
+_FORGET_WAIT_MS: Final = 200
 
 STUCK_CHANGES: Final = 1_000_000
 
@@ -185,6 +188,9 @@ class CapturedSqlite:
 
     # --- triggers -------------------------------------------------------------------------------------------------
 
+    def wait_until_free(self) -> None:
+        pass  # nobody holds it: who comes later fences who was there
+
     def check_unused(self) -> None:
         if self._has(self._changes):
             raise DatabaseRefused(
@@ -207,7 +213,7 @@ class CapturedSqlite:
         }
 
     def _installed(self) -> dict[str, str]:
-        begin = f"{PREFIX}{self._capture.name}_"
+        begin = trigger_prefix(self._capture.name)
         rows = self._ask("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         return {name: sql for name, sql in rows if name.startswith(begin)}
 
@@ -279,7 +285,7 @@ class CapturedSqlite:
         with self._transaction("DEFERRED"):
             yield SnapshotRows(self._next(), self._rows)
 
-    def _rows(self, table: Table) -> Iterable[tuple[RowLayout, Fragments]]:
+    def _rows(self, table: Table) -> Generator[tuple[RowLayout, Fragments], None, None]:
         shape = self._shapes[table.name]
         layout = RowLayout("", shape.name, shape.columns, shape.keys)
         names = ", ".join(f"quote({quoted(name)})" for name in shape.columns)
@@ -378,8 +384,13 @@ class CapturedSqlite:
             return
         self._forgot_s = time.monotonic()
         if self._safe and self._ask(f"SELECT 1 FROM {self._changes} WHERE seq < ? LIMIT 1", (self._safe,)):
-            with self._told():
+            self._connection.execute(f"PRAGMA busy_timeout = {_FORGET_WAIT_MS}")
+            try:
                 self._connection.execute(f"DELETE FROM {self._changes} WHERE seq < ?", (self._safe,))
+            except sqlite3.OperationalError:
+                pass  # somebody writes
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_S * 1000:.0f}")
 
     def position_text(self, position: int) -> str:
         return str(position)
@@ -421,7 +432,7 @@ class CapturedSqlite:
             if self._safe:
                 self._forget(at_once=True)
         except CaptureError:
-            pass  # it is busy; the next run deletes them
+            pass  # it is gone, or no database any more: whoever used it has said so
         self._known_connection.close()
 
 

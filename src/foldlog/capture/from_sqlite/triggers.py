@@ -43,6 +43,11 @@ def changes_table(capture: str) -> str:
     return f"{PREFIX}changes_{capture}"
 
 
+def trigger_prefix(capture: str) -> str:
+    """No name of a capture has a dot: the triggers of `shop` are not those of `shop_2`."""
+    return f"{PREFIX}{capture}."
+
+
 def create_changes(capture: str) -> str:
     """The table of changes. Its numbers never come again, also after rows were deleted."""
     return (
@@ -74,9 +79,8 @@ def triggers(capture: str, shape: TriggeredTable) -> dict[str, str]:
         made["before_insert"] = ("BEFORE INSERT", f"{candidates};")
         made["before_update"] = ("BEFORE UPDATE", f"{candidates} AND NOT ({itself});")
     return {
-        f"{PREFIX}{capture}_{what}_{shape.name}": (
-            f"CREATE TRIGGER {quoted(f'{PREFIX}{capture}_{what}_{shape.name}')} {when} ON {table}"
-            f" FOR EACH ROW BEGIN {statement} END"
+        (name := f"{trigger_prefix(capture)}{what}.{shape.name}"): (
+            f"CREATE TRIGGER {quoted(name)} {when} ON {table} FOR EACH ROW BEGIN {statement} END"
         )
         for what, (when, statement) in made.items()
     }

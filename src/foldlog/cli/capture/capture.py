@@ -26,6 +26,7 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import size_text
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument
+from foldlog.exposition import Family, Sample, render
 
 if TYPE_CHECKING:
     from foldlog.capture import Capture, CaptureStatus
@@ -156,6 +157,7 @@ _TABLE_COLUMNS: Final = (
 @command(
     *_target(),
     format_option(),
+    switch("--metrics", told="print metrics for Prometheus, as a node exporter reads them from a file *.prom"),
     *log_options(),
     more=(
         "LAG is how much of the database's log is not in the topics yet; KEPT is how much of it the database has to"
@@ -168,6 +170,9 @@ def show_status(arguments: Arguments) -> int:
     capture = _chosen(arguments)
     with open_log(arguments, write=False) as log:
         found = status(capture, log)
+    if arguments.metrics:
+        say(render(_families(found)).decode().rstrip("\n"))
+        return DONE
     if arguments.format == "json":
         show_json({**asdict(found), "tables": [asdict(table) for table in found.tables]})
         return DONE
@@ -187,6 +192,23 @@ def show_status(arguments: Arguments) -> int:
     if found.source.warning is not None:
         remark(found.source.warning)
     return DONE
+
+
+def _families(found: CaptureStatus) -> list[Family]:
+    """What is not known is left out."""
+    source = found.source
+    numbers: dict[str, tuple[str, float | None]] = {
+        "running": ("1 while a process reads the changes.", int(source.reader is not None)),
+        "lost": ("1 if changes since the last run are lost.", int(source.state.endswith("lost"))),
+        "lag_bytes": ("How much of the database's log is not in the topics.", source.lag_bytes),
+        "lag_changes": ("Changes that are not in the topics.", source.lag_changes),
+        "kept_bytes": ("How much of its log the database keeps for the capture.", source.kept_bytes),
+    }
+    return [
+        Family(f"foldlog_capture_{name}", "gauge", text, [Sample(number, (("capture", found.name),))])
+        for name, (text, number) in numbers.items()
+        if number is not None
+    ]
 
 
 def _row(found: CaptureStatus) -> dict[str, object]:

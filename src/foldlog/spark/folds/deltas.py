@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.driver_rows import evaluated
 from foldlog.spark.folds.counting.aggregating import aggregated, collected
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
@@ -112,9 +113,9 @@ class PreparedFold:
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result)
         apart = apart and facts.keeps_tasks
-        # Few rows: in one task, an aggregation needs no shuffle.
-        taken = result.coalesce(1) if self.frames.is_near else result
-        final = _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
+        # Few rows that no aggregation waits for are taken as the function returns them: see `PlannedFold.rows`.
+        is_as_returned = self.frames.is_near and self.fold.view.aggregation is None
+        final = result if is_as_returned else self._final(result, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -134,8 +135,13 @@ class PreparedFold:
             keeps_tasks=facts.keeps_tasks,
         )
 
+    def _final(self, result: DataFrame, *, apart: bool = False) -> DataFrame:
+        # Few rows: in one task, an aggregation needs no shuffle.
+        taken = result.coalesce(1) if self.frames.is_near else result
+        return _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
+
     def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
-        text = plan_text(result)
+        text = plan_text(result, given)
         check_source(self.fold.name, given, text)
         key = plan_key(given, text)
         facts = self._known.get(key)
@@ -190,7 +196,12 @@ class PlannedFold:
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
-        return as_view_rows(self.prepared.fold, self.prepared.shape, self.final.toArrow())
+        fold, shape = self.prepared.fold, self.prepared.shape
+        if not self.prepared.frames.is_near or fold.view.aggregation is not None:
+            return as_view_rows(fold, shape, self.final.toArrow())
+        # A job costs more than all the rest: a filter over one row took five times as long as no filter.
+        found = evaluated(self.final)
+        return as_view_rows(fold, shape, self.prepared._final(self.final).toArrow() if found is None else found)
 
     def delta(self, ranges: Sequence[OffsetRange], seen: Count) -> Delta:
         """The change of the view. `seen` counts the records that reading the range meets."""

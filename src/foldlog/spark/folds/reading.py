@@ -35,6 +35,7 @@ from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder, pa
 from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
 from foldlog.spark.decoders.record_types import RecordType
+from foldlog.spark.driver_rows import local_frame
 from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
@@ -472,8 +473,7 @@ class TopicFrames:
 
     def local(self, rows: pa.Table) -> DataFrame:
         """A frame of rows that the driver has, with all columns."""
-        # PySpark refuses columns without a chunk, as of a table of no batches.
-        return self._spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema=self.schema)
+        return local_frame(self._spark, rows, self.schema)
 
     def near(self, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> NearFrames:
         """Frames of these ranges, which the driver reads now, from this origin. For short ranges."""

@@ -69,7 +69,7 @@ class LeftFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ParquetManifest:
     """A state of the table. `data` is the directory of its generation, `old` that of the one before the last swap."""
 
     bookmark: Bookmark
@@ -100,7 +100,7 @@ class Manifest:
         return json.dumps(fields, indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Manifest:
+    def from_bytes(cls, content: bytes) -> ParquetManifest:
         """The inverse of `to_bytes`; ValueError if it is something else."""
         import pyarrow as pa
 
@@ -155,7 +155,7 @@ class ParquetObjects(View):
             if self._find() is None and self._create(wanted, start):
                 return start
 
-            def grown(stored: Manifest) -> Manifest:
+            def grown(stored: ParquetManifest) -> ParquetManifest:
                 import pyarrow as pa
 
                 check_same_partitions(stored.partition_by, self.partition_by, self.place)
@@ -204,7 +204,7 @@ class ParquetObjects(View):
                 for name, part in adopt(staged, data)
             )
 
-            def committed(stored: Manifest) -> Manifest:
+            def committed(stored: ParquetManifest) -> ParquetManifest:
                 if set(files) <= set(stored.files) and files:
                     return stored  # the store has answered a put that succeeded as one that did not
                 self._check(stored, expected)
@@ -215,7 +215,7 @@ class ParquetObjects(View):
             self._sweep(after)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
-        def moved(stored: Manifest) -> Manifest:
+        def moved(stored: ParquetManifest) -> ParquetManifest:
             self._check(stored, expected)
             return replace(stored, bookmark=new)
 
@@ -238,7 +238,7 @@ class ParquetObjects(View):
             fresh = found[0]
             older: list[str] = []
 
-            def swapped(stored: Manifest) -> Manifest:
+            def swapped(stored: ParquetManifest) -> ParquetManifest:
                 older[:] = [] if stored.old is None else [stored.old]
                 return fresh if stored.data == fresh.data else replace(fresh, old=stored.data)
 
@@ -288,7 +288,7 @@ class ParquetObjects(View):
                 )
             return Compaction(joined, written, len(gone), len(stored.files))
 
-    def _join(self, stored: Manifest, group: list[NamedFile]) -> int:
+    def _join(self, stored: ParquetManifest, group: list[NamedFile]) -> int:
         """Write the rows of some files into one, and name that in their place; how many were written: none if another
         commit has replaced one of them meanwhile.
         """
@@ -307,7 +307,7 @@ class ParquetObjects(View):
         now_ms = SystemClock().now_ms()
         old = set(group)
 
-        def replaced(now: Manifest) -> Manifest:
+        def replaced(now: ParquetManifest) -> ParquetManifest:
             if not old <= set(now.files):
                 return now
             kept = [one for one in now.files if one not in old]
@@ -341,7 +341,7 @@ class ParquetObjects(View):
                 files = ds.dataset(keys, schema=columns, format="parquet", filesystem=self._storage.arrow_files())
                 yield from files.to_batches(**LITTLE_AHEAD)
 
-    def _stage(self, stored: Manifest, name: RangeName) -> FileStage:
+    def _stage(self, stored: ParquetManifest, name: RangeName) -> FileStage:
         data = self._data(stored)
         return FileStage(
             new_place(self._storage, data, name),
@@ -352,7 +352,7 @@ class ParquetObjects(View):
             partition_by=self.partition_by,
         )
 
-    def _sweep(self, stored: Manifest, forsaken_ms: int | None = None) -> None:
+    def _sweep(self, stored: ParquetManifest, forsaken_ms: int | None = None) -> None:
         """Remove what was written for ranges that the bookmark is past and that the manifest does not name; and what
         compactions have left that began before `forsaken_ms`.
         """
@@ -379,17 +379,17 @@ class ParquetObjects(View):
     def _path(self) -> str:
         return f"{self.url}/_foldlog.json" if self._label is None else f"{self.url}/_foldlog_{self._label}.json"
 
-    def _data(self, stored: Manifest) -> str:
+    def _data(self, stored: ParquetManifest) -> str:
         return f"{self.url}/{stored.data}"
 
-    def _find(self) -> tuple[Manifest, Mapping[str, Any]] | None:
+    def _find(self) -> tuple[ParquetManifest, Mapping[str, Any]] | None:
         """The manifest and its tag; None if there is none."""
         try:
             content, tag = self._storage.tagged(self._path)
         except FileNotFoundError:
             return None
         try:
-            found = Manifest.from_bytes(content)
+            found = ParquetManifest.from_bytes(content)
         except ValueError as error:
             raise ViewUnavailable(self.place, f"its manifest {self._path} cannot be read: {error}") from error
         if self._label is not None:
@@ -400,7 +400,7 @@ class ParquetObjects(View):
                 return None
         return found, tag
 
-    def _existing(self) -> Manifest:
+    def _existing(self) -> ParquetManifest:
         found = self._find()
         if found is None:
             raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
@@ -413,10 +413,10 @@ class ParquetObjects(View):
             raise ViewUnavailable(
                 self.place, f"the directory holds other files ({', '.join(strange[:3])}); choose an empty one"
             )
-        fresh = Manifest(start, columns, f"g-{uuid.uuid4().hex[:12]}", self.partition_by)
+        fresh = ParquetManifest(start, columns, f"g-{uuid.uuid4().hex[:12]}", self.partition_by)
         return self._storage.put(self._path, fresh.to_bytes(), None)
 
-    def _replaced(self, change: Callable[[Manifest], Manifest]) -> Manifest:
+    def _replaced(self, change: Callable[[ParquetManifest], ParquetManifest]) -> ParquetManifest:
         """Put a changed manifest in the place of the one that was read; what is stored then."""
         for _ in range(LAKE_COMMIT_TRIES):
             found = self._find()
@@ -430,7 +430,7 @@ class ParquetObjects(View):
             self.place, f"other commits came first {LAKE_COMMIT_TRIES} times in a row; try again when they are done"
         )
 
-    def _at(self, expected: Bookmark) -> Manifest:
+    def _at(self, expected: Bookmark) -> ParquetManifest:
         """The manifest; StaleBookmark if its bookmark is not the expected one."""
         found = self._find()
         if found is None:
@@ -438,7 +438,7 @@ class ParquetObjects(View):
         self._check(found[0], expected)
         return found[0]
 
-    def _check(self, stored: Manifest, expected: Bookmark) -> None:
+    def _check(self, stored: ParquetManifest, expected: Bookmark) -> None:
         if stored.bookmark.to_json() != expected.to_json():
             raise StaleBookmark(self.place, stored.bookmark.to_json(), expected.to_json())
 

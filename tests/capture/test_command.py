@@ -5,33 +5,27 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from capture.shop import Shop
 from foldlog.cli.commands import run_command
 from foldlog.cli.exit_codes import DONE, FAILED, IN_THE_WAY, UNREACHABLE, USAGE
-from postgres_server import PostgresServer, postgres
-
-__all__ = ["postgres"]
 
 
 @pytest.fixture
-def shop(postgres: PostgresServer) -> Iterator[Shop]:
-    url = postgres.new_database()
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = Shop(url, connection)
-        found.execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, price numeric(9,2))")
-        found.execute("INSERT INTO orders VALUES (1, 'tea', 1.10)")
-        yield found
-        found.forget()
+def orders(shop: Shop) -> Shop:
+    """With the table of the first example."""
+    shop.execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, price numeric(9,2))")
+    shop.execute("INSERT INTO orders VALUES (1, 'tea', 1.10)")
+    return shop
 
 
-def test_the_first_example(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_example(orders: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop = orders
     data = str(tmp_path / "data")
     assert run_command(["capture", "run", shop.url, "-d", data, "--once"]) == DONE
     shop.execute("UPDATE orders SET item = 'green tea'")
@@ -49,6 +43,12 @@ def test_the_first_example(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFix
     assert shop.topic("orders") in shown
     assert run_command(["capture", "status", shop.url, "-d", data, "--format", "json"]) == DONE
     assert json.loads(capsys.readouterr().out)["source"]["state"] == "stopped"
+    assert run_command(["capture", "status", shop.url, "-d", data, "--metrics"]) == DONE
+    samples = {
+        one.name: one for family in text_string_to_metric_families(capsys.readouterr().out) for one in family.samples
+    }
+    assert samples["foldlog_capture_running"].value == samples["foldlog_capture_lost"].value == 0
+    assert samples["foldlog_capture_kept_bytes"].labels == {"capture": shop.name}
     assert run_command(["capture", "drop", shop.url]) == DONE
     assert capsys.readouterr().out.startswith("removed: replication slot foldlog_")
     assert run_command(["capture", "run", shop.url, "-d", data, "--once"]) == IN_THE_WAY
@@ -57,7 +57,8 @@ def test_the_first_example(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFix
     assert "0 records written" in capsys.readouterr().out
 
 
-def test_a_file_declares_captures(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_declares_captures(orders: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop = orders
     data, file = str(tmp_path / "data"), tmp_path / "capture.py"
     file.write_text(
         f"import foldlog.capture\nfoldlog.capture.postgres({shop.url!r}, {{'orders': 'sold'}}, values='debezium')\n"
