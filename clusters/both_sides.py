@@ -13,7 +13,7 @@ from foldlog.testing import KafkaBroker
 LOOKS: Final = frozenset({"--list", "--describe", "--time", "describe", "list"})
 """Words of commands that change nothing."""
 
-SETTLING_S: Final = 20
+SETTLING_S: Final = 60
 
 _TOPIC_ID: Final = re.compile(r"TopicId: \S+")
 _CLIENT_NUMBER: Final = re.compile(r"(clientId=[a-z]+-)\d+")

@@ -12,7 +12,7 @@ from bench.kafka import java_tools, topics
 from bench.kafka.clients import Clients, elapsed_s
 from bench.kafka.effort import Effort
 from bench.kafka.produce import JAVA, LIBRDKAFKA, RAW, VALUE_BYTES
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.kafka.topics import Filled
@@ -38,7 +38,7 @@ def run(recorder: Recorder, directory: Path) -> None:
                 )
                 for side in (KAFKA, FOLDLOG)
             }
-            settle()
+            recorder.settle()
             for side in (KAFKA, FOLDLOG):
                 _raw(sides[side], filled[side], {"consumers": 1, "value_bytes": value_bytes})  # warms up, not counted
             for case in cases(recorder.effort, value_bytes):
@@ -60,7 +60,7 @@ def _measure(recorder: Recorder, sides: dict[str, Side], filled: dict[str, Fille
         side, topic = sides[name], filled[name]
         if case["from"] == COLD:
             topics.drop_from_cache(side.segments(topic.name))
-        settle()
+        recorder.settle()
         return _CLIENTS[str(case["client"])](side, topic, case)
 
     recorder.in_turns(case, {name: partial(read, name) for name in (KAFKA, FOLDLOG)})

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.kafka.clients import Clients, elapsed_s
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, RELAXED, Side, both
 
@@ -50,7 +50,7 @@ def _deliver(recorder: Recorder, side: Side, groups: int, *, relaxed: bool) -> F
         }
         for group in range(groups)
     ]  # fmt: skip
-    settle()
+    recorder.settle()
     with Clients([producer, *consumers]) as clients:
 
         def work() -> Figures:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.group_load import PROTOCOLS, rebalance_s
 from bench.groups import BATCH_RECORDS, fill
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.share_load import taken_per_s
@@ -23,16 +23,15 @@ def run_rebalances(recorder: Recorder, directory: Path) -> None:
         for name in (KAFKA, FOLDLOG):
             sides[name].create_topic("rebalances", members)
             for protocol in PROTOCOLS:
-                _rebalance(sides[name], protocol, members)  # warms up, not counted
+                _rebalance(recorder, sides[name], protocol, members)  # warms up, not counted
         for protocol in PROTOCOLS:
             case: Case = {"protocol": protocol, "members": members}
-            recorder.in_turns(
-                case, {name: partial(_rebalance, sides[name], protocol, members) for name in (KAFKA, FOLDLOG)}
-            )
+            runs = {name: partial(_rebalance, recorder, sides[name], protocol, members) for name in (KAFKA, FOLDLOG)}
+            recorder.in_turns(case, runs)
 
 
-def _rebalance(side: Side, protocol: str, members: int) -> Figures:
-    settle()
+def _rebalance(recorder: Recorder, side: Side, protocol: str, members: int) -> Figures:
+    recorder.settle()
 
     def work() -> Figures:
         group = f"{protocol}-{next(_number):04d}"
@@ -48,17 +47,18 @@ def run_shares(recorder: Recorder, directory: Path) -> None:
         for name in (KAFKA, FOLDLOG):
             sides[name].create_topic("queue", 1)
             fill(sides[name].address, "queue", effort.taken_records)
-            _take(sides[name], effort.taken_records, BATCH_RECORDS, TOGETHER)  # warms up, not counted
+            _take(recorder, sides[name], effort.taken_records, BATCH_RECORDS, TOGETHER)  # warms up, not counted
         for records, together in ((effort.taken_records, BATCH_RECORDS), (effort.taken_single_records, 1)):
             for how in (TOGETHER, APART):
                 case: Case = {"a_fetch": together, "acknowledged": how}
-                recorder.in_turns(
-                    case, {name: partial(_take, sides[name], records, together, how) for name in (KAFKA, FOLDLOG)}
-                )
+                runs = {
+                    name: partial(_take, recorder, sides[name], records, together, how) for name in (KAFKA, FOLDLOG)
+                }
+                recorder.in_turns(case, runs)
 
 
-def _take(side: Side, records: int, a_fetch: int, how: str) -> Figures:
-    settle()
+def _take(recorder: Recorder, side: Side, records: int, a_fetch: int, how: str) -> Figures:
+    recorder.settle()
     group = f"queue-{next(_number):04d}"
 
     def work() -> Figures:

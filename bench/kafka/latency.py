@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.kafka.clients import Clients
 from bench.kafka.machine import fdatasync_s
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case, percentile
 from bench.kafka.sides import FOLDLOG, KAFKA, RELAXED, Side, both
 
@@ -45,7 +45,7 @@ def _through(recorder: Recorder, side: Side, rate: int, *, relaxed: bool) -> Fig
         "records": int(rate * recorder.effort.latency_s),
         "warm_up_records": int(rate * recorder.effort.latency_warm_up_s),
     }  # fmt: skip
-    settle()
+    recorder.settle()
     with Clients([spec]) as clients:
 
         def work() -> Figures:
@@ -59,6 +59,6 @@ def _through(recorder: Recorder, side: Side, rate: int, *, relaxed: bool) -> Fig
 
 def _disk(recorder: Recorder) -> Figures:
     """A small write and its fdatasync, one after the other: nothing that syncs can answer sooner."""
-    settle()
+    recorder.settle()
     found = fdatasync_s(recorder.place, recorder.effort.fdatasyncs)
     return {f"p{percent}_s": percentile(found, percent) for percent in PERCENTS} | {"max_s": found[-1]}

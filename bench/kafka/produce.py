@@ -13,7 +13,7 @@ from bench.broker_load import produce_load, run_flat_out
 from bench.kafka import java_tools
 from bench.kafka.clients import Clients, elapsed_s
 from bench.kafka.effort import Effort
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, RELAXED, Side, both
 
@@ -64,7 +64,7 @@ def to_new_topic(recorder: Recorder, side: Side, case: Case, *, relaxed: bool) -
     """One measurement, into a topic of its own."""
     topic = f"produce-{next(_number):04d}"
     side.create_topic(topic, int(case["partitions"]), relaxed=relaxed)
-    settle()
+    recorder.settle()
     figures = _CLIENTS[str(case["client"])](recorder, side, topic, case)
     side.delete_topic(topic)
     return figures
@@ -81,7 +81,7 @@ def _librdkafka(recorder: Recorder, side: Side, topic: str, case: Case) -> Figur
 def _to_mock(recorder: Recorder, case: Case) -> Figures:
     """This client against the broker inside librdkafka, which keeps nothing: its own ceiling."""
     settings = {"bootstrap.servers": "", "test.mock.num.brokers": 1, "acks": "all", "compression.type": case["codec"]}
-    settle()
+    recorder.settle()
     with Clients([_spec(recorder, "mock", case) | {"settings": settings, "check": False}]) as clients:
         return _speed(clients, case)
 

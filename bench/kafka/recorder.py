@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from bench.kafka.effort import Effort
+from bench.kafka.effort import QUICK, Effort
 from bench.kafka.results import Case, Measurement
 from bench.kafka.watching import Watch
 from bench.measuring import Place
@@ -41,11 +41,12 @@ class Recorder:
         told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         print(f"  {' '.join(map(str, case.values()))}, {side}, round {number + 1}: {told}", file=sys.stderr, flush=True)
 
-
-def settle() -> None:
-    """What a measurement left unwritten is not for the next one to wait for."""
-    gc.collect()
-    os.sync()
+    def settle(self) -> None:
+        """What a measurement left unwritten is not for the next one to wait for. The sync is the whole machine's:
+        beside others at work, a quick run, which measures nothing, waited for it longer than for all else."""
+        gc.collect()
+        if self.effort != QUICK:
+            os.sync()
 
 
 def watched(pid: int, work: Callable[[], Figures]) -> Figures:

@@ -20,7 +20,7 @@ from bench.broker_load import fetch_load, produce_load, run_at_rate, run_flat_ou
 from bench.kafka import topics
 from bench.kafka.first_ack import until_acknowledged
 from bench.kafka.machine import preallocated_fdatasync_s
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case, percentile
 from bench.kafka.sides import FOLDLOG, KAFKA, KFAKE, KFAKE_SYNCED, RELAXED, Side, running
 from bench.kafka.topics import Filled
@@ -124,7 +124,7 @@ def _produce(recorder: Recorder, side: Side, name: str, case: Case) -> Figures:
     load = produce_load(topic, partitions, batch, records, -1, _WINDOW)
     first = run_flat_out(side.address, load, 1, recorder.effort.request_s, 0)  # every partition has its file
     ready = replace(load, offsets=list(first.ends), is_shared=connections > 1)
-    settle()
+    recorder.settle()
 
     def work() -> Figures:
         found = run_flat_out(side.address, ready, connections, recorder.effort.request_s, _UNLIMITED)
@@ -161,7 +161,7 @@ class _Written:
 
 
 def _round_robin(recorder: Recorder, written: _Written, request_bytes: int) -> Figures:
-    settle()
+    recorder.settle()
     return _with_cost(watched(written.side.pid, lambda: written.write(request_bytes, recorder.effort.request_s)))
 
 
@@ -193,7 +193,7 @@ def _at_rate(recorder: Recorder, side: Side, name: str, rate: int) -> Figures:
     side.create_topic(topic, 1, relaxed=name == RELAXED)
     load = produce_load(topic, 1, batch, records, -1, _UNLIMITED)
     first = run_at_rate(side.address, load, 100, 0.2)
-    settle()
+    recorder.settle()
 
     def work() -> Figures:
         found = run_at_rate(side.address, replace(load, offsets=list(first.ends)), rate, recorder.effort.rate_s)
@@ -205,7 +205,7 @@ def _at_rate(recorder: Recorder, side: Side, name: str, rate: int) -> Figures:
 
 
 def _disk(recorder: Recorder) -> Figures:
-    settle()
+    recorder.settle()
     found = preallocated_fdatasync_s(recorder.place, recorder.effort.fdatasyncs)
     return {f"p{percent}_s": percentile(found, percent) for percent in PERCENTS}
 
@@ -213,7 +213,7 @@ def _disk(recorder: Recorder) -> Figures:
 def _footprint(recorder: Recorder, side: Side) -> Figures:
     topic = f"first-{next(_number):04d}"
     batch, _ = topics.encoded_batch(VALUE_BYTES, 4_000)
-    settle()
+    recorder.settle()
     begun = time.perf_counter()
     side.begin()
     ended = until_acknowledged(side.address, topic, batch)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.kafka import topics
 from bench.kafka.first_ack import until_acknowledged, until_read
-from bench.kafka.recorder import Figures, Recorder, settle
+from bench.kafka.recorder import Figures, Recorder
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.kafka.topics import Filled
@@ -38,16 +38,16 @@ def run(recorder: Recorder, directory: Path) -> None:
             for name in (KAFKA, FOLDLOG)
         }
         case: Case = {"stored_bytes": size, "partitions": PARTITIONS}
-        runs = {name: partial(_killed, sides[name], filled[name]) for name in (KAFKA, FOLDLOG)}
+        runs = {name: partial(_killed, recorder, sides[name], filled[name]) for name in (KAFKA, FOLDLOG)}
         recorder.in_turns(case, runs, rounds=recorder.effort.restart_rounds)
 
 
-def _killed(side: Side, topic: Filled) -> Figures:
+def _killed(recorder: Recorder, side: Side, topic: Filled) -> Figures:
     """One batch more to each partition, so that the kill comes in the middle of work; then kill -9, and back."""
     for number in range(PARTITIONS):
         until_acknowledged(side.address, topic.name, topic.batch, number)
     side.kill()
-    settle()
+    recorder.settle()
     last = PARTITIONS - 1
     begun = time.perf_counter()
     side.begin()

@@ -19,7 +19,7 @@ from bench.broker import batch_of
 from bench.broker_load import fetch_load, produce_load, run_flat_out
 from bench.broker_tls import make_certificate
 from bench.kafka.clients import Clients, elapsed_s
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, FoldlogSide, KafkaSide
 from confluent_kafka.admin import (
@@ -133,7 +133,7 @@ def _measure(recorder: Recorder, sides: Mapping[str, SecureSide], ways: list[Way
 
 def _of_new_topic(recorder: Recorder, side: SecureSide, way: Way, topic: str, measure: Measure) -> Figures:
     side.create_topic(topic, 1)
-    settle()
+    recorder.settle()
     figures = measure(recorder, side, way, topic)
     side.delete_topic(topic)
     return figures

@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -235,6 +236,7 @@ def both(directory: Path) -> Iterator[dict[str, Side]]:
         yield sides
 
 
+@cache
 def kafka_version() -> str:
-    """What Kafka's own tool says."""
+    """What Kafka's own tool says; it takes a Java of its own to say it."""
     return run_tool("kafka-topics", "--version").stdout.split()[0]

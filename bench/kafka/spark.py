@@ -16,7 +16,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Final
 
 from bench.broker_load import ask, connect
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.measuring import timed
@@ -115,7 +115,7 @@ def _schema(columns: str) -> str:
 def _read(recorder: Recorder, sides: dict[str, Side], readers: Sequence[Reader], value_bytes: int) -> None:
     topic = f"spark-{value_bytes}"
     records = write_keyed(sides, topic, recorder.effort.spark_bytes // value_bytes, value_bytes)
-    settle()
+    recorder.settle()
     for reader in readers:  # not counted: everybody has seen the work, and has every row
         _check_count(reader, topic, records)
         _to_nowhere(recorder, reader, topic, ALL, STREAM, records)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.kafka import topics
 from bench.kafka.clients import Clients
 from bench.kafka.first_ack import until_acknowledged
-from bench.kafka.recorder import Figures, Recorder, settle
+from bench.kafka.recorder import Figures, Recorder
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.kafka.watching import Watch, memory_bytes
@@ -29,7 +29,7 @@ def run(recorder: Recorder, directory: Path) -> None:
             sides[name].stop()
         started: Case = {"what": START}
         runs: dict[str, Callable[[], Figures]] = {
-            name: partial(_first_record, sides[name]) for name in (KAFKA, FOLDLOG)
+            name: partial(_first_record, recorder, sides[name]) for name in (KAFKA, FOLDLOG)
         }
         for first in runs.values():
             first()  # everything it loads is in the page cache, and it has its bytecode
@@ -38,12 +38,12 @@ def run(recorder: Recorder, directory: Path) -> None:
         recorder.in_turns(in_memory, {name: partial(_memory, recorder, sides[name]) for name in (KAFKA, FOLDLOG)})
 
 
-def _first_record(side: Side) -> Figures:
+def _first_record(recorder: Recorder, side: Side) -> Figures:
     """A topic that does not exist yet, made by asking for it. Ends in order: a killed broker of Kafka's waits at its
     next start until the controller gives up its last session, 9 s. That is what section `restart` has."""
     topic = f"first-{next(_number):04d}"
     batch, _ = topics.encoded_batch(100, 4000)
-    settle()
+    recorder.settle()
     begun = time.perf_counter()
     side.begin()
     ended = until_acknowledged(side.address, topic, batch)
@@ -70,7 +70,7 @@ def _memory(recorder: Recorder, side: Side) -> Figures:
         "do": "consume", "bootstrap": side.bootstrap, "topic": topic, "records": records,
         "partitions": list(range(LOAD_PARTITIONS)),
     }  # fmt: skip
-    settle()
+    recorder.settle()
     with Clients([producer, consumer]) as clients:
         watch = Watch(side.pid)
         clients.go()

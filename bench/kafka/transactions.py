@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.kafka.effort import Effort
-from bench.kafka.recorder import Figures, Recorder, settle, watched
+from bench.kafka.recorder import Figures, Recorder, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, Side, both
 from bench.transactions import SIZES, measured
@@ -19,9 +19,8 @@ def run(recorder: Recorder, directory: Path) -> None:
             measured(sides[name].bootstrap, 1, {SIZES[0]: counts[SIZES[0]]})
         for size in SIZES:
             case: Case = {"records": size}
-            recorder.in_turns(
-                case, {name: partial(_measure, sides[name], size, counts[size]) for name in (KAFKA, FOLDLOG)}
-            )
+            runs = {name: partial(_measure, recorder, sides[name], size, counts[size]) for name in (KAFKA, FOLDLOG)}
+            recorder.in_turns(case, runs)
 
 
 def _counts(effort: Effort) -> dict[int, int]:
@@ -29,8 +28,8 @@ def _counts(effort: Effort) -> dict[int, int]:
     return dict(zip(SIZES, every, strict=True))
 
 
-def _measure(side: Side, size: int, count: int) -> Figures:
-    settle()
+def _measure(recorder: Recorder, side: Side, size: int, count: int) -> Figures:
+    recorder.settle()
 
     def work() -> Figures:
         found = {name: values[0] for name, values in measured(side.bootstrap, 1, {size: count}).items()}

@@ -577,6 +577,20 @@ def test_evicted_members_come_back_at_the_new_offsets(
     assert committed(log, group, topic) == 5
 
 
+def test_members_of_a_group_that_was_deleted_begin_anew(log: foldlog.Log, topic: str, group: str) -> None:
+    """Its generations begin anew, too: a member that is back may be in one of the same number as before."""
+    filled(log, topic, 3)
+    with log.consumer([topic], group, auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert len(polled(consumer, 3)) == 3
+        is_deleted = False
+        while not is_deleted:
+            log.reset_group(group, {(topic, 0): 2}, evict=True)
+            with suppress(errors.GroupNotEmpty):  # it is back already
+                log.delete_group(group)
+                is_deleted = True
+        assert [record.offset for record in polled(consumer, 3)] == [0, 1, 2]
+
+
 def test_evicting_nobody_is_moving(log: foldlog.Log, topic: str, group: str) -> None:
     filled(log, topic, 3)
     log.reset_group(group, {(topic, 0): 1}, evict=True)

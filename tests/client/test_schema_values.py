@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -53,6 +54,13 @@ def written(broker: Broker) -> dict[str, tuple[bytes | None, Any]]:
     }
 
 
+def asked(broker: Broker, path: str) -> Any:
+    server: Any = broker._running._server
+    host, port = server._server.console_address
+    with urllib.request.urlopen(f"http://{host}:{port}/api/topics/{path}", timeout=30) as response:
+        return json.load(response)
+
+
 def test_all_three_kinds_are_read_by_the_topic_and_by_the_url(broker: Broker) -> None:
     for lookup in (TopicSchemas(broker.log).schema, SchemaRegistry(broker.schema_registry_url).schema):
         decoder = ValueDecoder(lookup)
@@ -74,10 +82,25 @@ def test_the_console_shows_a_value_by_its_schema(broker: Broker) -> None:
     value, told = written(broker)["avro"]
     broker.create_topic("shown")
     broker.log.append("shown", value)
-    server: Any = broker._running._server
-    host, port = server._server.console_address
-    for path in ("/api/topics/shown/0/records/0?decoder=registry", "/api/topics/shown/search?decoder=registry"):
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=30) as response:
-            found = json.load(response)
+    for path in ("shown/0/records/0?decoder=registry", "shown/search?decoder=registry"):
+        found = asked(broker, path)
         record = found if "value" in found else found["records"][0]
         assert json.loads(record["value"]["decoded"]) == told
+
+
+def test_the_console_shows_and_finds_a_key_by_its_schema(broker: Broker) -> None:
+    key, told = written(broker)["json"]
+    broker.create_topic("keyed")
+    broker.log.append("keyed", "first", key=key)
+    broker.log.append("keyed", "second", key="plain")
+    record = asked(broker, "keyed/0/records/0?decoder=registry")
+    assert json.loads(record["key"]["decoded"]) == told
+    assert "decoded" not in asked(broker, "keyed/0/records/0")["key"]
+    assert "decoded" not in asked(broker, "keyed/0/records/1?decoder=registry")["key"]
+    for wanted in ('{"n": 3}', '{"n":3}'):
+        found = asked(broker, f"keyed/search?decoder=registry&key={quote(wanted)}")["records"]
+        assert [row["value"]["text"] for row in found] == ["first"]
+    assert [row["value"]["text"] for row in asked(broker, "keyed/search?decoder=registry&key=plain")["records"]] == [
+        "second"
+    ]
+    assert asked(broker, f"keyed/search?key={quote(json.dumps(told))}")["records"] == []

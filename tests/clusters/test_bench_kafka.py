@@ -13,7 +13,10 @@ from clusters.franz_go import GoUnavailable, kfake_program
 from clusters.maven import KAFKA, JarsUnavailable, fetch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BENCH_TIMEOUT_S = 280
+BENCH_TIMEOUT_S = 840
+"""Each section starts its brokers anew, ten Javas in all: a minute and a half on a quiet machine of two cores."""
+
+pytestmark = pytest.mark.timeout(BENCH_TIMEOUT_S + 60)
 
 
 def bench(sections: str) -> subprocess.CompletedProcess[str]:

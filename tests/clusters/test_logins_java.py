@@ -65,12 +65,15 @@ def with_token(path: Path, made: str) -> Path:
 def test_a_password_lets_javas_tools_in_and_a_wrong_one_does_not(
     served: tuple[Broker, Server], tool_desk: ToolDesk, tmp_path: Path, mechanism: str
 ) -> None:
-    at = ("--bootstrap-server", served[1].bootstrap, "--command-config")
+    broker, server = served
+    broker.create_topic(mechanism, 1)
+    at = ("--bootstrap-server", server.bootstrap, "--command-config")
     right = with_password(tmp_path, mechanism)
-    written = tool_desk.run("kafka-console-producer", *at, right, "--topic", "orders", text=f"{mechanism}\n")
+    written = tool_desk.run("kafka-console-producer", *at, right, "--topic", mechanism, text="let in\n")
     assert written.returncode == 0, written
-    reading = ("--topic", "orders", "--from-beginning", "--timeout-ms", 5000, "--group", mechanism)
-    assert mechanism in tool_desk.run("kafka-console-consumer", *at, right, *reading).stdout
+    reading = ("--topic", mechanism, "--from-beginning", "--max-messages", 1, "--timeout-ms", 60_000)
+    read = tool_desk.run("kafka-console-consumer", *at, right, *reading, "--group", mechanism)
+    assert "let in" in read.stdout.splitlines(), read
     refused = tool_desk.run("kafka-topics", *at, with_password(tmp_path, mechanism, "wrong"), "--list")
     assert refused.returncode != 0
     assert REFUSED in refused.stdout + refused.stderr

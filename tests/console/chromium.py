@@ -64,7 +64,7 @@ class Witness:
     def _is_refused_place(self, message: ConsoleMessage) -> bool:
         """The broker refuses what somebody typed and is no place; the browser notes every refusal."""
         url = message.location["url"]
-        return "status of 400" in message.text and ("/place?" in url or url.endswith("/reset"))
+        return "status of 400" in message.text and ("/place?" in url or "?place=" in url or url.endswith("/reset"))
 
     def asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc not in {self.origin, ""}:

@@ -33,6 +33,8 @@ class Served:
     log: Log
     url: str
     bootstrap: str
+    token: str | None = None
+    """What opens the console, where the broker asks ACLs."""
 
 
 @pytest.fixture(scope="package")
@@ -45,10 +47,10 @@ def served_log(path: Path, *options: str) -> tuple[ExitStack, Served]:
     """`foldlog serve … --console` on free ports, and a handle of its log."""
     stack = ExitStack()
     process = stack.enter_context(serving(str(path), *ANY_PORT, "--console", "127.0.0.1:0", *options))
-    match = re.search(r"console (http://[\d.:]+)/", process.ready)
+    match = re.search(r"console (http://[\d.:]+)/(?:\?token=([\w-]+))?", process.ready)
     assert match is not None, process.ready
     host, port = process.address
-    return stack, Served(stack.enter_context(foldlog.open(path)), match[1], f"{host}:{port}")
+    return stack, Served(stack.enter_context(foldlog.open(path)), match[1], f"{host}:{port}", match[2])
 
 
 @pytest.fixture(scope="package")

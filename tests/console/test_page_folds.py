@@ -220,6 +220,41 @@ def test_a_rebuild_is_asked_shown_while_it_runs_and_its_result_told(open_page: O
     expect(slow.get_by_role("button", name="Verify")).to_be_enabled()
 
 
+def test_a_fold_is_paused_resumed_verified_and_rewound_each_after_a_question(
+    open_page: OpenPage, runner: Runner
+) -> None:
+    runner.says("asked", view="table asked")
+    page = open_page("#/folds")
+    asked, dialog = card(page, "asked"), page.get_by_role("dialog")
+    shown = {"pause": "Its lag grows meanwhile", "resume": "goes on from its bookmark", "verify": "both are compared"}
+    for verb, told in shown.items():
+        asked.get_by_role("button", name=verb.title()).click()
+        expect(dialog).to_contain_text(told)
+        dialog.get_by_role("button", name="Cancel").click()
+        asked.get_by_role("button", name=verb.title()).click()
+        dialog.get_by_role("button", name=verb.title()).click()
+        expect(asked.locator(".work")).to_contain_text(f"Asked to {verb}")
+        command = runner.asked("asked")
+        assert command is not None
+        assert command.verb == verb
+        runner.says("asked", last_command=command.id, state="paused" if verb == "pause" else "running")
+    expect(asked.get_by_role("button", name="Resume")).to_be_hidden()
+    asked.get_by_role("button", name="Rewind").click()
+    rewind = dialog.get_by_role("button", name="Rewind", exact=True)
+    expect(rewind).to_be_disabled()
+    dialog.get_by_label("To").fill("+25")
+    expect(dialog).to_contain_text("Nothing is read again")
+    expect(rewind).to_be_disabled()
+    dialog.get_by_role("button", name="to the start").click()
+    expect(dialog).to_contain_text("20 records will be read again")
+    expect(dialog.get_by_role("row").last).to_have_text("takings / 020020")
+    rewind.click()
+    expect(page.locator(".toast").last).to_contain_text("20 records will be read again")
+    command = runner.asked("asked")
+    assert command is not None
+    assert (command.verb, command.to) == ("rewind", "start")
+
+
 def test_dead_letters_and_errors_stand_on_the_card(open_page: OpenPage, runner: Runner, log: Log) -> None:
     log.create_topic("broken.dead")
     log.append("broken.dead", "not a payment")
@@ -251,6 +286,7 @@ def test_a_killed_fold_is_a_finding_and_its_lag_is_that_of_the_log(
     for _ in range(20):
         log.append("drained", "while somebody looks")
     expect(victim.locator(".lag-chart")).to_have_attribute("aria-label", re.compile(r"now 60$"))
+    expect(victim.locator(".command code")).to_contain_text("foldlog fold run ")
     page.get_by_role("link", name="Groups").click()
     expect(page.get_by_role("row").filter(has_text="fold.victim")).to_contain_text("not running")
     page.get_by_role("link", name="Health").click()
@@ -268,11 +304,11 @@ def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runn
     asleep.get_by_role("button", name="Done").click()
     asleep.get_by_role("button", name="Rewind").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Partition")).to_have_value("0")
-    expect(dialog).to_contain_text("Say where it should go")
     expect(dialog.locator("code")).to_have_count(0)
-    dialog.get_by_label("To offset").fill("3")
+    dialog.get_by_label("To").fill("0=3")
     expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0=3 ")
+    expect(dialog.get_by_role("button", name="Rewind", exact=True)).to_be_disabled()
+    dialog.get_by_role("button", name="Cancel").click()
 
 
 def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
@@ -317,12 +353,13 @@ def test_a_join_shows_both_topics_and_is_rewound_in_one(
         expect(joined.locator(".place").last).to_contain_text("shoppers 0")
         joined.get_by_role("button", name="Rewind").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Partition").select_option(label="0 of shoppers")
-        expect(dialog.locator(".place-line")).to_contain_text("shoppers, partition")
-        dialog.get_by_label("To offset").fill("1")
+        dialog.get_by_role("textbox").fill("1")
+        expect(dialog).to_contain_text("choose one of them")
+        dialog.get_by_label("Topic").select_option("shoppers")
         expect(dialog).to_contain_text("2 records will be read again")
-        dialog.get_by_role("button", name="Rewind", exact=True).last.click()
+        expect(dialog.get_by_role("row").last).to_have_text("shoppers / 0312")
+        dialog.get_by_role("button", name="Rewind", exact=True).click()
         expect(dialog).to_be_hidden()
         command = runner.asked("joined")
         assert command is not None
-        assert (command.verb, command.to) == ("rewind", "shoppers:0=1")
+        assert (command.verb, command.to) == ("rewind", "shoppers:1")

@@ -26,7 +26,15 @@ from foldlog.errors import (
 from foldlog.files.base import DRAFT_SUFFIX, DirectoryEntry, Files, Lock, read_file, replacing, storage_error
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, is_whole
 from foldlog.log.checkpoint import Checkpoint, Slot, is_checkpoint
-from foldlog.log.journal.recovery import JournalContents, Replayed, mark_replayed, read_journal, replay
+from foldlog.log.journal.recovery import (
+    JournalContents,
+    Replayed,
+    keep_aside,
+    mark_replayed,
+    read_journal,
+    refuse_missing,
+    replay,
+)
 from foldlog.log.layout import read_layout
 
 LOCK_NAME: Final = ".lock"
@@ -88,7 +96,7 @@ def settle_journal(
     contents = read_journal(files, path, directory_id)
     slots = {
         (uuid.UUID(topic.topic_id).bytes, number): (f"{path}/{partition_directory(topic.name, number)}", slot)
-        for topic in (catalog.topics.values() if contents.entries else ())
+        for topic in (catalog.topics.values() if contents.entries or checkpoint.needs_journal else ())
         for number, slot in enumerate(topic.slots)
     }
 
@@ -97,7 +105,14 @@ def settle_journal(
         return None if found is None else (found[0], checkpoint.slot(found[1]))
 
     replayed = replay(files, contents, find, checkpoint.sync)
+    for owner, (directory, number) in slots.items():
+        try:
+            refuse_missing(files, directory, checkpoint.slot(number))
+        except CorruptLog as error:
+            replayed.refused.setdefault(owner, error)
     if not replayed.refused:
+        if contents.damages:
+            keep_aside(files, [damage.path for damage in contents.damages])
         mark_replayed(files, contents, directory_id, checkpoint)
     return contents, replayed
 

@@ -57,7 +57,7 @@ def root() -> Noun:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="show it, and leave",
+        help="show the version and exit",
         takes_value=False,
     )
     return Noun(

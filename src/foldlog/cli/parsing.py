@@ -279,7 +279,7 @@ def _help_option() -> Option:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="show this, and leave",
+        help="show this help and exit",
         takes_value=False,
     )
 

@@ -52,5 +52,7 @@ export const rewindGroup = (name, body) => post(`groups/${part(name)}/rewind`, b
 export const transactions = () => get("transactions");
 export const folds = () => get("folds");
 export const foldRewind = (fold, topic, partition, to, signal) => get(`folds/${part(fold)}/rewind`, { topic, partition, to }, signal);
+/** What a rewind to a place in every partition would do. */
+export const foldPlan = (fold, place, zone) => get(`folds/${part(fold)}/rewind`, { place, zone });
 export const foldCommand = (fold, body) => post(`folds/${part(fold)}/commands`, body);
 export const peek = (fold, query, signal) => get(`folds/${part(fold)}/peek`, query, signal);

@@ -52,6 +52,14 @@ const PATHS = {
   dark: "M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z",
 };
 
+const TAIL = 12;
+
+/** A name that is cut in its middle where it does not fit: its end tells it from its neighbours. */
+export function elided(name) {
+  const letters = [...name];
+  return letters.length <= 2 * TAIL ? name : h("span", { class: "elided", title: name }, h("span", {}, letters.slice(0, -TAIL).join("")), h("span", {}, letters.slice(-TAIL).join("")));
+}
+
 export const icon = (name) =>
   s("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
 

@@ -12,7 +12,7 @@ export function resetGroup(group) {
   const to = h("input", { type: "text", class: "mono", autocomplete: "off", spellcheck: "false", placeholder: "start, end, 1200, @-6h, @10:30", autofocus: true });
   const quick = (place) => h("button", { class: "button small", type: "button", onclick: () => { to.value = place; to.dispatchEvent(new Event("input", { bubbles: true })); } }, { start: "to the start", end: "to the end", "@-1h": "an hour back", "@-6h": "six hours back" }[place]);
   const evict = h("input", { type: "checkbox", name: "evict" });
-  const consent = h("label", { class: "check", hidden: true }, evict, h("span", {}, "Send them away; they join again by themselves and read on from the new place."));
+  const consent = h("label", { class: "check", hidden: true }, evict, h("span", {}, "Make them leave: they rejoin by themselves and read on from the new place."));
   const body = (dryRun) => ({ to: to.value.trim(), zone: zone(), evict: evict.checked, dry_run: dryRun });
   return change({
     title: `Move the group ${group.group}`, yes: "Move", fields: [field("To", to, "A place in every partition, or one for each: 0=1200,1=end."), h("div", { class: "buttons quick" }, ["start", "end", "@-1h", "@-6h"].map(quick))],

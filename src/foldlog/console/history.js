@@ -22,8 +22,8 @@ export function lagPoints(found, group) {
 
 /** A chart with its choice of hours, drawn again while somebody looks. `series(found, now)` picks what it shows. */
 export class HistoryChart {
-  constructor(label, series, { text } = {}) {
-    Object.assign(this, { label, series, text });
+  constructor(label, series, { text, none } = {}) {
+    Object.assign(this, { label, series, text, none });
     this.minutes = 60;
     this.place = h("div", { class: "history" });
     this.choice = h("div", { class: "choice", role: "group", "aria-label": "How far back" }, RANGES.map(([minutes, name]) => h("button", { type: "button", "aria-pressed": String(minutes === this.minutes), onclick: (event) => this.choose(minutes, event.currentTarget) }, name)));
@@ -54,7 +54,7 @@ export class HistoryChart {
     const to = now();
     this.width = this.place.clientWidth;
     if (!this.width) return;
-    put(this.place, lines(this.series(this.found, to), `${this.label}, the last ${this.minutes / 60} h`, this.width, { from: to - this.minutes * 60000, to, step: Math.max(this.found.step_ms, (this.minutes * 60000) / 240), text: this.text }));
+    put(this.place, lines(this.series(this.found, to), `${this.label}, the last ${this.minutes / 60} h`, this.width, { from: to - this.minutes * 60000, to, step: Math.max(this.found.step_ms, (this.minutes * 60000) / 240), text: this.text, none: this.none }));
   }
 
   leave() { clearInterval(this.timer); this.resizing.disconnect(); }

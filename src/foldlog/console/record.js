@@ -58,7 +58,7 @@ const DECODERS = [["auto", "what it is"], ["json", "JSON"], ["msgpack", "Message
 
 function body(record, decoders) {
   const { batch } = record;
-  const key = bytes(record.key);
+  const key = record.key?.decoded ?? bytes(record.key);
   return [
     h("section", {}, h("h3", {}, term("key", "Key")), key === null ? h("p", { class: "quiet" }, "none") : h("p", { class: "mono wrap" }, key)),
     h("section", {},

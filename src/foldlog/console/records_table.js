@@ -42,7 +42,7 @@ export class RecordsTable {
       field("JSON path", input("path", { placeholder: "$.customer.id = 17" })), field("From", time("since")), field("To", time("until")),
       topic.partitions.length > 1 && field("Partitions", input("partitions", { placeholder: "all, or 0, 4-6" })),
       field("Columns", input("columns", { placeholder: "$.status, $.customer.id" })),
-      field("Values as", choice("decoder", [["auto", "what they are"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"], ["registry", "by their schemas"]])),
+      field("Show as", choice("decoder", [["auto", "what they are"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "hexadecimal"], ["registry", "by their schemas"]])),
       field("Order", choice("order", [["newest", "newest first"], ["oldest", "oldest first"]])),
       h("div", { class: "buttons" }, this.go, this.stopper, this.live));
     this.status = h("span", { role: "status" });
@@ -141,7 +141,7 @@ export class RecordsTable {
     const hasHeaders = this.rows.some((row) => row.headers.length);
     this.shape = { hasKeys, hasHeaders, hasPartitions: this.topic.partitions.length > 1 };
     const head = ["Time", this.shape.hasPartitions && "Partition", "Offset", hasKeys && "Key", ...this.columns, "Value", hasHeaders && "Headers"];
-    this.table.setHead(head.filter(Boolean).map((text) => h("th", { scope: "col", class: ["Partition", "Offset"].includes(text) ? "num" : "" }, text)));
+    this.table.setHead(head.filter(Boolean).map((text) => h("th", { scope: "col", class: { Partition: "num minor", Offset: "num", Headers: "minor" }[text] }, text)));
     this.table.setRows(this.rows, isTail && isNewest ? added.length : 0);
     this.tell();
     return added.length;
@@ -152,12 +152,12 @@ export class RecordsTable {
     const value = valueText(row.value);
     return [
       h("td", { class: "mono quiet", title: moment(row.timestamp) }, new Date(row.timestamp).toDateString() === new Date().toDateString() ? clock(row.timestamp, true) : moment(row.timestamp)),
-      hasPartitions && h("td", { class: "num mono" }, String(row.partition)),
+      hasPartitions && h("td", { class: "num mono minor" }, String(row.partition)),
       h("td", { class: "num mono" }, number(row.offset)),
-      hasKeys && h("td", { class: "mono cut", title: bytes(row.key) }, bytes(row.key) ?? h("span", { class: "quiet" }, "none")),
+      hasKeys && h("td", { class: "mono cut", title: valueText(row.key) }, valueText(row.key) ?? h("span", { class: "quiet" }, "none")),
       ...(row.columns ?? []).map((text) => h("td", { class: "mono cut", title: text }, text ?? h("span", { class: "quiet" }, "–"))),
       h("td", { class: "mono value-cell" }, value === null ? h("span", { class: "quiet" }, "no value: a tombstone") : flat(value.slice(0, 400))),
-      hasHeaders && h("td", { class: "mono cut" }, row.headers.map(([name, data]) => `${name}=${bytes(data) ?? "null"}`).join(" ")),
+      hasHeaders && h("td", { class: "mono cut minor" }, row.headers.map(([name, data]) => `${name}=${bytes(data) ?? "null"}`).join(" ")),
     ].filter(Boolean);
   }
 
@@ -190,7 +190,7 @@ export class RecordsTable {
 
   // --- what is shown, elsewhere -----------------------------------------------------------------------------------------
 
-  copy() { copyText(this.rows.map((row) => JSON.stringify({ partition: row.partition, offset: row.offset, timestamp: row.timestamp, key: bytes(row.key), value: valueText(row.value) })).join("\n")); }
+  copy() { copyText(this.rows.map((row) => JSON.stringify({ partition: row.partition, offset: row.offset, timestamp: row.timestamp, key: valueText(row.key), value: valueText(row.value) })).join("\n")); }
 
   async download(format) {
     try {

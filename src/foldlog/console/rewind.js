@@ -23,26 +23,13 @@ class Question {
     this.dialog = h("dialog", { class: "sheet", "aria-labelledby": "rewind-title" },
       h("form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); this.act(); } },
         h("h2", { id: "rewind-title" }, term("rewind", "Rewind"), ` ${this.isFold ? "the fold" : "the group"} `, h("em", {}, this.name), "?"),
-        h("p", { class: "quiet place-line" }, (this.where = h("span", {}, this.topic)), ", partition ", this.chooser(), ". It stands at offset ", (this.stands = h("b", { class: "mono" }, number(this.from))), "."),
+        h("p", { class: "quiet place-line" }, `${this.topic}, partition ${this.partition}. It stands at offset `, h("b", { class: "mono" }, number(this.from)), "."),
         this.again, this.when,
         (this.fields = h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput))),
         this.extra, this.error,
         h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Cancel"), this.go)));
     this.dialog.addEventListener("close", () => { this.dialog.remove(); this.done(); });
     this.dialog.addEventListener("click", (event) => { if (event.target === this.dialog) this.dialog.close(); });
-  }
-
-  /** The partition: from a card any of them can be meant, a cursor in the log stands in one. */
-  chooser() {
-    if (!this.choices) return String(this.partition);
-    const select = h("select", { "aria-label": "Partition", onchange: () => {
-      Object.assign(this, this.choices[select.selectedIndex]);
-      put(this.where, this.topic);
-      put(this.stands, number(this.from));
-      Object.assign(this.offsetInput, { min: this.start, max: this.from });
-      this.set(this.from);
-    } }, this.choices.map((one) => h("option", {}, this.isOfSeveral ? `${one.partition} of ${one.topic}` : String(one.partition))));
-    return select;
   }
 
   get isOfSeveral() { return Boolean(state.folds.get(this.fold)?.topics); }
@@ -113,7 +100,7 @@ class Question {
     this.consent = h("input", { type: "checkbox", name: "evict", onchange: () => { this.go.disabled = !this.consent.checked || this.to === this.from; } });
     put(this.extra, h("div", { class: "notice warn" },
       h("p", {}, names.length === 1 ? "One live " : `${number(names.length)} live `, term("member", names.length === 1 ? "member" : "members"), ": ", names.flatMap((name, index) => [index ? ", " : "", h("b", { class: "mono" }, name)]), "."),
-      h("label", { class: "check" }, this.consent, h("span", {}, "Send them away; they join again by themselves and read on from the new offset."))));
+      h("label", { class: "check" }, this.consent, h("span", {}, "Make them leave: they rejoin by themselves and read on from the new offset."))));
   }
 
   foldSays(seen) {

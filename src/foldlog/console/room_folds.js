@@ -2,12 +2,11 @@
 // what to type.
 
 import * as api from "./api.js";
-import { change } from "./change.js";
 import { lagChart } from "./charts.js";
-import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
+import { commandLine, empty, h, icon, isBusy, isSelected, put, toast } from "./dom.js";
+import { askFold, rewindFold } from "./fold_changes.js";
 import { foldGraph } from "./fold_graph.js";
 import { Peek } from "./peek.js";
-import { askRewind } from "./rewind.js";
 import { placesOf, hue, lagOf, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, rate, sentence, short } from "./words.js";
@@ -18,13 +17,6 @@ export const isLost = (fold) => !fold.is_live && !fold.is_stopped;
 export const lost = (fold) => `Its runner ${fold.runner} was last heard of ${ago(fold.updated_ms, now())}, and did not say that it stops: it was killed, or cannot reach the log. ${counted(lagOf(fold), "record")} behind.`;
 
 const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
-
-const ASKED = {
-  rebuild: { title: "Rebuild", text: "The view is made anew from the start of the log, beside the old one, which serves until both are swapped." },
-  verify: { title: "Verify", text: "The log is replayed into a view beside this one, in other portions, and both are compared. The view itself is not touched." },
-  pause: { title: "Pause", text: "It stops after the range it is at, and stays where it is until it is resumed. Its lag grows meanwhile." },
-  resume: { title: "Resume", text: "It goes on from its bookmark." },
-};
 
 class Card {
   constructor(fold) {
@@ -68,7 +60,7 @@ class Card {
     const isHeld = fold.state === "paused" || fold.state === "failed";
     this.buttons[3].hidden = !fold.is_live || isHeld;
     this.buttons[4].hidden = !fold.is_live || !isHeld;
-    for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only || (button.dataset.verb === "rewind" && !this.rewindable().length);
+    for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only || (button.dataset.verb === "rewind" && !this.canRewind());
     this.peek?.update(fold);
   }
 
@@ -93,9 +85,11 @@ class Card {
     if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
     if (fold.mixes) notes.push(h("p", { class: "notice warn" }, "Its function has changed: old and new logic mix in this view until it is rebuilt."));
     if (!fold.error && isLost(fold)) notes.push(h("p", { class: "notice bad" }, lost(fold)));
-    else if (!fold.error && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Stopped ${ago(fold.updated_ms, now())}.`));
+    const helps = state.problems.find((one) => one.resource === "fold" && one.name === fold.fold)?.command;
+    if (helps && !fold.is_live) notes.push(commandLine(helps));
+    if (!fold.error && !isLost(fold) && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Stopped ${ago(fold.updated_ms, now())}.`));
     if (!fold.is_proven) notes.push(h("p", { class: "quiet" }, "Whoever publishes this has not proven to run in this directory."));
-    if (!this.typed) put(this.message, notes);
+    if (!this.typed && !isBusy(this.message)) put(this.message, notes);
   }
 
   /** A rebuild that was refused because the log no longer holds everything can be asked for all the same. */
@@ -106,15 +100,14 @@ class Card {
 
   type(line, text) {
     this.typed = true;
-    put(this.message, h("div", { class: "notice" }, h("p", {}, text), commandLine(line), h("button", { class: "button small", type: "button", onclick: () => { this.typed = false; this.update(this.fold); } }, "Done")));
+    put(this.message, h("div", { class: "notice" }, h("p", {}, text), commandLine(line), h("button", { class: "button small", type: "button", onclick: () => { this.typed = false; put(this.message); this.update(this.fold); } }, "Done")));
   }
 
   async act(verb) {
     const { fold } = this;
-    if (verb === "rewind") { this.rewind(); return; }
+    if (verb === "rewind") { await rewindFold(fold); return; }
     if (!fold.is_live) { this.type(fold.command_lines[verb], `Nobody runs ${fold.fold} now. Type this where its file is:`); return; }
-    const { title, text } = ASKED[verb];
-    await change({ title: `${title} ${fold.fold}?`, text, yes: title, fields: [], act: () => api.foldCommand(this.name, { verb }), done: () => `${this.name} was asked to ${verb}.` });
+    await askFold(fold, verb);
   }
 
   async send(command) {
@@ -127,18 +120,8 @@ class Card {
     }
   }
 
-  /** Where it has read something that the log still holds. */
-  rewindable() {
-    const { fold } = this;
-    return placesOf(fold).map((one) => ({ topic: one.topic, partition: one.partition, start: one.start, from: one.at })).filter((one) => one.from > one.start);
-  }
-
-  rewind() {
-    const { fold } = this;
-    const choices = this.rewindable();
-    if (!choices.length) return;
-    askRewind({ group: `fold.${fold.fold}`, isFold: true, choices, ...choices[0], to: choices[0].from });
-  }
+  /** Whether it has read something that the log still holds. */
+  canRewind() { return placesOf(this.fold).some((one) => one.at > one.start); }
 
   togglePeek() {
     if (this.peek) { this.peek.end(); this.peek = null; put(this.peekPlace); } else { this.peek = new Peek(this.fold); put(this.peekPlace, this.peek.element); }

@@ -1,7 +1,7 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { card, empty, h, heads, icon, missing, put } from "./dom.js";
+import { card, elided, empty, h, heads, icon, missing, put } from "./dom.js";
 import { problemLine } from "./problems.js";
 import { deleteGroup, resetGroup } from "./group_changes.js";
 import { HistoryChart, lagPoints } from "./history.js";
@@ -20,11 +20,11 @@ const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.top
 const sorted = () => [...state.groups.values()].sort((one, other) => isOwn(one) - isOwn(other) || one.is_fold - other.is_fold || one.group.localeCompare(other.group));
 
 const COLUMNS = [
-  { name: "group", title: "Group", value: (group) => group.group, cell: (group) => [h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")] },
+  { name: "group", title: "Group", value: (group) => group.group, cell: (group) => [h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, elided(group.group)), group.is_fold && h("span", { class: "chip kind minor" }, "fold")] },
   { name: "state", title: "State", kind: "minor", value: stateOf, cell: (group) => h("span", { class: "chip", "data-state": standing(group).isBad ? "bad" : readers(group) ? "good" : "idle" }, stateOf(group)) },
   { name: "members", title: "Members", kind: "num mono", value: readers, cell: (group) => number(readers(group)) },
   { name: "lag", title: "Lag", kind: "num mono", value: lagOf, cell: (group) => h("span", { title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*") },
-  { name: "reads", title: "Reads", kind: "minor", value: (group) => topicsOf(group).join(), cell: (group) => topicsOf(group).slice(0, 4).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, topic), index < all.length - 1 && ", "]).concat(topicsOf(group).length > 4 ? ` and ${topicsOf(group).length - 4} more` : []) },
+  { name: "reads", title: "Reads", kind: "minor", value: (group) => topicsOf(group).join(), cell: (group) => topicsOf(group).slice(0, 4).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, elided(topic)), index < all.length - 1 && ", "]).concat(topicsOf(group).length > 4 ? ` and ${topicsOf(group).length - 4} more` : []) },
 ];
 
 const list = () => new SortedList({

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { spark } from "./charts.js";
-import { card, empty, h, heads, isBusy, put } from "./dom.js";
+import { card, elided, empty, h, heads, isBusy, put } from "./dom.js";
 import { HistoryChart, lagPoints, pointsOf } from "./history.js";
 import { findings, isWell } from "./problems.js";
 import { groupLag, hue, isInternalGroup, now, on, standing, state } from "./store.js";
@@ -14,8 +14,8 @@ const ASK_MS = 5000;
 const HOUR_MS = 3600000;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
-const topicLink = (name) => h("a", { href: `#/topics/${encodeURIComponent(name)}`, title: name }, name);
-const groupLink = (group) => h("a", { href: `#/groups/${encodeURIComponent(group.group)}`, title: group.group }, group.group);
+const topicLink = (name) => h("a", { class: "name", href: `#/topics/${encodeURIComponent(name)}`, title: name }, elided(name));
+const groupLink = (group) => h("a", { href: `#/groups/${encodeURIComponent(group.group)}`, title: group.group, class: "name" }, elided(group.group));
 
 function busiest() {
   return [...state.topics.values()].filter((topic) => !topic.is_internal).sort((one, other) => (other.bytes_per_s ?? 0) - (one.bytes_per_s ?? 0) || one.name.localeCompare(other.name));
@@ -83,7 +83,7 @@ export function enter(element) {
   const title = h("p", { class: "quiet" });
   const top = (list) => list.slice(0, 6);
   const lagChart = new HistoryChart("Lag", (kept, at) => top(furthest()).map((group) => ({ name: group.group, colour: hue(group.group), points: [...lagPoints(kept, group.group), [at, groupLag(group)]] })));
-  const rateChart = new HistoryChart("Records per second", (kept, at) => top(busiest()).map((topic) => ({ name: topic.name, colour: hue(topic.name), points: [...pointsOf(kept, kept.topics[topic.name]?.records_per_s), [at, topic.records_per_s ?? 0]] })), { text: rate });
+  const rateChart = new HistoryChart("Records per second", (kept, at) => top(busiest().map((topic) => ({ name: topic.name, colour: hue(topic.name), points: [...pointsOf(kept, kept.topics[topic.name]?.records_per_s), [at, topic.records_per_s ?? 0]] })).filter((one) => one.points.some(([, value]) => value > 0))), { text: rate, none: "Nothing was written in this time." });
   put(element, h("div", { class: "page" },
     h("div", { class: "room-head" }, h("h1", {}, "Overview"), title), places.verdict, places.figures,
     h("div", { class: "cards" }, card("Topics by traffic", places.traffic), card("Groups and folds by lag", places.lagging)),

@@ -2,7 +2,7 @@
 
 import { addressOf, say as sayAddress } from "./address.js";
 import * as api from "./api.js";
-import { empty, forgetErrors, h, icon, put, toast } from "./dom.js";
+import { elided, empty, forgetErrors, h, icon, put, toast } from "./dom.js";
 import { RecordPanel } from "./record.js";
 import { RecordsTable } from "./records_table.js";
 import { on, state } from "./store.js";
@@ -95,7 +95,7 @@ class LogRoom {
     put(this.list, topics.map((topic) => {
       const speed = h("small", { class: "mono" });
       this.rateOf.set(topic.name, speed);
-      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", {}, topic.name), speed));
+      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", { class: "topic-name" }, elided(topic.name)), speed));
     }));
     put(this.picker, topics.map((topic) => h("option", { value: topic.name, selected: topic === this.topic }, topic.name)));
     this.showChosen();
@@ -105,8 +105,8 @@ class LogRoom {
   /** The chosen topic, in a list that is longer than the page. Only the list scrolls. */
   showChosen() {
     const chosen = this.list.querySelector("[aria-current]");
-    const { parentElement: frame } = this.list;
-    if (!chosen || !frame) return;
+    const { list: frame } = this;
+    if (!chosen) return;
     const [top, bottom] = [chosen.offsetTop - frame.offsetTop, chosen.offsetTop - frame.offsetTop + chosen.offsetHeight];
     if (top < frame.scrollTop || bottom > frame.scrollTop + frame.clientHeight) frame.scrollTop = top - frame.clientHeight / 2;
   }

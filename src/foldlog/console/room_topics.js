@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { card, empty, field, h, icon, isBusy, missing, put, toast } from "./dom.js";
+import { card, elided, empty, field, h, icon, isBusy, missing, put, toast } from "./dom.js";
 import { HistoryChart, pointsOf } from "./history.js";
 import { SortedList } from "./lists.js";
 import { hue, on, state } from "./store.js";
@@ -12,6 +12,8 @@ import { counted, moment, number, rate, sentence, short, size, span } from "./wo
 const link = (name) => `#/topics/${encodeURIComponent(name)}`;
 const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
 const bytesOf = (topic) => topic.partitions.reduce((sum, one) => sum + (one.size_bytes ?? 0), 0);
+/** Of a partition that nobody has used since the broker was started, the size is not known. */
+const bytesText = (topic) => (topic.partitions.some((one) => one.size_bytes === null && one.end > one.start) ? h("span", { title: "Not known until it is used: the broker has not opened it yet" }, bytesOf(topic) ? `${size(bytesOf(topic))} +` : "–") : size(bytesOf(topic)));
 
 /** What a topic keeps, in words. */
 function retained(topic) {
@@ -23,10 +25,10 @@ function retained(topic) {
 const sorted = () => [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
 
 const COLUMNS = [
-  { name: "topic", title: "Topic", value: (topic) => topic.name, cell: (topic) => h("a", { href: link(topic.name), title: topic.name }, topic.name) },
+  { name: "topic", title: "Topic", value: (topic) => topic.name, cell: (topic) => h("a", { href: link(topic.name), title: topic.name }, elided(topic.name)) },
   { name: "partitions", title: "Partitions", kind: "num mono minor", value: (topic) => topic.partitions.length, cell: (topic) => number(topic.partitions.length) },
   { name: "offsets", title: "Offsets held", kind: "num mono", value: records, cell: (topic) => short(records(topic)) },
-  { name: "size", title: "On disk", kind: "num mono", value: bytesOf, cell: (topic) => size(bytesOf(topic)) },
+  { name: "size", title: "On disk", kind: "num mono", value: bytesOf, cell: bytesText },
   { name: "rate", title: "Records/s", kind: "num mono minor", value: (topic) => topic.records_per_s ?? 0, cell: (topic) => rate(topic.records_per_s ?? 0) },
   { name: "kept", title: "Kept", kind: "minor", value: retained, cell: retained },
 ];

@@ -110,11 +110,12 @@ class _SwapSegment(Segment):
         return self.stem + SWAP_SUFFIX
 
 
-def free_cut_name(files: Files, path: str, position: int) -> str:
-    """A free name for the bytes that are cut from a file at `position`. Earlier cuts stay as they are."""
-    name, number = f"{path}.{position}{CUT_SUFFIX}", 2
+def free_cut_name(files: Files, path: str, position: int | None = None) -> str:
+    """A free name for the bytes that are cut from a file at `position`, or for all of it. Earlier cuts stay."""
+    stem, number = path if position is None else f"{path}.{position}", 2
+    name = stem + CUT_SUFFIX
     while files.exists(name):
-        name, number = f"{path}.{position}-{number}{CUT_SUFFIX}", number + 1
+        name, number = f"{stem}-{number}{CUT_SUFFIX}", number + 1
     return name
 
 

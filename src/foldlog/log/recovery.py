@@ -93,6 +93,8 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
             scan.end_position,
             f"records up to offset {state.durable_offset} were durable, and are neither whole here nor in the journal",
         )
+    if known is not None and scan.cut is not None:
+        check_join(files, directory, state)
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
@@ -101,6 +103,22 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
         # and before committed records are read.
         settled = settled._replace(has_producers=True, has_transactions=True)
     return Recovered(tuple(kept), settled, unclean=not is_new)
+
+
+def check_join(files: Files, directory: str, state: SlotState) -> None:
+    """Raise CorruptLog unless the active segment's batches end where the slot says that they are synced.
+
+    For whoever is about to cut or overwrite what follows: if they do not, the file is not the one that the slot speaks
+    of, and the cut would go through the middle of a batch.
+    """
+    active = Segment(files, directory, state.active_base_offset, state.active_position, writable=False)
+    try:
+        ended_at = active.next_offset(state.gaps_below)
+    finally:
+        active.forget()
+    if ended_at != state.synced_offset:
+        reason = f"its batches end at offset {ended_at} there, and offset {state.synced_offset} was synced"
+        raise CorruptLog(active.log_path, state.active_position, reason)
 
 
 def _drop_expired(files: Files, directory: str, bases: list[int], log_start: int, interval: int) -> list[int]:
@@ -202,8 +220,8 @@ def _carry_out(files: Files, directory: str, segments: list[Segment], state: Slo
     dropped = [segment for segment in segments if segment.base_offset > scan.end_base_offset]
     if scan.cut is not None:
         for segment in dropped:
-            _set_aside(files, segment, 0, scan.cut.reason)
-        _set_aside(files, kept[-1], scan.end_position, scan.cut.reason)
+            set_aside(files, segment, 0, scan.cut.reason)
+        set_aside(files, kept[-1], scan.end_position, scan.cut.reason)
         # The copies have durable names before the first original is removed: what is cut may be the last copy of a
         # record.
         files.sync_directory(directory)
@@ -218,7 +236,7 @@ def _carry_out(files: Files, directory: str, segments: list[Segment], state: Slo
     return kept
 
 
-def _set_aside(files: Files, segment: Segment, position: int, reason: str) -> None:
+def set_aside(files: Files, segment: Segment, position: int, reason: str) -> None:
     """Keep the bytes from `position` on in a file of their own. Durable once the directory is synced."""
     size = segment.size - position
     if size <= 0:

@@ -181,6 +181,27 @@ def test_spark_is_not_there_while_a_file_is_loaded(shop: Path, code: str) -> Non
     assert done.stderr.count(b"\n") == 1
 
 
+def test_without_the_file_a_status_is_what_runners_have_published(fold: Command, shop: Path) -> None:
+    (shop / "folds.py").unlink()
+    publish("running")
+    code, out, _ = fold("status", "-d", "data")
+    assert code == 0
+    assert out.splitlines()[1].split()[:5] == ["mirror", "running", "10", "0=10,1=10", "0=15,1=15"]
+    assert json.loads(fold("status", "mirror", "-d", "data", "--format", "json")[1])[0]["lag"] == 10
+    assert fold("status", "mirrow", "-d", "data")[::2] == (
+        3,
+        "foldlog: there is no fold 'mirrow'; there are mirror\n",
+    )
+    assert fold("pause", "mirror", "-d", "data")[1] == "asked host:77, which runs mirror, to pause it\n"
+    publish("failed", error="the disk is full", age_ms=60_000)
+    code, out, _ = fold("status", "-d", "data")
+    assert code == 1
+    assert "the disk is full" in out
+    with foldlog.open("data") as log:
+        log.append(FOLDS_TOPIC, None, key="status/mirror")
+    assert "there is no folds.py here" in fold("status", "-d", "data")[2], "it was dropped"
+
+
 def test_the_file_and_the_log_may_come_from_the_environment(
     fold: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

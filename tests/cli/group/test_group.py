@@ -69,6 +69,8 @@ def test_a_dry_run_tells_from_where_to_where_and_how_much_is_read_again(orders: 
     code, out, err = orders("group", "seek", "tried", "--to", "-9", "--dry-run")
     assert (code, out.splitlines()[1].split()) == (0, ["orders", "1", "8", "1", "7", "0"])
     assert err == "7 offsets would be read again; nothing was moved (--dry-run)\n"
+    skipping = orders("group", "seek", "tried", "--to", "end", "--dry-run")[2]
+    assert skipping == "0 offsets would be read again, 2 would be skipped; nothing was moved (--dry-run)\n"
     with orders.place.open() as log:
         assert log.committed("tried")[TopicPartition("orders", 1)].offset == 8
     (row,) = orders.json("group", "seek", "tried", "--to", "end")

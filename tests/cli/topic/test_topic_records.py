@@ -383,4 +383,13 @@ def test_values_are_decoded_by_the_schemas_of_the_log(directory: RecordPlace) ->
         log.append(topic, bytes([0, 0, 0, 0, 7, 2, 2]) + b"n" + bytes([6, 0]))
         log.append(topic, "plain")
     assert directory.did("consume", topic, "--decode", "registry").out.splitlines() == [b'{"n": 3}', b"plain"]
+    framed = bytes([0, 0, 0, 0, 7, 2, 2]) + b"c" + bytes([34, 0])
+    with directory.log() as log:
+        for number, key in enumerate((framed, b"plain", framed + b"more", None)):
+            log.append(topic, str(number), key=key)
+    printed = directory.did("consume", topic, "-o", "2:", "--decode", "registry", "--format", "json").out.splitlines()
+    keys = [json.loads(line)["key"] for line in printed]
+    assert keys == [{"c": 17}, "plain", '\0\0\0\0\7\2\2c"\0more', None], "those of another kind are as they are"
+    printed = directory.did("consume", topic, "-o", "2:3", "--decode", "registry", "-f", "%k|%v\\n").out.splitlines()
+    assert printed == [b'{"c": 17}|0']
     assert "--decode registry" in directory.run("consume", topic, "--registry", "http://127.0.0.1:1").err

@@ -191,6 +191,25 @@ def test_a_rewind_is_previewed_with_its_time_and_what_is_read_again(site: Consol
         assert site.ask("GET", f"/api/folds/{path}").status == 400
 
 
+def test_a_rewind_of_all_partitions_to_a_place_is_previewed(site: ConsoleSite) -> None:
+    publish(site, status(), status(fold="sums", adds=True))
+    plan = site.get("/api/folds/mirror/rewind?place=%2B12")
+    assert [(one["partition"], one["from"], one["to"], one["again"]) for one in plan["moves"]] == [
+        (0, 20, 12, 8),
+        (1, 10, 10, 0),
+    ]
+    assert (plan["place"], plan["read_again"], plan["is_additive"]) == ("+12", 8, False)
+    later = site.get("/api/folds/mirror/rewind?place=@2026-01-15T10:30&zone=Europe/Berlin")
+    assert later["place"] == "@2026-01-15T10:30:00+01:00"
+    assert later["read_again"] == 0, "every record is older"
+    assert site.get("/api/folds/mirror/rewind?place=payments:0=3")["place"] == "payments:0=3"
+    assert "count it twice" in site.get("/api/folds/sums/rewind?place=start")["note"]
+    for place in ("yesterday", "orders:0=3", "7=1"):
+        answer = site.ask("GET", f"/api/folds/mirror/rewind?place={place}")
+        assert answer.status in (400, 404), place
+        assert answer.json["error"]
+
+
 def test_a_rewind_behind_what_is_left_or_before_a_growth_says_so(site: ConsoleSite) -> None:
     publish(site, status())
     site.broker.grow_topic("payments", 3)

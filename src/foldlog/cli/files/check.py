@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing, settle_journal
-from foldlog.broker.topics.catalog import Catalog
+from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.directories import plan_settlement
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.files.check_report import CheckReport, Finding
@@ -30,12 +31,13 @@ from foldlog.errors import CorruptLog, FoldlogError, InvalidArgument
 from foldlog.files.base import Buffer, File, Files
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import CHECK_JOBS_MAX
-from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.checkpoint import Checkpoint, Slot
 from foldlog.log.doctor.inspection import inspect, inspect_alone, inspect_live
 from foldlog.log.doctor.repair import cut_out, rebuild
 from foldlog.log.doctor.segment_scan import ForEach
-from foldlog.log.journal.recovery import JOURNAL_NAME, read_journal
-from foldlog.log.layout import CUT_SUFFIX, read_layout
+from foldlog.log.journal.format import Placed
+from foldlog.log.journal.recovery import JOURNAL_NAME, Owner, keep_aside, read_journal
+from foldlog.log.layout import free_cut_name, read_layout
 
 DESCRIPTION: Final = """\
 Reads every byte of a log and verifies it: the catalog, the CRC, offsets, leader epoch and records of every batch, and
@@ -181,7 +183,27 @@ def _report_journal(files: Files, path: str, catalog: Catalog, report: CheckRepo
 
 # Changing
 
-Change = Callable[[Files, CheckTarget, Checkpoint], Finding]
+Change = Callable[[Files, CheckTarget, "_Writing"], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A directory whose writer this process is. `unjoined`: entries of the journal that partitions could not take, and
+    why; their bytes are in the journal still."""
+
+    checkpoint: Checkpoint
+    remarks: list[str]
+    journal: Sequence[str]
+    unjoined: Mapping[Owner, tuple[FoldlogError, Sequence[tuple[str, Placed]]]]
+
+    def slot_of(self, target: CheckTarget) -> tuple[CatalogTopic, Slot]:
+        if target.topic is None:
+            raise InvalidArgument(f"{target.directory} is no partition of this log")
+        return target.topic, self.checkpoint.slot(target.topic.slots[target.number])
+
+    def unjoined_of(self, topic: CatalogTopic, number: int) -> tuple[FoldlogError | None, Sequence[tuple[str, Placed]]]:
+        """Why the partition could not take what the journal has for it, and what that is."""
+        return self.unjoined.get((uuid.UUID(topic.topic_id).bytes, number), (None, ()))
 
 
 def _change(files: Files, targets: Targets, report: CheckReport, change: Change) -> Iterator[str]:
@@ -196,31 +218,35 @@ def _change(files: Files, targets: Targets, report: CheckReport, change: Change)
             f"{targets.path} stands alone and can only be looked at;"
             " to change something, name the directory that holds catalog.json"
         )
-    with _as_writer(files, targets.path) as (checkpoint, remarks):
-        for remark in remarks:
+    with _as_writer(files, targets.path) as writing:
+        for remark in writing.remarks:
             report.notes.append(remark)
             yield remark
+        if change is _cut_out and writing.unjoined:
+            for beside in keep_aside(files, writing.journal):
+                yield from report.note(f"the journal is kept in {beside}: not all of it could be replayed")
         for target in targets.chosen:
             try:
-                finding = change(files, target, checkpoint)
+                finding = change(files, target, writing)
             except (FoldlogError, OSError) as error:
                 finding = Finding(target.name, problem=error)
             yield from report.add(finding)
 
 
-def _cut_out(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Finding:
-    if target.topic is None:
-        raise InvalidArgument(f"{target.directory} is no partition of this log")
-    slot = checkpoint.slot(target.topic.slots[target.number])
-    repaired = cut_out(files, target.directory, slot, topic_id=target.topic.topic_id)
+def _cut_out(files: Files, target: CheckTarget, writing: _Writing) -> Finding:
+    topic, slot = writing.slot_of(target)
+    _, unjoined = writing.unjoined_of(topic, target.number)
+    repaired = cut_out(files, target.directory, slot, topic_id=topic.topic_id, unjoined=unjoined)
     return Finding(target.name, inspect(files, target.directory, slot.load()), repaired=repaired)
 
 
-def _rebuild(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Finding:
-    if target.topic is None:
-        raise InvalidArgument(f"{target.directory} is no partition of this log")
-    slot = checkpoint.slot(target.topic.slots[target.number])
-    config, label = target.topic.config.log, (target.topic.name, target.number)
+def _rebuild(files: Files, target: CheckTarget, writing: _Writing) -> Finding:
+    topic, slot = writing.slot_of(target)
+    refused, _ = writing.unjoined_of(topic, target.number)
+    if refused is not None:
+        # A slot that is made anew would say that the log ends before what only the journal has.
+        return Finding(target.name, problem=refused)
+    config, label = topic.config.log, (topic.name, target.number)
     found, made = rebuild(files, target.directory, slot, config, clock=SystemClock(), label=label)
     if made:
         interval_bytes = config.index_interval_bytes
@@ -229,8 +255,8 @@ def _rebuild(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Findi
 
 
 @contextmanager
-def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[str]]]:
-    """The checkpoint, opened for writing, and remarks about it. Holds the directory's lock."""
+def _as_writer(files: Files, path: str) -> Iterator[_Writing]:
+    """Holds the directory's lock."""
     opened = open_for_writing(files, path)
     try:
         checkpoint_path = f"{path}/{CHECKPOINT_NAME}"
@@ -239,28 +265,21 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
             checkpoint = Checkpoint.open(files, checkpoint_path, write=True)
         except CorruptLog as error:
             # Without it every partition is verified completely at the next open: slower, but nothing is lost.
-            beside = _free_name(files, checkpoint_path)
+            beside = free_cut_name(files, checkpoint_path)
             remarks.append(f"{checkpoint_path}: {error.reason}; moved to {beside}")
             files.rename(checkpoint_path, beside)
             files.sync_directory(path)
             checkpoint = Checkpoint.open(files, checkpoint_path, write=True)
         try:
             # First: what the journal has for a partition is not damage of the partition.
-            replayed = settle_journal(files, path, opened.catalog, checkpoint)[1]
+            contents, replayed = settle_journal(files, path, opened.catalog, checkpoint)
             remarks += [f"the journal could not be replayed: {error}" for error in replayed.refused.values()]
-            yield checkpoint, remarks
+            unjoined = {owner: (error, contents.entries.get(owner, ())) for owner, error in replayed.refused.items()}
+            yield _Writing(checkpoint, remarks, [use.path for use in contents.uses], unjoined)
         finally:
             checkpoint.close()
     finally:
         opened.lock.release()
-
-
-def _free_name(files: Files, path: str) -> str:
-    """A free name to move a file to. Files that were moved before stay as they are."""
-    name, number = f"{path}{CUT_SUFFIX}", 2
-    while files.exists(name):
-        name, number = f"{path}-{number}{CUT_SUFFIX}", number + 1
-    return name
 
 
 # --- files that report how much was read ----------------------------------------------------------------------------

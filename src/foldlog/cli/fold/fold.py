@@ -265,11 +265,7 @@ def _print_rows(arguments: Arguments, names: Iterable[str], rows: Sequence[Mappi
 
 @command(names_argument(), *source_options(), file_option(), format_option())
 def show_status(arguments: Arguments) -> int:
-    from foldlog.spark.folds.commands import status
-    from foldlog.spark.folds.declaration import chosen_folds
-
-    folds = chosen_folds(_folds(arguments), arguments.names)
-    states = status(folds, chosen_source(arguments))
+    states = _states(arguments, arguments.names)
     if arguments.format == "json":
         show_json([asdict(state) for state in states])
     else:
@@ -442,15 +438,14 @@ def compact_fold(arguments: Arguments) -> int:
 
 
 def ask_runner(arguments: Arguments) -> int:
-    from foldlog.spark.folds.commands import ask, status
+    from foldlog.spark.folds.commands import ask
 
-    fold, source = chosen_fold(arguments), chosen_source(arguments)
-    (state,) = status([fold], source)
-    ask(fold.name, source, arguments.verb, folds_key=arguments.folds_key)
+    (state,) = _states(arguments, [arguments.name])
+    ask(state.fold, chosen_source(arguments), arguments.verb, folds_key=arguments.folds_key)
     if state.is_running and state.published is not None:
-        say(f"asked {state.published.runner}, which runs {fold.name}, to {arguments.verb} it")
+        say(f"asked {state.published.runner}, which runs {state.fold}, to {arguments.verb} it")
     else:
-        say(f"nobody runs {fold.name} now; whoever does next is asked to {arguments.verb} it")
+        say(f"nobody runs {state.fold} now; whoever does next is asked to {arguments.verb} it")
     return DONE
 
 
@@ -534,13 +529,32 @@ def chosen_source(arguments: Arguments) -> OriginSpec:
     return origin_spec(source, client_properties(arguments.properties, arguments.command_config))
 
 
+def _states(arguments: Arguments, names: Sequence[str]) -> list[FoldState]:
+    """Of the folds of the file; where there is none, of those that runners have published in the log: whoever operates
+    a log need not have its pipeline."""
+    from foldlog.spark.folds.commands import published_status, status
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    source = chosen_source(arguments)
+    if not _has_file(arguments) and (states := published_status(names, source)):
+        return states
+    return status(chosen_folds(_folds(arguments), names), source)
+
+
+def _file(arguments: Arguments) -> str:
+    return arguments.file or os.environ.get("FOLDLOG_FOLDS") or DEFAULT_FILE
+
+
+def _has_file(arguments: Arguments) -> bool:
+    return bool(arguments.file) or Path(_file(arguments)).exists()
+
+
 def _folds(arguments: Arguments) -> list[Fold]:
     from foldlog.spark.folds.declaration import load_folds
 
-    file = arguments.file or os.environ.get("FOLDLOG_FOLDS") or DEFAULT_FILE
-    if not arguments.file and not Path(file).exists():
-        raise InvalidArgument(f"there is no {file} here; say which file declares the folds: --file FILE")
-    return load_folds(file)
+    if not _has_file(arguments):
+        raise InvalidArgument(f"there is no {_file(arguments)} here; say which file declares the folds: --file FILE")
+    return load_folds(_file(arguments))
 
 
 def chosen_fold(arguments: Arguments) -> Fold:

@@ -298,13 +298,14 @@ def seek_group(arguments: Arguments) -> int:
         if not arguments.dry_run:
             log.reset_group(arguments.group, {move.partition: move.to for move in moves}, evict=is_evicting)
     show(arguments, SEEK_COLUMNS, [move.row() for move in moves])
-    again = counted(sum(move.again for move in moves), "offset")
+    again, skipped = counted(sum(move.again for move in moves), "offset"), sum(move.skipped for move in moves)
     if arguments.dry_run:
-        remark(f"{again} would be read again; nothing was moved (--dry-run)")
+        left_out = f", {skipped} would be skipped" if skipped else ""
+        remark(f"{again} would be read again{left_out}; nothing was moved (--dry-run)")
         if members and not is_evicting:
             remark(str(not_empty(arguments.group, members, "--evict", is_queue=is_queue)))
     else:
-        remark(f"{again} will be read again")
+        remark(f"{again} will be read again" + (f", {skipped} will be skipped" if skipped else ""))
     return DONE
 
 

@@ -70,8 +70,8 @@ def output_options(text: str = "each value on a line") -> list[Option]:
             "--decode",
             metavar="HOW",
             choices=NAMES,
-            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; registry: by the"
-            " schema that it names, as JSON; auto: MessagePack as JSON, and all else as it is",
+            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; registry: each key and"
+            " value by the schema that it names, as JSON; auto: MessagePack as JSON, and all else as it is",
         ),
         option(
             "--registry",

@@ -42,7 +42,7 @@ class RecordOutput:
         self._print = decoding_printer(self._print, decoder)
 
     def decode_with_schemas(self, url: str | None) -> None:
-        """Print values decoded by the schemas that they name: of the registry at `url`, or of the log itself."""
+        """Print keys and values decoded by the schemas that they name: of the registry at `url`, or of the log."""
         from foldlog.client.schemas.lookups import SchemaRegistry
         from foldlog.client.schemas.values import TopicSchemas, ValueDecoder
 
@@ -98,7 +98,8 @@ def output_for(
 
 
 def decoding_printer(printer: Printer, decoder: How) -> Printer:
-    """Print records with their values decoded; one that is not of that kind is printed as it is."""
+    """Print records with their values decoded, and by a decoder that has schemas their keys too: most keys are text,
+    but a key that names a schema is not. What is not of that kind is printed as it is."""
 
     def print_decoded(records: Iterable[Record]) -> bytes:
         return printer([_decoded(record, decoder) for record in records])
@@ -107,20 +108,22 @@ def decoding_printer(printer: Printer, decoder: How) -> Printer:
 
 
 def _decoded(record: Record, decoder: How) -> Record:
-    value = record.value
-    if value is None or (decoder != HEX and document_of(value, decoder) is None):
-        return record
-    text = readable(value, decoder).encode(errors="surrogateescape")
     return Record(
         record.topic,
         record.partition,
         record.offset,
         record.timestamp_ms,
         record.timestamp_type,
-        record.key,
-        text,
+        record.key if isinstance(decoder, str) else _decoded_bytes(record.key, decoder),
+        _decoded_bytes(record.value, decoder),
         record.headers,
     )
+
+
+def _decoded_bytes(data: bytes | None, decoder: How) -> bytes | None:
+    if data is None or (decoder != HEX and document_of(data, decoder) is None):
+        return data
+    return readable(data, decoder).encode(errors="surrogateescape")
 
 
 def _printer_for(arguments: Arguments, columns: Sequence[RecordColumn] | None) -> Printer:

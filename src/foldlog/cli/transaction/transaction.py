@@ -49,16 +49,28 @@ NOUN: Final = Noun(
 )
 
 
-def _ago(value: object) -> str:
+def _duration(value: object) -> str:
     return duration_text(max(0, value)) if isinstance(value, int) else str(value)
+
+
+def _rounded(value: object) -> str:
+    """How long something has lasted, which nobody wants to the millisecond.
+
+    >>> _rounded(43_159), _rounded(754_000), _rounded(8_000_000)
+    ('43s', '12m', '2h')
+    """
+    if not isinstance(value, int):
+        return str(value)
+    units = [unit for unit in (1_000, 60_000, 3_600_000, 86_400_000) if unit <= value]
+    return duration_text(value - value % units[-1]) if units else "0s"
 
 
 LIST_COLUMNS: Final = (
     Column("transactional_id", "TRANSACTIONAL ID"),
     Column("state", "STATE"),
-    Column("open_ms", "OPEN FOR", is_number=True, text=_ago),
+    Column("open_ms", "OPEN FOR", is_number=True, text=_rounded),
     Column("partitions", "PARTITIONS", is_number=True),
-    Column("timeout_ms", "TIMEOUT", is_number=True, text=_ago, is_wide=True),
+    Column("timeout_ms", "TIMEOUT", is_number=True, text=_duration, is_wide=True),
     Column("producer_id", "PRODUCER", is_number=True, is_wide=True),
     Column("producer_epoch", "EPOCH", is_number=True, is_wide=True),
 )
@@ -127,7 +139,11 @@ def describe_transactions(arguments: Arguments) -> int:
         if index:
             say("")
         row = _row(one, _now_ms())
-        since = "" if one.start_ms is None else f", open for {_ago(row['open_ms'])} of at most {_ago(one.timeout_ms)}"
+        since = (
+            ""
+            if one.start_ms is None
+            else f", open for {_rounded(row['open_ms'])} of at most {_duration(one.timeout_ms)}"
+        )
         say(f"{one.transactional_id}: {one.state}{since}; producer {one.producer_id}, epoch {one.producer_epoch}")
         if rows:
             say("")

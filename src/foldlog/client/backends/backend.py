@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from foldlog.broker.topics.catalog import CatalogTopic
     from foldlog.client.access import AccessAdmin
     from foldlog.client.consumer.arrivals import AnyPartition
-    from foldlog.client.consumer.assignments import Member
+    from foldlog.client.consumer.assignments import Member, Since
     from foldlog.client.consumer.settings import ConsumerSettings
     from foldlog.client.descriptions import ConfigEntry, GroupDescription, OpenProducer, Topic, TransactionDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
@@ -560,8 +560,15 @@ class GroupMemberships(Protocol):
         """Members of other processes can reach the groups from now on."""
         ...
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
+    def commit(
+        self,
+        member: Member,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        since: Mapping[TopicPartition, Since],
+    ) -> None:
+        """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's, or is so
+        again, but not without a break from when `since` names. If the group does not know the member (any more), it is
+        asked soon, so that the member joins again."""
         ...
 
 

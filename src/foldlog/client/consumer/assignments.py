@@ -7,7 +7,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.consumer_protocol import (
@@ -38,13 +38,21 @@ from foldlog.errors import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a member holds in one generation. `since`: the generation from which on it has held it without a break."""
+class Since(NamedTuple):
+    """From when on a partition is held without a break. The generation alone does not tell: those of a group that was
+    deleted begin anew."""
 
     member_id: str
     generation: int
-    since: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a member holds in one generation, and since when."""
+
+    member_id: str
+    generation: int
+    since: Mapping[TopicPartition, Since]
 
 
 NOTHING_HELD = Held(NO_MEMBER, NO_GENERATION, {})
@@ -134,17 +142,16 @@ def shares(
 
 
 def take_share(backend: DirectoryBroker, member: Member, generation: int, assignment: bytes) -> None:
-    """Give the member its assignment; its consumer finds it in `held`."""
+    """Give the member its assignment; its consumer finds it in `held`, and is to be woken."""
     before = member.held.since if member.held.member_id == member.member_id else {}
-    since: dict[TopicPartition, int] = {}
+    since: dict[TopicPartition, Since] = {}
     for topic, number in decode_assignment(assignment).partitions:
         partition = TopicPartition(topic, number)
-        since[partition] = before.get(partition, generation)
+        since[partition] = before.get(partition, Since(member.member_id, generation))
         if partition not in before:
             _note_start(backend, member, partition)
     member.counts = counts_of(backend, member.topics)
     member.held = Held(member.member_id, generation, since)
-    member.wake()
 
 
 def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartition) -> None:
@@ -157,12 +164,17 @@ def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartit
 
 
 def commit_as_member(
-    backend: DirectoryBroker, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    backend: DirectoryBroker,
+    member: Member,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    since: Mapping[TopicPartition, Since],
 ) -> None:
-    """Durable on return. Raises NotAssigned, with nothing committed, if a partition is not the member's."""
+    """See `GroupMemberships.commit`."""
     while True:
         held = member.held
-        lost = [partition for partition in offsets if partition not in held.since]
+        # It may have lost a partition and have it back by now. What it read before is not to be committed then: the
+        # group was moved, or another member has come further.
+        lost = [one for one in offsets if one not in held.since or since.get(one, held.since[one]) != held.since[one]]
         if lost:
             raise not_assigned(lost, member.group)
         try:

@@ -17,6 +17,7 @@ from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Held,
     Member,
+    Since,
     commits_by_itself,
     not_assigned,
     topic_or_none,
@@ -417,7 +418,7 @@ class Consumption:
         reset = self._settings.auto_offset_reset
         topic_id = self._topic_ids.get(partition.topic, "")
         cursor = Cursor(partition, topic_id, log, position, reset, self._deserializers)
-        cursor.since = self._adopted.since.get(partition, -1)
+        cursor.since = self._adopted.since.get(partition)
         if committed is not None:
             cursor.committed = committed.offset
         elif self._group is not None and self._settings.auto_offset_reset == "none":
@@ -497,14 +498,18 @@ class Consumption:
         turns = [one for one in self._turns if one.handled != one.committed and one.problem is None]
         topic_ids = {name: self._topic_id(name) for name in {one.partition.topic for one in turns}}
         moved = {
-            cursor.partition: OffsetAndMetadata(cursor.handled, cursor.log.leader_epoch)
+            cursor: OffsetAndMetadata(cursor.handled, cursor.log.leader_epoch)
             for cursor in turns
             if topic_ids[cursor.partition.topic] == cursor.topic_id
         }
-        held = self._member.held.since if self._member is not None else moved
-        moved = {partition: at for partition, at in moved.items() if partition in held}
+        if self._member is not None:
+            held = self._member.held.since
+            moved = {cursor: at for cursor, at in moved.items() if held.get(cursor.partition) == cursor.since}
         if moved:
-            self._commit(moved)
+            since = {cursor.partition: cursor.since for cursor in moved if cursor.since is not None}
+            self._commit({cursor.partition: at for cursor, at in moved.items()}, since)
+        for cursor, at in moved.items():
+            cursor.committed = at.offset
 
     def commit_all(self, metadata: str) -> None:
         """Commit all that was handed out and is still assigned; raises NotAssigned with the partitions that are not."""
@@ -516,7 +521,8 @@ class Consumption:
             if cursor.problem is None
         }
         if offsets:
-            self._commit(offsets)
+            self._commit(offsets, self._adopted.since)
+            self.count_as_committed(offsets)
         lost, self._lost = self._lost, set()
         if lost:
             raise not_assigned(lost, self._group or "")
@@ -560,12 +566,15 @@ class Consumption:
                 f"topic {topic!r} was deleted and created again: what was read in {topic}-{number} was the old topic's,"
                 " and cannot be committed in the new one"
             )
-        self._commit(offsets)
+        self._commit(offsets, self._adopted.since)
+        self.count_as_committed(offsets)
 
-    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Any thread, see `commit_handled`."""
+    def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], since: Mapping[TopicPartition, Since]
+    ) -> None:
+        """What was read while these partitions were held `since` then. Any thread, see `commit_handled`."""
         if self._member is not None:
-            self._memberships.commit(self._member, offsets)
+            self._memberships.commit(self._member, offsets, since)
         else:
             missing = [partition for partition in offsets if partition not in self._cursors]
             for topic, number in missing:
@@ -578,7 +587,6 @@ class Consumption:
                 raise GroupNotEmpty(
                     f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
                 ) from error
-        self.count_as_committed(offsets)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         self._check_group(reading=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from foldlog.client.consumer.assignments import Since
 from foldlog.client.isolation import ReadablePartition, held_end
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import Deserializer, deserialized
@@ -56,7 +57,7 @@ class Cursor:
         self.topic_id = topic_id  # a topic of the same name with another id is another topic
         self.log = log
         self.is_paused = False
-        self.since = -1  # the generation since which it is assigned to this consumer
+        self.since: Since | None = None  # since when it is assigned to this member of its group
         self.committed = -1  # the last committed offset, to leave out partitions that have not moved
         self._reset = reset
         self._of_key, self._of_value = deserializers

@@ -37,6 +37,7 @@ from foldlog.broker.groups.messages import (
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Member,
+    Since,
     beginnings,
     commit_as_member,
     counts_of,
@@ -46,7 +47,7 @@ from foldlog.client.consumer.assignments import (
     take_share,
 )
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
+from foldlog.errors import FoldlogError, GroupError, IllegalGeneration, LogClosed, StorageError, UnknownMember
 
 _log = logging.getLogger("foldlog")
 
@@ -195,9 +196,16 @@ class Memberships:
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable on return. Raises NotAssigned, with nothing committed, if a partition is not the member's."""
-        commit_as_member(self._broker, member, offsets)
+    def commit(
+        self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata], since: Mapping[TopicPartition, Since]
+    ) -> None:
+        """See `GroupMemberships`."""
+        try:
+            commit_as_member(self._broker, member, offsets, since)
+        except (IllegalGeneration, UnknownMember):
+            member.is_called = True  # the next poll, or the one that waits, asks the group and joins it again
+            member.wake()
+            raise
 
     # --- joining --------------------------------------------------------------------------------------------------
 
@@ -243,25 +251,34 @@ class Memberships:
         coordinator.join(_join_request(member), partial(self._joined, coordinator, member))
 
     def _joined(self, coordinator: GroupCoordinator, member: Member, result: JoinResult) -> None:
-        member.is_joining = False
         if result.error is not GroupErrorCode.NONE:
+            member.is_joining = False
             self._refused(member, result.error)
             return
         member.member_id = result.member_id
         member.generation = result.generation
         assignments: dict[str, bytes] = {}
-        if result.is_leader and not result.skip_assignment:
-            assignments = shares(self._broker, result.protocol, subscriptions_of(result.members))
-        request = SyncRequest(
-            member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
-        )
-        coordinator.sync(request, partial(self._synced, member, result.generation))
+        try:
+            if result.is_leader and not result.skip_assignment:
+                assignments = shares(self._broker, result.protocol, subscriptions_of(result.members))
+            request = SyncRequest(
+                member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
+            )
+            # Joining until its share is known: a leader in another process may take its time.
+            coordinator.sync(request, partial(self._synced, member, result.generation))
+        except FoldlogError:
+            member.is_joining = False
+            raise
 
     def _synced(self, member: Member, generation: int, result: SyncResult) -> None:
-        if result.error is not GroupErrorCode.NONE:
-            self._refused(member, result.error)
-            return
-        take_share(self._broker, member, generation, result.assignment)
+        try:
+            if result.error is not GroupErrorCode.NONE:
+                self._refused(member, result.error)
+            else:
+                take_share(self._broker, member, generation, result.assignment)
+        finally:
+            member.is_joining = False
+        member.wake()
 
     def _refused(self, member: Member, code: GroupErrorCode) -> None:
         if code is GroupErrorCode.UNKNOWN_MEMBER_ID:

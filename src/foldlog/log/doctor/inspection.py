@@ -121,16 +121,18 @@ def inspect(
     *,
     index_interval_bytes: int = USUAL_INTERVAL_BYTES,
     each: ForEach = one_by_one,
+    is_replayed: bool = False,
 ) -> Inspection:
     """Check every batch, record, epoch and hint of a partition whose names do not change meanwhile.
 
-    `each` runs over the segments, several at a time if it can.
+    `each` runs over the segments, several at a time if it can. `is_replayed`: what the journal has was written into the
+    segments, so what is missing there is nowhere.
     """
     if known is not None and known.durable_offset > known.synced_offset:
         # The journal has it, and usually the segment, too. After a power cut only the journal may: not damage.
         further = known._replace(synced_offset=known.durable_offset, active_position=known.durable_position)
         found = _inspect_synced(files, directory, further, index_interval_bytes, each)
-        if not found.damages:
+        if not found.damages or is_replayed:
             return found
     return _inspect_synced(files, directory, known, index_interval_bytes, each)
 

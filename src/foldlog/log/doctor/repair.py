@@ -33,6 +33,8 @@ from foldlog.log.doctor.transaction_check import ended_transactions
 from foldlog.log.durability import Syncer
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import format_epochs
+from foldlog.log.journal.format import Placed
+from foldlog.log.journal.recovery import write_unjoined
 from foldlog.log.layout import (
     CLEANED_SUFFIX,
     METADATA_NAME,
@@ -109,8 +111,12 @@ class RepairReport:
     kept_aside: tuple[str, ...]
 
 
-def cut_out(files: Files, directory: str, slot: Slot, *, topic_id: str) -> RepairReport:
+def cut_out(
+    files: Files, directory: str, slot: Slot, *, topic_id: str, unjoined: Sequence[tuple[str, Placed]] = ()
+) -> RepairReport:
     """Set everything damaged aside, so that the partition opens and can be read. Durable on return.
+
+    `unjoined`: entries of the journal that the partition could not take, because something before them is missing.
 
     The caller is the directory's writer and does not have the partition open. The next open counts as unclean, so the
     leader epoch rises: a bookmark from before cannot take new records for lost ones.
@@ -120,7 +126,11 @@ def cut_out(files: Files, directory: str, slot: Slot, *, topic_id: str) -> Repai
     if not files.exists(directory):
         _make_directory(files, directory, topic_id)
     _finish_swaps(files, directory, kept_aside)
-    inspection = inspect(files, directory, known)
+    if unjoined:
+        kept_aside += _set_overwritten_aside(files, directory, unjoined)
+        write_unjoined(files, directory, slot, unjoined)
+        known = slot.load()
+    inspection = inspect(files, directory, known, is_replayed=True)
     if not inspection.damages:
         return RepairReport((), tuple(kept_aside))
     above = None if known is None else _scan_above(files, inspection)
@@ -128,6 +138,15 @@ def cut_out(files: Files, directory: str, slot: Slot, *, topic_id: str) -> Repai
     plan = plan_repair(inspection, above, sorted(sizes))
     _carry_out(files, directory, slot, inspection, plan, kept_aside)
     return RepairReport(inspection.damages, tuple(kept_aside))
+
+
+def _set_overwritten_aside(files: Files, directory: str, entries: Sequence[tuple[str, Placed]]) -> Iterator[str]:
+    """Copy segments that entries of the journal would be written over: they may be of another place."""
+    for base in sorted({placed.entry.base_offset for _, placed in entries}):
+        path = segment_stem(directory, base) + LOG_SUFFIX
+        if files.exists(path) and _size_of(files, path):
+            yield _copy_aside(files, path, 0, _size_of(files, path), "the journal's entries do not join it")
+    files.sync_directory(directory)
 
 
 def _make_directory(files: Files, directory: str, topic_id: str) -> None:
@@ -243,10 +262,11 @@ def _plan_seal(inspection: Inspection, above: Above | None, bases: Sequence[int]
 def _carry_out(
     files: Files, directory: str, slot: Slot, inspection: Inspection, plan: RepairPlan, kept_aside: list[str]
 ) -> None:
+    tail = _damage_at_the_tail(plan)
     for rewrite in plan.rewrites:
-        kept_aside += _set_damage_aside(files, directory, rewrite)
+        kept_aside += _set_damage_aside(files, directory, rewrite, tail)
     if plan.seal is not None:
-        kept_aside += _set_tail_aside(files, directory, plan.seal)
+        kept_aside += _set_tail_aside(files, directory, plan.seal, tail)
         _settle(files, directory, plan.seal)
         _create_empty(files, directory, plan.seal.end_offset)
     if plan.epochs is not None:
@@ -276,18 +296,28 @@ def _store(slot: Slot, state: SlotState) -> None:
     slot.sync()
 
 
-def _set_damage_aside(files: Files, directory: str, rewrite: Rewrite) -> Iterator[str]:
+def _damage_at_the_tail(plan: RepairPlan) -> Piece | None:
+    """Damage that ends where the tail begins. They are set aside as one: a file that is not the one the checkpoint
+    speaks of has no batch that ends there, and a cut would halve one that is whole."""
+    if plan.seal is None or not plan.rewrites or plan.rewrites[-1].base_offset != plan.seal.base_offset:
+        return None
+    last = plan.rewrites[-1].pieces[-1]
+    return last if last.reason and last.end == plan.seal.end else None
+
+
+def _set_damage_aside(files: Files, directory: str, rewrite: Rewrite, tail: Piece | None) -> Iterator[str]:
     path = segment_stem(directory, rewrite.base_offset) + LOG_SUFFIX
     for piece in rewrite.pieces:
-        if piece.reason and piece.end > piece.position:
+        if piece.reason and piece.end > piece.position and piece is not tail:
             yield _copy_aside(files, path, piece.position, piece.end, piece.reason)
 
 
-def _set_tail_aside(files: Files, directory: str, seal: Seal) -> Iterator[str]:
+def _set_tail_aside(files: Files, directory: str, seal: Seal, damage: Piece | None) -> Iterator[str]:
     """Copy bytes that no checkpoint vouched for and that do not follow on: recovery would cut them too."""
     path = segment_stem(directory, seal.base_offset) + LOG_SUFFIX
-    if files.exists(path) and _size_of(files, path) > seal.end:
-        yield _copy_aside(files, path, seal.end, _size_of(files, path), seal.reason)
+    start = seal.end if damage is None else damage.position
+    if files.exists(path) and _size_of(files, path) > start:
+        yield _copy_aside(files, path, start, _size_of(files, path), seal.reason if damage is None else damage.reason)
     for base in seal.dropped:
         path = segment_stem(directory, base) + LOG_SUFFIX
         if _size_of(files, path):

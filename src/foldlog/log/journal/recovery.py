@@ -22,7 +22,7 @@ from typing import Final
 
 from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.files.base import File, Files, storage_error
-from foldlog.limits import SYNC_THREADS
+from foldlog.limits import READ_CHUNK_BYTES, SYNC_THREADS
 from foldlog.log.checkpoint import Checkpoint, Slot, SlotState
 from foldlog.log.epochs import Epochs
 from foldlog.log.journal.format import (
@@ -39,9 +39,10 @@ from foldlog.log.journal.format import (
     read_header,
     read_use,
 )
-from foldlog.log.layout import read_layout
-from foldlog.log.recovery import scan_above
-from foldlog.log.segment import LOG_SUFFIX, Segment, segment_stem
+from foldlog.log.layout import free_cut_name, read_layout
+from foldlog.log.recovery import check_join, scan_above, set_aside
+from foldlog.log.segment import LOG_SUFFIX, Segment, create_segment, segment_stem
+from foldlog.records.loops import walk
 
 logger = logging.getLogger("foldlog.log")
 
@@ -206,6 +207,19 @@ def replay(files: Files, contents: JournalContents, find: Find, sync_checkpoint:
     return Replayed(written, refused)
 
 
+def refuse_missing(files: Files, directory: str, slot: Slot) -> None:
+    """After `replay`: raise CorruptLog if the slot says that more was durable than segment and journal hold. The
+    journal stays as it is then: half a commit may be all that is left of it."""
+    state = slot.load()
+    if state is None or state.poisoned or state.durable_offset <= state.synced_offset:
+        return
+    path = segment_stem(directory, state.active_base_offset) + LOG_SUFFIX
+    size = read_layout(files.entries(directory)).logs.get(state.active_base_offset, 0) if files.exists(directory) else 0
+    if size < state.durable_position:
+        reason = f"records up to offset {state.durable_offset} were durable, and are neither here nor in the journal"
+        raise CorruptLog(path, size, reason)
+
+
 def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes, checkpoint: Checkpoint) -> None:
     """Let the header of the file that was used last say that no commit is needed, and then the checkpoint. After
     `replay`, with none refused; does nothing after a clean close."""
@@ -227,6 +241,25 @@ def mark_replayed(files: Files, contents: JournalContents, directory_id: bytes, 
     checkpoint.end_journal()
 
 
+def keep_aside(files: Files, paths: Iterable[str]) -> list[str]:
+    """Copy files of a journal: what could not be read of them is there once they are used again. Durable on return."""
+    kept = []
+    for path in sorted(set(paths)):
+        beside = free_cut_name(files, path)
+        source, target = files.open(path), files.open(beside, write=True, create=True)
+        try:
+            for at in range(0, source.size(), READ_CHUNK_BYTES):
+                target.write(at, [source.read(at, READ_CHUNK_BYTES)])
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        files.sync_directory(path.rpartition("/")[0])
+        logger.warning("%s: kept in %s, because not all of it could be replayed", path, beside)
+        kept.append(beside)
+    return kept
+
+
 def remove_journal(files: Files, directory: str) -> None:
     """Remove the files: after `replay`, with none refused, where the journal is turned off."""
     paths = journal_files(files, directory)
@@ -240,31 +273,69 @@ def _replay_partition(files: Files, directory: str, slot: Slot, entries: Sequenc
     """Whether entries were written: those above what the slot says is synced, and not of an older epoch."""
     known = slot.load()
     try:
-        starts = Epochs.load(files, directory).starts
-    except CorruptLog:
-        starts = ()
-    wanted = [(path, placed) for path, placed in entries if _is_wanted(placed.entry, known, starts)]
-    if not wanted:
-        return False
-    try:
         logs = read_layout(files.entries(directory)).logs
     except FileNotFoundError:
         raise CorruptLog(directory, 0, "the directory is missing") from None
-    if known is not None:
-        # The log start is durable before a segment is removed: such bytes were deleted, not lost.
-        start = known.log_start_offset
-        wanted = [one for one in wanted if one[1].entry.base_offset in logs or one[1].entry.next_offset > start]
+    wanted = _wanted(files, directory, known, logs, entries)
     if not wanted:
         return False
     _check_joins(directory, logs, [placed.entry for _, placed in wanted])
+    state = known or _state_before(wanted[0][1].entry)
+    check_join(files, directory, state)
+    _keep_others(files, directory, logs[state.active_base_offset], state)
     _write(files, directory, wanted)
-    last = max((placed.entry for _, placed in wanted), key=lambda entry: entry.next_offset)
+    last = _last_of(wanted)
     for _, placed in wanted:
         logs[placed.entry.base_offset] = max(logs[placed.entry.base_offset], placed.entry.end)
     _check_whole(files, directory, logs, known or _unknown_state(wanted[0][1].entry), last)
     if known is not None:
         slot.store(_replayed_state(known, last, logs))
     return True
+
+
+def write_unjoined(files: Files, directory: str, slot: Slot, entries: Sequence[tuple[str, Placed]]) -> bool:
+    """Write the entries of a partition that `replay` refused, each at its place, whatever is missing before them: for a
+    repair, which finds the holes. The caller has set aside what is overwritten. Durable on return, with the slot."""
+    known = slot.load()
+    logs = read_layout(files.entries(directory)).logs
+    wanted = _wanted(files, directory, known, logs, entries)
+    for base in {placed.entry.base_offset for _, placed in wanted} - logs.keys():
+        create_segment(files, directory, base)
+        logs[base] = 0
+    if not wanted:
+        return False
+    files.sync_directory(directory)
+    _write(files, directory, wanted)
+    if known is not None:
+        slot.store_firmly(_replayed_state(known, _last_of(wanted), logs))
+        slot.sync()
+    return True
+
+
+def _wanted(
+    files: Files,
+    directory: str,
+    known: SlotState | None,
+    logs: dict[int, int],
+    entries: Sequence[tuple[str, Placed]],
+) -> list[tuple[str, Placed]]:
+    """The entries that the segments may lack."""
+    try:
+        starts = Epochs.load(files, directory).starts
+    except CorruptLog:
+        starts = ()
+    wanted = [(path, placed) for path, placed in entries if _is_wanted(placed.entry, known, starts)]
+    if known is None:
+        # A segment is synced before the next one gets its name, and may be compacted or removed from then on.
+        rolled = max(logs, default=0)
+        return [one for one in wanted if one[1].entry.next_offset > rolled]
+    # The log start is durable before a segment is removed: such bytes were deleted, not lost.
+    start = known.log_start_offset
+    return [one for one in wanted if one[1].entry.base_offset in logs or one[1].entry.next_offset > start]
+
+
+def _last_of(wanted: Sequence[tuple[str, Placed]]) -> Entry:
+    return max((placed.entry for _, placed in wanted), key=lambda entry: entry.next_offset)
 
 
 def _check_whole(files: Files, directory: str, logs: dict[int, int], state: SlotState, last: Entry) -> None:
@@ -288,10 +359,11 @@ def _check_whole(files: Files, directory: str, logs: dict[int, int], state: Slot
 def _replayed_state(known: SlotState, last: Entry, logs: Iterable[int]) -> SlotState:
     """The slot once everything up to the last entry is synced in the segments."""
     newer = [base for base in logs if known.active_base_offset < base <= last.base_offset]
+    is_all = last.next_offset >= known.durable_offset
     return known._replace(
         high_watermark=max(known.high_watermark, last.next_offset),
         durable_offset=max(known.durable_offset, last.next_offset),
-        durable_position=last.end,
+        durable_position=last.end if is_all else known.durable_position,
         synced_offset=last.next_offset,
         active_base_offset=last.base_offset,
         active_position=last.end,
@@ -318,6 +390,26 @@ def _unknown_state(first: Entry) -> SlotState:
     """Without a slot, the segment of the first entry is verified from its beginning."""
     base = first.base_offset
     return SlotState(log_start_offset=base, synced_offset=base, active_base_offset=base, gaps_below=base)
+
+
+def _keep_others(files: Files, directory: str, size: int, state: SlotState) -> None:
+    """Set aside a whole batch of another offset where entries are about to be written: a crash leaves there half a
+    batch, or one of this log, but a file that was put there from elsewhere may begin like this one."""
+    active = Segment(files, directory, state.active_base_offset, size, writable=False)
+    try:
+        following = walk(active.log().read(state.active_position, READ_CHUNK_BYTES)).headers
+        if following and following[0].base_offset != state.synced_offset:
+            set_aside(files, active, state.active_position, f"offset {state.synced_offset} was expected")
+            files.sync_directory(directory)
+    finally:
+        active.forget()
+
+
+def _state_before(first: Entry) -> SlotState:
+    """Without a slot, what is below the first entry was synced when it was written."""
+    return SlotState(
+        synced_offset=first.first_offset, active_base_offset=first.base_offset, active_position=first.position
+    )
 
 
 def _check_joins(directory: str, logs: dict[int, int], entries: Sequence[Entry]) -> None:

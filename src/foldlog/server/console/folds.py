@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
 from foldlog.client.fold_proof import KEY_FILE
-from foldlog.client.places import parse_topic_points
+from foldlog.client.places import parse_points, parse_topic_points, resolve, topic_and_place
 from foldlog.errors import CorruptLog, FoldError, FoldlogError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
@@ -28,7 +28,7 @@ from foldlog.server.console.events import ConsoleEvent, EventFeed, merged_by
 from foldlog.server.console.fold_board import FoldBoard, LogAddress, bookmarks_of
 from foldlog.server.console.parameters import JsonBody, bad_request, query_integer
 from foldlog.server.console.peeks import PeekProcesses
-from foldlog.server.console.records import bounds, time_at
+from foldlog.server.console.records import OpenedTopic, bounds, time_at
 from foldlog.server.console.rights import DESCRIBE, READ, Sight, identity_of, nothing, of_fold
 from foldlog.server.console.topics import open_partition
 from foldlog.server.folds_reader import FoldsReader
@@ -193,8 +193,12 @@ class FoldPages:
         return HttpResponse.json(await self._look(write))
 
     async def rewind(self, request: HttpRequest) -> HttpResponse:
-        """What a rewind of one partition would do. Changes nothing."""
-        name, number = request.named["fold"], query_integer(request, "partition", None, 0)
+        """What a rewind of one partition to an offset would do, or of all to a place. Changes nothing."""
+        name, place = request.named["fold"], request.query.get("place")
+        if place:
+            zone = request.query.get("zone") or None
+            return HttpResponse.json(await self._look(lambda board: self._plan(board, name, place, zone)))
+        number = query_integer(request, "partition", None, 0)
         to = query_integer(request, "to", None, 0)
         topic = request.query.get("topic") or None
         return HttpResponse.json(await self._look(lambda board: self._preview(board, name, topic, number, to)))
@@ -216,6 +220,38 @@ class FoldPages:
             "read_again": stands - offset,
             "is_additive": status.adds,
             "note": _additive_note(status) if status.adds else self._rewind_note(topic, number, to, offset, start),
+        }
+
+    def _plan(self, board: FoldBoard, name: str, text: str, zone: str | None) -> dict[str, Any]:
+        now_ms = self._clock.now_ms()
+        status = _known(board, name, now_ms)
+        named, place = topic_and_place(text)
+        spec = parse_points(place, zone=zone, now_ms=now_ms)
+        stands = bookmarks_of(status)
+        topics = [topic for topic in stands if named in (None, topic)]
+        if not topics:
+            raise bad_request(f"fold {name!r} does not read topic {named!r}; it reads {', '.join(stands)}")
+        if len(topics) > 1 and spec.names_offsets:
+            raise bad_request(f"{text!r} has offsets, and fold {name!r} reads {len(topics)} topics; choose one of them")
+        moves: list[dict[str, Any]] = []
+        notes = {spec.note: None} if spec.note else {}
+        for topic in topics:
+            opened = OpenedTopic(self._node.broker, topic)
+            starts = opened.offsets(topic)
+            for number, span in resolve(spec, opened, topic, bounds=starts, now_ms=now_ms).items():
+                before = stands[topic].get(str(number))
+                if before is None:
+                    continue
+                to = min(before, span.start)
+                moves.append({"topic": topic, "partition": number, "from": before, "to": to, "again": before - to})
+                if to < before and (note := self._rewind_note(topic, number, to, to, starts[number][0])):
+                    notes[note] = None
+        return {
+            "place": spec.portable if named is None else f"{named}:{spec.portable}",
+            "note": _additive_note(status) if status.adds else "; ".join(notes),
+            "moves": moves,
+            "read_again": sum(move["again"] for move in moves),
+            "is_additive": status.adds,
         }
 
     def _rewind_note(self, topic: str, number: int, to: int, offset: int, start: int) -> str:

@@ -106,6 +106,15 @@ class PathTest:
             raise InvalidArgument(f"{brief_repr(text)} is no test of a value; {_EXAMPLE}")
         return cls(path, test["operator"].replace("==", "="), _literal(test["value"]), test["value"])
 
+    @classmethod
+    def whole(cls, text: str) -> PathTest:
+        """That the document itself is what was typed.
+
+        >>> PathTest.whole('{"id":17}').holds({"id": 17}), PathTest.whole("17").holds("17")
+        (True, True)
+        """
+        return cls((), "=", _literal(text), text)
+
     def holds(self, document: Any) -> bool:
         return any(self._holds(value) for value in found_at(document, self.path))
 
@@ -147,8 +156,9 @@ def plain(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """All that are given have to hold. `key` is the whole key; `text` is somewhere in key, value or headers, and ASCII
-    letters match in either case; times are inclusive."""
+    """All that are given have to hold. `key` is the whole key, and `key_test` tests what it is by its schema: one of
+    both is enough. `text` is somewhere in key, value or headers, and ASCII letters match in either case; times are
+    inclusive."""
 
     key: bytes | None = None
     text: bytes | None = None
@@ -156,19 +166,23 @@ class RecordFilter:
     since_ms: int | None = None
     until_ms: int | None = None
     decoder: How = AUTO
+    key_test: PathTest | None = None
 
     def matches(self, record: Record) -> bool:
         if self.since_ms is not None and record.timestamp_ms < self.since_ms:
             return False
         if self.until_ms is not None and record.timestamp_ms > self.until_ms:
             return False
-        if self.key is not None and record.key != self.key:
+        if self.key is not None and record.key != self.key and not self._is_key_by_schema(record.key):
             return False
         if self.text is not None and not self._has_text(record, self.text.lower()):
             return False
         return self.test is None or (
             record.value is not None and self.test.holds(document_of(record.value, self.decoder))
         )
+
+    def _is_key_by_schema(self, key: bytes | None) -> bool:
+        return self.key_test is not None and key is not None and self.key_test.holds(document_of(key, self.decoder))
 
     @staticmethod
     def _has_text(record: Record, wanted: bytes) -> bool:

@@ -297,14 +297,15 @@ def fields(record: Record, most_bytes: int = CONSOLE_FIELD_BYTES_MAX, decoder: H
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "timestamp_type": "LogAppendTime" if kind is TimestampType.LOG_APPEND_TIME else "CreateTime",
-        "key": shown(record.key, most_bytes),
+        "key": decoded_key(record.key, most_bytes, decoder),
         "value": decoded(record.value, most_bytes, decoder),
         "headers": [[name, shown(value, most_bytes)] for name, value in record.headers],
     }
 
 
 def decoder_for(node: BrokerNode, name: str) -> How:
-    """How to decode values, by the name that a request gives. Raises InvalidArgument if there is no such way."""
+    """How to decode values, and with `registry` keys too, by the name that a request gives. Raises InvalidArgument if
+    there is no such way."""
     decoder_named(name)
     if name != REGISTRY:
         return name
@@ -356,6 +357,13 @@ def decoded(data: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any]
     if decoder != AUTO or document_of(data) is not None:
         found["decoded"] = readable(data, decoder)[: 4 * most_bytes]
     return found
+
+
+def decoded_key(key: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any] | None:
+    """As `shown`; with `decoded` if it names a schema, and that is what was asked for. A decoder without schemas is for
+    the value: most keys are text, whatever the values are."""
+    is_by_schema = not isinstance(decoder, str) and document_of(key, decoder) is not None
+    return decoded(key, most_bytes, decoder) if is_by_schema else shown(key, most_bytes)
 
 
 def short_key(key: bytes | None) -> str | None:

@@ -131,6 +131,7 @@ class RecordSearch:
             since,
             until,
             decoder,
+            None if key is None or isinstance(decoder, str) else PathTest.whole(key),
         )
         return cls(
             wanted,

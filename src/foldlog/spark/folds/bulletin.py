@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Item, Status, decode, encode
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Item, Status, decode, dropped_fold, encode
 from foldlog.client.fold_proof import FoldsKey
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, UnknownTopic
@@ -46,6 +46,8 @@ class Bulletin:
         self._key = key
         self._at: dict[int, int] = {}
         self._topic_id: str | None = None
+        self.dropped: set[str] = set()
+        """Folds whose status was deleted, and not published since."""
 
     def news(self) -> list[Item]:
         """The records written since the last call, in order; all of them on the first call."""
@@ -68,6 +70,10 @@ class Bulletin:
         for batch in self._origin.read(wanted, ["key", "value", "headers"]):
             for row in batch.to_pylist():
                 item = decode(row["key"], row["value"])
+                if isinstance(item, Status):
+                    self.dropped.discard(item.fold)
+                elif (gone := dropped_fold(row["key"], row["value"])) is not None:
+                    self.dropped.add(gone)
                 if item is not None and self._is_heard(row):
                     yield item
 
@@ -86,11 +92,14 @@ def latest(origin: Origin) -> tuple[dict[str, Status], dict[str, Command]]:
     """The newest status and the newest command of each fold, with or without a proof."""
     statuses: dict[str, Status] = {}
     commands: dict[str, Command] = {}
-    for item in Bulletin(origin).news():
+    bulletin = Bulletin(origin)
+    for item in bulletin.news():
         if isinstance(item, Status):
             statuses[item.fold] = item
         elif isinstance(item, Command):
             commands[item.fold] = item
+    for gone in bulletin.dropped:
+        statuses.pop(gone, None)
     return statuses, commands
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.client.fold_proof import runners_key
 from foldlog.client.places import parse_points, parse_topic_points
 from foldlog.clock import SystemClock
-from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownTopic, brief_repr
+from foldlog.errors import FoldError, FoldlogError, InvalidArgument, UnknownFold, UnknownTopic, brief_repr
 from foldlog.files.paths import PathLike
 from foldlog.limits import FOLD_PREVIEW_MAX
 from foldlog.spark.change_topics.pipelines import bound, check_topics, ensure_topics
@@ -273,6 +273,62 @@ def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
     return found
 
 
+def published_status(names: Sequence[str], source: Source) -> list[FoldState]:
+    """The state of folds as their runners last published it, with the log's ends of now: without the file that declares
+    them, and without opening their views. All folds unless some are named; none if none was ever run. Needs no
+    Spark."""
+    now_ms = SystemClock().now_ms()
+    origin = open_origin(for_folds(origin_spec(source)))
+    try:
+        published, commands = latest(origin)
+        for name in names:
+            if published and name not in published:
+                raise UnknownFold(name, sorted(published))
+        return [
+            replace(
+                _published_state(told, origin, is_running=told.is_live(now_ms)),
+                is_paused=name in commands and commands[name].verb == "pause",
+            )
+            for name, told in sorted(published.items())
+            if not names or name in names
+        ]
+    finally:
+        origin.close()
+
+
+def _published_state(told: Status, origin: Origin, *, is_running: bool) -> FoldState:
+    each = told.topics or {told.topic: {"bookmark": told.bookmark, "end": told.end}}
+    states = [_published_topic(topic, one, origin) for topic, one in each.items()]
+    return FoldState(
+        fold=told.fold,
+        topic=told.topic,
+        view=told.view,
+        kind=told.kind,
+        bookmark=states[0].bookmark,
+        end=states[0].end,
+        lag=sum(state.lag or 0 for state in states),
+        skipped=told.skipped,
+        dead_letters=_offsets_in(f"{told.fold}.dead", origin),
+        published=told,
+        is_running=is_running,
+        error=told.error,
+        mixes=told.mixes,
+        topics=tuple(states) if len(states) > 1 else (),
+    )
+
+
+def _published_topic(topic: str, told: Mapping[str, Any], origin: Origin) -> TopicState:
+    """With the ends that its runner saw last if the topic cannot be asked."""
+    bookmark = {int(number): at for number, at in sorted(told["bookmark"].items())}
+    starts: dict[int, int] = {}
+    ends = {int(number): at for number, at in told["end"].items()}
+    with suppress(FoldlogError):
+        bounds = origin.bounds(topic)
+        starts, ends = ({n: one.start for n, one in bounds.items()}, {n: one.end for n, one in bounds.items()})
+    lag = sum(max(0, end - bookmark.get(number, starts.get(number, 0))) for number, end in ends.items())
+    return TopicState(topic, bookmark, dict(sorted(ends.items())), lag)
+
+
 def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bool) -> FoldState:
     found: list[tuple[TopicState, Bookmark | None, str | None]] = []
     try:
@@ -291,7 +347,7 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
         end=states[0].end,
         lag=None if None in lags else sum(lag for lag in lags if lag is not None),
         skipped=sum(one.skipped for one in bookmarks),
-        dead_letters=_dead_letters(fold, origin),
+        dead_letters=_offsets_in(fold.dead_letters, origin),
         published=told,
         is_running=is_running,
         error=errors[0] if errors else None if told is None else told.error,
@@ -340,9 +396,9 @@ def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds
     return None
 
 
-def _dead_letters(fold: Fold, origin: Origin) -> int:
+def _offsets_in(topic: str, origin: Origin) -> int:
     try:
-        return sum(bound.end - bound.start for bound in origin.bounds(fold.dead_letters).values())
+        return sum(bound.end - bound.start for bound in origin.bounds(topic).values())
     except FoldlogError:
         return 0  # nothing was ever set aside
 

@@ -8,19 +8,34 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 
 import foldlog
+from client.log_places import WAIT_MS, polled
 from client.serving import wait_until
 from faults.processes import child, next_line, tell
 from foldlog import limits
-from foldlog.client.wire import questions
+from foldlog.client.backends.backend import backend_of
+from foldlog.client.backends.served import session
+from foldlog.client.consumer.assignments import shares as shares_of
+from foldlog.client.consumer.assignments import take_share
+from foldlog.client.wire import group_session, questions
 from foldlog.client.wire.questions import Asker
-from foldlog.errors import FencedMember, GroupNotEmpty, InconsistentProtocol, NotAssigned, WriterUnreachable
+from foldlog.errors import (
+    FencedMember,
+    GroupNotEmpty,
+    InconsistentProtocol,
+    NotAssigned,
+    UnknownMember,
+    WriterUnreachable,
+)
 from foldlog.testing.sim_clock import SimClock
 
 PARTITIONS = 6
@@ -293,3 +308,127 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
         assert "they came back each time they were sent away: stop them" in str(caught.value)
         assert "evict" not in str(caught.value)
         assert evictions == 3 + limits.EVICTION_TRIES_MAX
+
+
+def held_by(consumer: foldlog.Consumer) -> str:
+    """As whom it holds its share; "" while it holds none."""
+    return consumer._reading._member.held.member_id  # type: ignore[attr-defined, no-any-return]
+
+
+def wait_until_back(consumer: foldlog.Consumer, before: str) -> None:
+    """Until it is another member than `before`; it is not polled meanwhile, and does not know that it was away."""
+    wait_until(lambda: held_by(consumer) not in (before, ""), lambda: consumer.committed("orders", 0))
+
+
+def fill(log: foldlog.Log) -> None:
+    for number in range(5):
+        log.append("orders", str(number), partition=0)
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        lambda consumer, records: consumer.commit(),
+        lambda consumer, records: consumer.commit(records[-1]),
+        lambda consumer, records: consumer.commit({("orders", 0): 5}),
+    ],
+    ids=["everything", "up to a record", "an offset"],
+)
+def test_who_is_back_cannot_commit_what_it_read_before_it_was_sent_away(
+    remote: foldlog.Log, commits: Callable[[foldlog.Consumer, list[foldlog.Record]], None]
+) -> None:
+    fill(remote)
+    with member(remote, auto_commit=False) as consumer:
+        records = polled(consumer, 5)
+        before = held_by(consumer)
+        remote.reset_group("fraud", {("orders", 0): 2}, evict=True)
+        wait_until_back(consumer, before)
+        with pytest.raises(NotAssigned):
+            commits(consumer, records)
+        assert remote.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 2
+        again = polled(consumer, 3)
+        assert [record.offset for record in again] == [2, 3, 4]
+        consumer.commit(again[-1])
+    assert remote.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 5
+
+
+def test_closing_does_not_commit_what_was_read_before_it_was_sent_away(remote: foldlog.Log) -> None:
+    fill(remote)
+    with member(remote) as consumer:
+        polled(consumer, 5)
+        before = held_by(consumer)
+        remote.reset_group("fraud", {("orders", 0): 2}, evict=True)
+        wait_until_back(consumer, before)
+    assert remote.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 2
+
+
+def test_an_auto_commit_that_is_refused_late_is_not_repeated_by_who_is_back(
+    remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal of who was sent away arrives when it is a member again: those offsets are not the new member's."""
+    fill(remote)
+    backend = backend_of(remote).broker  # type: ignore[attr-defined]
+    really = backend.commit_offsets
+    refused: list[str] = []
+
+    def answered_late(*asked: Any, **as_whom: Any) -> None:
+        try:
+            really(*asked, **as_whom)
+        except UnknownMember:
+            refused.append(as_whom["member_id"])
+            wait_until_back(consumer, as_whom["member_id"])
+            raise
+
+    with member(remote, auto_commit_interval_ms=1) as consumer:
+        polled(consumer, 5)
+        before = held_by(consumer)
+        remote.reset_group("fraud", {("orders", 0): 2}, evict=True)
+        monkeypatch.setattr(backend, "commit_offsets", answered_late)
+        assert [record.offset for record in polled(consumer, 3)] == [2, 3, 4]
+        assert refused == [before]
+    assert remote.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 5
+
+
+def test_a_refused_commit_makes_the_member_ask_its_group_at_once(
+    remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting in ("MEMBER_HEARTBEAT_MS", "MEMBER_SESSION_MS"):
+        monkeypatch.setattr(group_session, setting, 10 * WAIT_MS)  # no heartbeat comes in time by itself
+    fill(remote)
+    with member(remote, auto_commit_interval_ms=1, max_poll_interval_ms=10 * WAIT_MS) as consumer:
+        polled(consumer, 5)
+        remote.reset_group("fraud", {("orders", 0): 2}, evict=True)
+        assert [record.offset for record in polled(consumer, 3)] == [2, 3, 4]
+
+
+def test_nothing_is_handed_out_until_the_share_is_known(
+    path: Path, writer: foldlog.Log, remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader, in another process, takes its time: what a member holds may be another's by then."""
+    leader, here = member(remote), member(writer)
+    settle(leader, here)
+    for number in range(PARTITIONS):
+        writer.append("orders", str(number), partition=number)
+    mine = here._reading._member  # type: ignore[attr-defined]
+    generation = mine.generation
+    may_assign = Event()
+
+    def assigned_late(*asked: Any) -> dict[str, bytes]:
+        assert may_assign.wait(WAIT_MS / 1000)
+        return shares_of(*asked)
+
+    def taken(backend: Any, of: Any, *share: Any) -> None:
+        were_joining.append(of.is_joining)
+        take_share(backend, of, *share)
+
+    were_joining: list[bool] = []
+    monkeypatch.setattr(session, "shares", assigned_late)
+    monkeypatch.setattr(session, "take_share", taken)
+    with ThreadPoolExecutor(1) as pool, foldlog.open(path) as third_log:
+        third = pool.submit(member, third_log)
+        wait_until(lambda: mine.generation > generation, lambda: writer.describe_group("fraud"))
+        assert here.poll() == []
+        may_assign.set()
+        settle(leader, here, third.result(WAIT_MS / 1000))
+    assert were_joining
+    assert all(were_joining)

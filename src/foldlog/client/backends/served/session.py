@@ -25,6 +25,7 @@ from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
     Member,
+    Since,
     beginnings,
     commit_as_member,
     counts_of,
@@ -37,14 +38,15 @@ from foldlog.client.positions import TopicPartition
 from foldlog.client.wire.group_session import GroupSession, Joined
 from foldlog.client.wire.questions import Answer, Done, Question
 from foldlog.client.wire.refusals import Passing
-from foldlog.errors import FoldlogError, MalformedBytes, StorageError
+from foldlog.errors import FoldlogError, IllegalGeneration, MalformedBytes, StorageError, UnknownMember
 from foldlog.limits import MEMBER_JOIN_WAIT_MS, READER_POLL_MAX_MS, WRITER_ANSWER_MS
 from foldlog.wire.messages.leave_group import LeaveGroupResponse
 
 _log = logging.getLogger("foldlog")
 
 _STIRRED_BEATS: Final = 50
-"""How many quick heartbeats a member sends while another of this process joins or leaves: one second of them."""
+"""How many quick heartbeats a member sends while another of this process joins or leaves, or after a refused commit:
+one second of them."""
 
 _CALLED_PAUSE_MS: Final = 50
 """How often it is looked whether a consumer is done, while the group waits for it."""
@@ -104,7 +106,7 @@ class Session:
         self._raise_refusal()
 
     def stir(self) -> None:
-        """Another member of this process joins or leaves: look for the rebalance soon."""
+        """Another member of this process joins or leaves, or the group refused this one: ask it soon."""
         with self._changed:
             self._stirred_beats = _STIRRED_BEATS
             self._changed.notify_all()
@@ -209,12 +211,13 @@ class Session:
         if share is None:
             return
         with self._changed:
+            take_share(self._backend, member, member.generation, share)  # first: where that fails, it joins again
             self._group.settle()
             self._last_problem = ""
             self._stirred_beats = 0
-            member.is_joining = False
-            take_share(self._backend, member, member.generation, share)
+            member.is_joining = False  # last: what it held before may be another's now
             self._changed.notify_all()
+        member.wake()
 
     def _beat(self) -> None:
         self._ask(self._group.heartbeat(), WRITER_ANSWER_MS)
@@ -361,9 +364,17 @@ class RemoteMemberships:
     def meet_others(self) -> None:
         """They do so in the coordinator's process."""
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
-        commit_as_member(self._backend, member, offsets)
+    def commit(
+        self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata], since: Mapping[TopicPartition, Since]
+    ) -> None:
+        """See `GroupMemberships`."""
+        try:
+            commit_as_member(self._backend, member, offsets, since)
+        except (IllegalGeneration, UnknownMember):
+            session = self._sessions.get(member)
+            if session is not None:
+                session.stir()
+            raise
 
     def _forget(self, member: Member) -> Session | None:
         with self._lock:
