@@ -1,4 +1,4 @@
-"""Writes docs/reference/python.md: what `foldlog`, `foldlog.spark` and `foldlog.testing` offer, from their docstrings.
+"""Writes docs/reference/python.md: what `foldlog`, its `spark`, `capture` and `testing` offer, from their docstrings.
 
     python scripts/write_python_reference.py            # write it
     python scripts/write_python_reference.py --check    # exit with 1 if it is not what would be written
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, ForwardRef
 
 import foldlog
+import foldlog.capture
 import foldlog.spark
 import foldlog.testing
 from foldlog import errors
@@ -33,6 +34,7 @@ What each says for itself with `help()`. Written by `scripts/write_python_refere
 - [foldlog](#foldlog): [open](#foldlogopen), [connect](#foldlogconnect), [Log](#foldloglog),
   [Producer](#foldlogproducer), [Consumer](#foldlogconsumer), [Record](#foldlogrecord), [errors](#foldlogerrors)
 - [foldlog.spark](#foldlogspark): folds and views; [Spark](../spark.md) has `format("foldlog")`, its options and columns
+- [foldlog.capture](#foldlogcapture): a database's own log as topics; [Capture](../capture.md)
 - [foldlog.testing](#foldlogtesting): the broker for tests; [Testing](../testing.md) has the fixtures
 """
 
@@ -47,7 +49,7 @@ ANOTHER_NAME: Final = "Another name of [Log](#foldloglog), from when a cluster's
 
 def reference() -> str:
     """The page."""
-    return "\n".join([HEADING, *_foldlog(), *_spark(), *_testing()]).rstrip() + "\n"
+    return "\n".join([HEADING, *_foldlog(), *_spark(), *_capture(), *_testing()]).rstrip() + "\n"
 
 
 def _foldlog() -> Iterator[str]:
@@ -69,6 +71,12 @@ def _spark() -> Iterator[str]:
     for name in sorted(foldlog.spark.__all__, key=str.lower):
         if name != "META":
             yield from _entry(f"fl.{name}", getattr(foldlog.spark, name))
+
+
+def _capture() -> Iterator[str]:
+    yield "## foldlog.capture\n"
+    for name in foldlog.capture.__all__:
+        yield from _entry(f"foldlog.capture.{name}", getattr(foldlog.capture, name))
 
 
 def _testing() -> Iterator[str]:

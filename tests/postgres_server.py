@@ -34,6 +34,9 @@ STOP_TIMEOUT_S: Final = 30
 
 _SETTINGS: Final = {
     "max_connections": "40",
+    "wal_level": "logical",  # for captures
+    "max_replication_slots": "40",
+    "max_wal_senders": "20",
     "shared_buffers": "32MB",
     "autovacuum": "off",
     "log_min_messages": "fatal",

@@ -97,6 +97,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "arrow",
         "spark",
         "views",
+        "capture",
         "iceberg",
         "decoders",
         "registry",
@@ -109,7 +110,9 @@ def test_the_extras_are_the_documented_ones() -> None:
         "all",
         "dev",
     }
-    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"]
+    assert extras["all"] == [
+        "foldlog[arrow,spark,views,capture,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"
+    ]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:

@@ -110,6 +110,7 @@ NOT_RUN = ("foldlog", "foldlog topic", "foldlog group", "foldlog fold", "foldlog
 """Nouns, which have no options of their own."""
 TRIED_ELSEWHERE = {
     "bench": "tests/cli/bench/test_bench_command.py",
+    "capture": "tests/cli/capture/test_capture.py",
     "completion": "tests/cli/test_completion.py",
     "demo": "tests/demo",
     "fold": "tests/spark/folds/test_cli.py",
@@ -121,7 +122,7 @@ TRIED_ELSEWHERE = {
     "quota": "tests/cli/access/test_quota.py",
     "certificate": "tests/cli/test_serve_secure.py",
 }
-"""What runs until it is ended, needs Spark, or needs what is open for a while."""
+"""What runs until it is ended, needs Spark or a database, or needs what is open for a while."""
 
 
 def commands() -> dict[str, click.Context]:

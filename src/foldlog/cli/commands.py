@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "quota": LazyVerb("access.quota:NOUN", "say how much clients may use"),
     "certificate": LazyVerb("access.certificate:NOUN", "make the certificates of serve --secure anew"),
     "fold": LazyVerb("fold.fold:NOUN", "turn topics into views, and replay them"),
+    "capture": LazyVerb("capture.capture:NOUN", "turn a database's own log into topics"),
     "serve": LazyVerb("serve:run", "a log as a Kafka-compatible broker"),
     "node": LazyVerb("node.node:run", "a partitioned log as JSON lines on standard input and output"),
     "check": LazyVerb("files.check:run", "verify every byte of a log; set aside what is damaged"),

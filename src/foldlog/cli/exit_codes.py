@@ -7,8 +7,11 @@ from typing import Final
 from foldlog.errors import (
     BrokerUnreachable,
     CallerError,
+    CaptureRunning,
+    ChangesLost,
     CoordinatorUnavailable,
     CopyConflict,
+    DatabaseUnavailable,
     DirectoryLocked,
     DirectoryNotEmpty,
     FoldPaused,
@@ -54,11 +57,21 @@ _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic, UnknownUser), NOT_FOUND),
     (
         # ReadOnly: the directory's writer does not do this for other processes.
-        (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
+        (
+            BrokerUnreachable,
+            CaptureRunning,
+            CoordinatorUnavailable,
+            DatabaseUnavailable,
+            DirectoryLocked,
+            ReadOnly,
+            WaitTimeout,
+            WriterUnreachable,
+        ),
         UNREACHABLE,
     ),
     (
         (
+            ChangesLost,
             CopyConflict,
             DirectoryNotEmpty,
             FoldPaused,

@@ -17,6 +17,7 @@ _IN_QUERY: Final = re.compile(r"[?&](?P<name>[\w.]+)=(?P<secret>[^&]+)")
 _IN_ADDRESS: Final = re.compile(r"\w+://[^/?@:]*:(?P<secret>[^/?@]+)@")
 _TOKEN_FLAG: Final = "--console-token"
 _SERVE: Final = "serve"
+_POSTGRES: Final = ("postgresql://", "postgres://")
 _ONE_SIDE: Final = re.compile(r"--(from|to)\b")
 
 
@@ -50,6 +51,7 @@ def find_shown(words: Sequence[str]) -> list[ShownSecret]:
         if before == _TOKEN_FLAG or word.startswith(f"{_TOKEN_FLAG}="):
             found.append(ShownSecret(_TOKEN_FLAG, word.removeprefix(f"{_TOKEN_FLAG}="), option))
         elif "://" in word:
+            option = "PGPASSFILE" if word.startswith(_POSTGRES) else option
             in_query = [(one["name"], one["secret"]) for one in _IN_QUERY.finditer(word) if _is_secret(one["name"])]
             in_address = [("a password", one["secret"]) for one in _IN_ADDRESS.finditer(word)]
             found += [ShownSecret(*one, option) for one in (*in_query, *in_address)]

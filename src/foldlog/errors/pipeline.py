@@ -1,4 +1,4 @@
-"""Errors of folds, their views, and of Spark reading and writing the log."""
+"""Errors of folds, their views, of Spark reading and writing the log, and of captures."""
 
 from __future__ import annotations
 
@@ -94,6 +94,43 @@ class UnlawfulFold(FoldError, CallerError):
             f" {instead}"
         )
         self.fold = fold
+
+
+class CaptureError(FoldlogError):
+    """A capture of a database cannot go on. What it has written is whole, and the same command goes on from there."""
+
+
+class DatabaseUnavailable(CaptureError):
+    """The captured database cannot be reached, or the connection to it was lost."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} cannot be reached: {why}")
+        self.place = place
+        self.why = why
+
+
+class DatabaseRefused(CaptureError):
+    """The captured database is not set up for it, or does not allow it. `sqlstate` is the server's code, if any."""
+
+    def __init__(self, message: str, sqlstate: str = "") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class CaptureRunning(CaptureError):
+    """Another process reads the changes of the capture."""
+
+
+class ChangesLost(CaptureError):
+    """The database no longer has the changes since the bookmark: topics and tables have parted."""
+
+    def __init__(self, capture: str, why: str) -> None:
+        super().__init__(
+            f"capture {capture!r} cannot go on from its bookmark: {why}; the changes since then are lost, and a new"
+            " snapshot brings the topics to the tables' state: run it with --snapshot again"
+        )
+        self.capture = capture
+        self.why = why
 
 
 class UnreadableCheckpoint(FoldlogError):

@@ -47,6 +47,9 @@ COMMITS_TOPIC: Final = "__foldlog_commits"
 CHANGES_PREFIX: Final = "__changes."
 """With the name of a topic into which a fold writes its changes: the fold's bookmark in it."""
 
+CAPTURE_PREFIX: Final = "__capture."
+"""With the name of a capture: how far it has read the database, and which tables it follows."""
+
 _INTERNAL_TOPICS: Final = KAFKA_OWN_TOPICS | {FOLDS_TOPIC, SCENE_TOPIC, STAGED_TOPIC, COMMITS_TOPIC}
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -148,7 +151,7 @@ def is_internal(name: str) -> bool:
     >>> is_internal("__consumer_offsets"), is_internal("__folds"), is_internal("__mine")
     (True, True, False)
     """
-    return name in _INTERNAL_TOPICS or name.startswith(CHANGES_PREFIX)
+    return name in _INTERNAL_TOPICS or name.startswith((CHANGES_PREFIX, CAPTURE_PREFIX))
 
 
 def partition_directory(topic: str, partition: int) -> str:

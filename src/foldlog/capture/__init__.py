@@ -1,0 +1,96 @@
+"""Capture: a database's own log as topics of a log. See docs/capture.md.
+
+    import foldlog, foldlog.capture
+
+    shop = foldlog.capture.postgres("postgresql://postgres@localhost/shop", tables=["orders"])
+    with foldlog.open("data") as log:
+        foldlog.capture.run(shop, log, once=True)
+
+Importing this imports no driver of a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from foldlog.capture.captured_log import FollowedTable as FollowedTable
+from foldlog.capture.database import CapturedDatabase
+from foldlog.capture.database import DatabaseStatus as DatabaseStatus
+from foldlog.capture.declaration import Capture as Capture
+from foldlog.capture.declaration import Numeric, Tables, declare, fitting_name, load_captures
+from foldlog.capture.records import Keys, Values
+from foldlog.capture.runner import Captured as Captured
+from foldlog.capture.runner import CaptureStatus as CaptureStatus
+from foldlog.capture.runner import drop, run, status
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.sql.postgres import is_postgres_url
+
+
+def postgres(
+    url: str,
+    tables: Tables = None,
+    *,
+    name: str | None = None,
+    values: Values = "plain",
+    keys: Keys | None = None,
+    numeric: Numeric = "string",
+    partitions: int = 1,
+    topic_config: Mapping[str, str] | None = None,
+) -> Capture:
+    """The tables of a PostgreSQL database, by logical replication: each goes into a topic, `NAME.schema.table`.
+
+    `tables` lists them, or maps them to topics; without it, all that have a primary key. `name` is the capture's, for
+    its slot, publication and bookmark (default: the database's). `values` are "plain" rows as JSON, or "debezium"
+    envelopes; `keys` "plain" or "json". `numeric="number"` writes exact numbers as numbers of JSON instead of texts.
+    Topics are made with so many `partitions`, and compacted, unless `topic_config` says otherwise.
+
+    >>> from foldlog.capture import postgres
+    >>> postgres("postgresql://postgres@localhost/shop", ["public.orders"]).name
+    'shop'
+    """
+    return declare(
+        _postgres_source,
+        name if name is not None else fitting_name(_database_of(url)),
+        url,
+        tables,
+        values=values,
+        keys=keys,
+        numeric=numeric,
+        partitions=partitions,
+        topic_config=topic_config,
+    )
+
+
+def of_url(url: str, tables: Tables = None, **options: Any) -> Capture:
+    """The capture of what a URL names, with the options of its kind."""
+    if is_postgres_url(url):
+        return postgres(url, tables, **options)
+    raise InvalidArgument(f"{brief_repr(url)} is no URL such as postgresql://user@host/database, and no Python file")
+
+
+def _database_of(url: str) -> str:
+    return unquote(urlsplit(url).path).strip("/") or "postgres"
+
+
+def _postgres_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
+    from foldlog.capture.from_postgres.database import CapturedPostgres
+
+    return CapturedPostgres(capture, tell, stop)
+
+
+__all__ = [
+    "Capture",
+    "CaptureStatus",
+    "Captured",
+    "DatabaseStatus",
+    "FollowedTable",
+    "drop",
+    "load_captures",
+    "of_url",
+    "postgres",
+    "run",
+    "status",
+]

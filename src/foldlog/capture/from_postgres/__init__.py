@@ -1,0 +1,1 @@
+"""PostgreSQL: logical replication, with the output plugin pgoutput that every server has."""
