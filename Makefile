@@ -3,6 +3,7 @@
 #   make PYTHON=python3.12 test      another interpreter (3.11 or newer)
 #   make VENV=/tmp/venv test         another place for the virtual environment
 #   make test ARGS="-k retention"    arguments for pytest
+#   make mutants ROOM=log COUNT=50   mutants of a room's code, or of all; without ROOM the bugs planted by hand
 #   make demo ONCE=1                 end after the checklist, and fail unless every line of it holds
 
 PYTHON  ?= python3
@@ -10,8 +11,13 @@ VENV    ?= .venv
 # One more than two cores: tests of Spark wait for a JVM most of the time.
 WORKERS ?= 4
 ARGS    ?=
+# Of `make mutants`: how many for each room, and which.
+COUNT   ?= 20
+SEED    ?= 1
 
 BIN     := $(VENV)/bin
+# Removed by `make clean` with what it stands for.
+COLLECTED := tests/__pycache__/.collected
 # Two stamps, so that a second run does nothing: the environment exists; the package is installed in it.
 MADE    := $(VENV)/.foldlog-made
 READY   := $(VENV)/.foldlog-ready
@@ -21,14 +27,20 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-kafka lint docs release-check bench bench-kafka demo clean
+.PHONY: help setup test test-faults test-kafka mutants lint docs release-check bench bench-kafka demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
 
-test: $(READY) ## run the tests; ends with what was skipped and how to enable it
+# Four workers that meet new tests at one time would each prepare their asserts, which takes longer than collecting them.
+$(COLLECTED): | $(READY)
+	@echo "preparing the tests, once"
+	@printf '%s\n' tests/*/ | xargs -P 2 -n 4 $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
+	@touch $@
+
+test: $(READY) $(COLLECTED) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, the benchmarks and the demo
@@ -36,6 +48,9 @@ test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, th
 
 test-kafka: $(READY) ## with Apache Kafka and a Spark cluster; needs Java, Maven and Maven Central
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m kafka $(ARGS)
+
+mutants: $(READY) ## whether the tests notice planted bugs; ROOM=log COUNT=20 SEED=1: mutants of a room's code
+	$(BIN)/python -m mutants $(if $(ROOM),--room $(ROOM) --count $(COUNT) --seed $(SEED)) $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from bench import (
     broker_items,
     broker_requests,
     broker_tls,
+    capture,
     codec,
     console,
     groups,
@@ -42,6 +43,7 @@ from bench import (
     spark_sink,
     spark_source,
     texts,
+    tiers,
     transactions,
 )
 from bench.measuring import FULL, QUICK, Place, Scale
@@ -69,6 +71,8 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "rebalances": groups.run_rebalances,
     "share-groups": groups.run_shares,
     "console": console.run,
+    "capture": capture.run,
+    "tiers": tiers.run,
     "spark-source": spark_source.run,
     "spark-sink": spark_sink.run,
     "folds": spark_folds.run,

@@ -24,8 +24,8 @@ WIDTH = 100
 HEADING = """\
 # The command line: every command and option
 
-What each command says for itself with `--help`. [The command line](../command_line.md) tells how they work together.
-Written by `scripts/write_cli_reference.py`.
+This page is for people who look up an option: what `--help` says of each command. [The command
+line](../command_line.md) says how they work together. Written by `scripts/write_cli_reference.py`.
 """
 
 

@@ -29,7 +29,8 @@ WIDTH: Final = 100
 HEADING: Final = """\
 # Python: every class and function
 
-What each says for itself with `help()`. Written by `scripts/write_python_reference.py`.
+This page is for Python programmers: what `help()` says of each class and function. Written by
+`scripts/write_python_reference.py`.
 
 - [foldlog](#foldlog): [open](#foldlogopen), [connect](#foldlogconnect), [Log](#foldloglog),
   [Producer](#foldlogproducer), [Consumer](#foldlogconsumer), [Record](#foldlogrecord), [errors](#foldlogerrors)

@@ -34,8 +34,6 @@ _ENABLE = "enable with:"
 _LOTS = "lots"
 _SHARED = ("spark", "postgres", "told_elsewhere")
 """Fixtures that take seconds to make, in the order of what they take."""
-_OF_SPARK = ("folds", "spark")
-"""The lots that share a Spark session each. They take as long as everything else beside them."""
 _MADE_IN_NO_TIME = {"loops", "compiled"}
 """Fixtures of a module that are no reason to keep its tests together."""
 
@@ -69,9 +67,9 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests that share what is slow to make go to one process: else each would make it. Tests of Spark share two
-    sessions, as one would be longer than everything else beside it; others a PostgreSQL server, a browser, the Apache
-    Kafka of their file, or what their module makes once, such as a broker. Every other test goes where there is room.
+    """Tests that share what is slow to make go to one process: else each would make it. Tests of Spark share a
+    session, others a PostgreSQL server, a browser, the Apache Kafka of their file, or what their module makes once,
+    such as a broker. Every other test goes where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
@@ -112,7 +110,7 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _rank(lot: str | None) -> int:
-    return 2 if lot is None else 0 if lot in _OF_SPARK else 1
+    return 2 if lot is None else 0 if lot == "spark" else 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
@@ -131,10 +129,6 @@ def _lot_of(item: pytest.Item) -> str | None:
     if file.startswith("tests/clusters/"):
         return file
     wanted = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
-    # The files of folds up to here take about as long as the rest of them with the source and the sink.
-    is_first_half = wanted == "spark" and "tests/spark/folds/" < file < "tests/spark/folds/test_g"
-    if is_first_half:
-        return "folds"
     return file if wanted is None and _shares_with_its_module(item) else wanted
 
 

@@ -165,6 +165,20 @@ def counted(
     ]
 
 
+def stepped(rows: Iterable[Row]) -> list[Row]:
+    """Of each key how many payments came and a number that tells which, and in which order; a tombstone ends it."""
+    states: dict[str, Row] = {}
+    for row in rows:
+        key = row["tx_id"]
+        if row["_deleted"]:
+            states.pop(key, None)
+        elif key is not None:
+            payments, chain = (states[key]["payments"], states[key]["chain"]) if key in states else (0, 7)
+            chain = (chain * 31 + (row["amount_paise"] or 0)) % 1_000_003
+            states[key] = {"tx_id": key, "payments": payments + 1, "chain": chain}
+    return list(states.values())
+
+
 def _window_start(at: datetime | None, window: timedelta) -> datetime | None:
     return None if at is None else at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % window
 

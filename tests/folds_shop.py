@@ -26,13 +26,14 @@ from foldlog.spark.folds.declaration import Fold, load_folds
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.search.fts import FtsSearch
 from foldlog.views.search.tantivy import TantivySearch
-from folds_model import SHOP_COLUMNS, SHOP_SCHEMA, Row, below, counted, history, in_order, mirror, rows_of
+from folds_model import SHOP_COLUMNS, SHOP_SCHEMA, Row, below, counted, history, in_order, mirror, rows_of, stepped
 
 TABLES: Final = ("table_sqlite", "table_postgres")
 SEARCHES: Final = ("search_tantivy", "search_fts")
 COUNTERS: Final = ("counters_sqlite", "counters_postgres", "counters_duckdb")
 HISTORIES: Final = ("delta_history", "parquet_history", "iceberg_history")
 MIRRORS: Final = (*TABLES, *SEARCHES, "delta_mirror")
+REDUCED: Final = ("reduce_sqlite", "reduce_postgres")
 ADDING: Final = (*COUNTERS, *HISTORIES)
 ALL: Final = (*MIRRORS, *ADDING)
 WORD: Final = "paid"
@@ -49,12 +50,20 @@ measures = {
     "highest": fl.max("amount_paise"),
     "mean": fl.avg("amount_paise"),
 }
+
+
+def step(state, rows):
+    chain = state["chain"]
+    for paise in rows["amount_paise"].to_pylist():
+        chain = (chain * 31 + (paise or 0)) % 1_000_003
+    return {"payments": state["payments"] + rows.num_rows, "chain": chain}
 """)
 _FOLD: Final = Template("""
 @fl.fold(payments, into=fl.$view)
 def $name(rows): return $rows
 """)
 _MINUTES: Final = 'by=["merchant"], window=("at", "1 minute"), measures=measures'
+_STATES: Final = 'state="payments BIGINT, chain BIGINT", zero={"payments": 0, "chain": 7}, step=step'
 _VIEWS: Final = {
     "table_sqlite": 'table("$views/shop.db", "payments")',
     "table_postgres": 'table("$postgres", "payments")',
@@ -63,6 +72,8 @@ _VIEWS: Final = {
     "counters_sqlite": f'counters("$views/shop.db", {_MINUTES})',
     "counters_postgres": f'counters("$postgres", {_MINUTES})',
     "counters_duckdb": f'counters("$views/live.duckdb", {_MINUTES})',
+    "reduce_sqlite": f'reduce("$views/states.db", "states", {_STATES})',
+    "reduce_postgres": f'reduce("$postgres", "states", {_STATES})',
     "delta_history": 'lake("$views/history", format="delta")',
     "delta_mirror": 'lake("$views/mirror", format="delta", mode="merge")',
     "parquet_history": 'lake("$views/files", format="parquet")',
@@ -96,7 +107,7 @@ def loaded(file: Path) -> dict[str, Fold]:
 
 def expected(name: str, records: Iterable[Record], columns: Mapping[str, type] = SHOP_COLUMNS) -> list[Row]:
     """What the view of the fold `name` holds once it has read `records`."""
-    make = mirror if name in MIRRORS else counted if name in COUNTERS else history
+    make = mirror if name in MIRRORS else counted if name in COUNTERS else stepped if name in REDUCED else history
     return in_order(make(rows_of(records, columns)))
 
 

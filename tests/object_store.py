@@ -71,6 +71,9 @@ class Bucket:
     def read(self, key: str) -> bytes:
         return bytes(self._client.get_object(Bucket=self.name, Key=key)["Body"].read())
 
+    def put(self, key: str, content: bytes) -> None:
+        self._client.put_object(Bucket=self.name, Key=key, Body=content)
+
     def make(self) -> None:
         self._client.create_bucket(Bucket=self.name)
 

@@ -97,6 +97,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "arrow",
         "spark",
         "views",
+        "tier",
         "capture",
         "iceberg",
         "decoders",
@@ -111,7 +112,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "dev",
     }
     assert extras["all"] == [
-        "foldlog[arrow,spark,views,capture,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"
+        "foldlog[arrow,spark,views,tier,capture,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"
     ]
 
 

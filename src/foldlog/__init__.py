@@ -73,6 +73,7 @@ def open(  # noqa: A001 foldlog.open is the way in
     isolation_level: str = "read_uncommitted",
     init: bool = False,
     journal: bool = True,
+    tier: str | None = None,
 ) -> Log:
     """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
     DirectoryNotEmpty if the directory holds something else, unless `init=True` asks for a log beside it.
@@ -89,10 +90,15 @@ def open(  # noqa: A001 foldlog.open is the way in
     `isolation_level="read_committed"` is what readers of this log get that do not say: no records of aborted
     transactions, and none behind the oldest open one. The default is "read_uncommitted", as in Kafka.
 
+    `path` may be the URL of a store, with `mode="r"`: sealed segments are read from there, without the log's directory.
+
     A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written.
 
     Small appends of all partitions are synced together, in a journal of the directory, once there are many of them.
     `journal=False` syncs each partition itself, and promises the same (docs/guarantees.md#the-journal).
+
+    `tier="s3://bucket/prefix"`, or "file:///directory", is the store for sealed segments of topics that set
+    remote.storage.enable; the directory remembers it (docs/tiers.md). Needs `pip install 'foldlog[tier]'`.
 
     `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
 
@@ -115,6 +121,7 @@ def open(  # noqa: A001 foldlog.open is the way in
         isolation_level=isolation_level,
         init=init,
         journal=journal,
+        tier=tier,
     )
     if listen is not False:
         from foldlog.server.embedded import listen_on

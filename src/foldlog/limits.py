@@ -262,6 +262,15 @@ TRANSACTION_PARTITIONS_MAX = 1_000_000
 RETENTION_CHECK_MS = 5 * 60 * 1000
 """log.retention.check.interval.ms, Kafka's default."""
 
+TIER_CHECK_MS = 30 * 1000
+"""remote.log.manager.task.interval.ms, Kafka's default: how often sealed segments are copied to the store."""
+
+TIER_FIRST_CHECK_MS = 1000
+"""How soon after opening, and after a topic has changed."""
+
+TIER_CACHE_BYTES = 64 << 20
+"""What is kept in memory of objects that were read: sixteen blocks, so that some readers go on side by side."""
+
 RETENTION_FIRST_CHECK_MS = 30 * 1000
 """How soon after opening: as Kafka does, so that logs which are never open for long are kept in bounds too."""
 
@@ -712,6 +721,9 @@ POSTGRES_SWEEP_WAIT_MS = 100
 
 FOLD_PLANS_MAX = 32
 """Plans of a fold whose facts are kept: a function that builds another one for each range is looked at each time."""
+
+FOLD_NEW_COLUMNS_MAX = 200
+"""The most columns that a view gets for fields that its topic's schema does not name."""
 
 FAULTY_RECORDS_MAX = 100
 """Records of one range that a fold may fail at before the fold is said to be wrong, and not they. Each takes

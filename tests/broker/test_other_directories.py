@@ -85,7 +85,7 @@ def test_a_file_of_others_with_a_name_of_ours_is_never_taken(
 ) -> None:
     path = fill(tmp_path / "theirs", names)
     before = picture(path)
-    with pytest.raises(StorageError, match="somebody else's; nothing was changed"):
+    with pytest.raises(StorageError, match="is not foldlog's; nothing was changed"):
         foldlog.open(path, init=init)
     assert picture(path) == before
 

@@ -11,6 +11,7 @@ import pytest
 import foldlog
 from capture.shop import Shop, boundaries, records, state
 from foldlog import capture
+from foldlog.capture.captured_log import CapturedLog
 from foldlog.errors import CaptureError, ChangesLost, DatabaseRefused, DatabaseUnavailable, InvalidArgument
 from postgres_server import PostgresServer
 
@@ -49,6 +50,7 @@ def test_a_snapshot_and_then_every_transaction_as_one(shop: Shop, log: foldlog.L
     assert log.topic_config(topic)["cleanup.policy"].value == "compact"
 
 
+@pytest.mark.faults
 def test_a_transaction_of_several_tables_is_one_in_the_log(shop: Shop, log: foldlog.Log) -> None:
     shop.execute(ITEMS, "CREATE TABLE stock (item integer, place text, count bigint, PRIMARY KEY (place, item))")
     shop.run(log, {"items": "things", "public.stock": ""})
@@ -212,6 +214,49 @@ def test_a_partitioned_table_is_one_topic(shop: Shop, log: foldlog.Log) -> None:
     }
 
 
+@pytest.mark.faults
+def test_transactions_may_be_written_together_but_never_in_part(shop: Shop, log: foldlog.Log) -> None:
+    shop.execute(ITEMS)
+    shop.run(log, together=3)
+    for number in range(0, 14, 2):
+        shop.execute(f"INSERT INTO items VALUES ({number}, 'a', 1)", f"INSERT INTO items VALUES ({number + 1}, 'b', 1)")
+    assert shop.run(log, together=3).transactions == 7
+    found = boundaries(log, shop.topic("items"))
+    assert all(len(keys) in (2, 4, 6) for keys in found), found
+    assert len(found) < 7
+    assert [key for keys in found for key in keys] == [str(number) for number in range(14)]
+    assert len({dict(record.headers)["commit"] for record in log.read(shop.topic("items"))}) == 7
+
+
+@pytest.mark.faults
+def test_a_snapshot_of_several_transactions_that_was_cut_short_is_finished(
+    shop: Shop, log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of more than five minutes is: what it has written counts, and only what differs is written again."""
+    shop.execute(ITEMS, "INSERT INTO items SELECT i, 'a', i FROM generate_series(1, 20) AS i")
+    monkeypatch.setattr("foldlog.capture.runner.SNAPSHOT_COMMIT_MS", -1)
+    send = CapturedLog.send
+    left = iter(range(12))
+
+    def cut_short(self: CapturedLog, *arguments: Any) -> None:
+        if next(left, None) is None:
+            raise ConnectionError("cut short")
+        send(self, *arguments)
+
+    with monkeypatch.context() as cutting:
+        cutting.setattr(CapturedLog, "send", cut_short)
+        with pytest.raises(ConnectionError):
+            shop.run(log)
+    assert len(records(log, shop.topic("items"))) == 12
+    shop.execute("DELETE FROM items WHERE id = 3", "UPDATE items SET name = 'b' WHERE id = 4")
+    assert shop.run(log).snapshot_rows == 9
+    assert sorted(state(log, shop.topic("items"))) == sorted(str(number) for number in range(1, 21) if number != 3)
+    assert [key for key, value, op in records(log, shop.topic("items"))[12:] if value is None] == ["3"]
+    shop.execute("UPDATE items SET name = 'c' WHERE id = 4")
+    assert shop.run(log).records == 1
+    assert state(log, shop.topic("items"))["4"]["name"] == "c"
+
+
 # --- what cannot be captured ------------------------------------------------------------------------------------------
 
 
@@ -236,6 +281,7 @@ def test_a_table_that_cannot_be_captured_is_refused_before_anything_is_changed(s
     assert shop.rows("SELECT 1 FROM pg_publication") == []
 
 
+@pytest.mark.faults
 def test_of_all_tables_those_without_a_key_are_left_out_and_told(shop: Shop, log: foldlog.Log) -> None:
     shop.execute(
         ITEMS,
@@ -264,6 +310,20 @@ def test_wrong_urls_and_missing_rights_are_one_sentence(shop: Shop, log: foldlog
     shop.execute(f"CREATE PUBLICATION foldlog_{shop.name} FOR TABLE items")
     with pytest.raises(DatabaseRefused, match=r"may not replicate; .* ALTER ROLE .* REPLICATION"):
         capture.run(capture.postgres(url, name=shop.name), log, once=True)
+
+
+@pytest.mark.faults
+def test_text_that_is_not_utf8_is_one_sentence(postgres: PostgresServer, log: foldlog.Log) -> None:
+    url = postgres.new_database(options="ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+    with psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
+        shop = Shop(url, connection)
+        shop.execute(ITEMS)
+        shop.run(log)
+        shop.execute("INSERT INTO items VALUES (1, convert_from('\\xff', 'SQL_ASCII'), 1)")
+        for again in (False, True):
+            with pytest.raises(DatabaseRefused, match="invalid byte sequence for encoding"):
+                shop.run(log, again=again)
+        shop.forget()
 
 
 # --- when changes were lost -------------------------------------------------------------------------------------------

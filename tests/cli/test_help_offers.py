@@ -110,7 +110,7 @@ NOT_RUN = ("foldlog", "foldlog topic", "foldlog group", "foldlog fold", "foldlog
 """Nouns, which have no options of their own."""
 TRIED_ELSEWHERE = {
     "bench": "tests/cli/bench/test_bench_command.py",
-    "capture": "tests/cli/capture/test_capture.py",
+    "capture": "tests/capture/test_command.py",
     "completion": "tests/cli/test_completion.py",
     "demo": "tests/demo",
     "fold": "tests/spark/folds/test_cli.py",

@@ -66,7 +66,7 @@ def test_it_serves_a_new_directory_and_leaves_when_asked(tmp_path: Path) -> None
         assert broker.end() == 0
         assert client.is_closed_by_peer()
     assert [line.split(" ", 1)[1] for line in broker.errors] == [
-        "INFO    serve: SIGTERM: answering what is under way, then leaving",
+        "INFO    serve: SIGTERM: answering the requests under way, then stopping",
         f"INFO    serve: {path} is closed",
     ]
     with Broker.open(str(path)) as embedded:
@@ -271,7 +271,7 @@ def test_settings_come_from_flags_the_environment_and_a_file(tmp_path: Path) -> 
     warnings = [line for line in broker.errors if "WARNING" in line]
     assert len(warnings) == 2
     assert warnings[0].endswith("the environment variable FOLDLOG_PORT is no setting, and has no effect")
-    assert warnings[1].endswith("no effect on a single broker and are passed over: num.io.threads, zookeeper.connect")
+    assert warnings[1].endswith("no effect on a single broker: num.io.threads, zookeeper.connect")
 
 
 def test_the_settings_of_logs_and_groups_are_in_force(tmp_path: Path) -> None:

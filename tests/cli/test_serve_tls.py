@@ -82,7 +82,7 @@ def test_it_serves_and_a_hangup_reads_the_certificates_again(site: Site) -> None
     assert "INFO    server: SSL: its certificates were read again: CN=renewed, valid until" in read_again
     assert "WARNING server: SSL: its new certificates cannot be used, and the old ones are kept: " in kept
     assert [line.split(" ", 1)[1] for line in broker.errors if " audit: " not in line] == [
-        "INFO    serve: SIGTERM: answering what is under way, then leaving",
+        "INFO    serve: SIGTERM: answering the requests under way, then stopping",
         f"INFO    serve: {site.data} is closed",
     ]
 

@@ -82,7 +82,7 @@ def test_the_console_shows_a_value_by_its_schema(broker: Broker) -> None:
     value, told = written(broker)["avro"]
     broker.create_topic("shown")
     broker.log.append("shown", value)
-    for path in ("shown/0/records/0?decoder=registry", "shown/search?decoder=registry"):
+    for path in ("shown/0/records/0?decoder=registry", "shown/search?decoder=registry", "shown/search?path=$.id"):
         found = asked(broker, path)
         record = found if "value" in found else found["records"][0]
         assert json.loads(record["value"]["decoded"]) == told
@@ -93,9 +93,10 @@ def test_the_console_shows_and_finds_a_key_by_its_schema(broker: Broker) -> None
     broker.create_topic("keyed")
     broker.log.append("keyed", "first", key=key)
     broker.log.append("keyed", "second", key="plain")
-    record = asked(broker, "keyed/0/records/0?decoder=registry")
-    assert json.loads(record["key"]["decoded"]) == told
-    assert "decoded" not in asked(broker, "keyed/0/records/0")["key"]
+    for how in ("registry", "auto"):
+        record = asked(broker, f"keyed/0/records/0?decoder={how}")
+        assert json.loads(record["key"]["decoded"]) == told
+    assert "decoded" not in asked(broker, "keyed/0/records/0?decoder=json")["key"]
     assert "decoded" not in asked(broker, "keyed/0/records/1?decoder=registry")["key"]
     for wanted in ('{"n": 3}', '{"n":3}'):
         found = asked(broker, f"keyed/search?decoder=registry&key={quote(wanted)}")["records"]
@@ -103,4 +104,4 @@ def test_the_console_shows_and_finds_a_key_by_its_schema(broker: Broker) -> None
     assert [row["value"]["text"] for row in asked(broker, "keyed/search?decoder=registry&key=plain")["records"]] == [
         "second"
     ]
-    assert asked(broker, f"keyed/search?key={quote(json.dumps(told))}")["records"] == []
+    assert asked(broker, f"keyed/search?decoder=text&key={quote(json.dumps(told))}")["records"] == []

@@ -239,7 +239,7 @@ def test_a_member_that_was_replaced_cannot_commit(log: foldlog.Log, topic: str, 
     log.append(topic, "0")
     with log.consumer(topic, group=group, auto_offset_reset="earliest", auto_commit=False) as consumer:
         polled(consumer, 1)
-        log.reset_group(group, {(topic, 0): 0}, evict=True)  # its member is sent away
+        log.reset_group(group, {(topic, 0): 0}, evict=True)  # its member is evicted
         tx = log.transaction(name)
         with pytest.raises(errors.GroupError):
             tx.commit_offsets(consumer)

@@ -15,7 +15,7 @@ import foldlog
 from foldlog.errors import OffsetOutOfRange
 
 SEGMENT = {"segment.bytes": 1024}
-BEYOND = "it is not written yet, or the log was cut short or made anew since it was"
+BEYOND = "it is not written yet, or the log was cut short or recreated since"
 
 
 def delete(path: Path) -> None:

@@ -14,7 +14,7 @@ from clusters.maven import KAFKA, JarsUnavailable, fetch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BENCH_TIMEOUT_S = 840
-"""Each section starts its brokers anew, ten Javas in all: a minute and a half on a quiet machine of two cores."""
+"""Each section starts its brokers anew: three and a half minutes on two cores where fifteen processes want them."""
 
 pytestmark = pytest.mark.timeout(BENCH_TIMEOUT_S + 60)
 

@@ -126,9 +126,11 @@ def test_all_settings_of_a_topic_have_kafkas_values_but_for_those_that_the_docs_
     assert theirs.keys() - ours.keys() == set()
     assert ours.keys() - theirs.keys() == {
         "foldlog.key.schema.validation",
+        "foldlog.key.subject.name.strategy",
         "foldlog.max.decompressed.bytes",
         "foldlog.segment.records",
         "foldlog.value.schema.validation",
+        "foldlog.value.subject.name.strategy",
         "message.downconversion.enable",
         "message.format.version",
         "message.timestamp.difference.max.ms",

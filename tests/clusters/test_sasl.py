@@ -314,7 +314,7 @@ def wrong_ways(kafka: ApacheKafka, known: dict[str, str]) -> dict[str, tuple[str
     tls, plain = kafka.sasl_bootstrap, kafka.bootstrap
     without_ca = {name: value for name, value in user.items() if name != "ssl.ca.location"}
     return {
-        "another authority": (tls, without_ca, r"nobody vouches for here.*; set ssl\.ca\.location to "),
+        "another authority": (tls, without_ca, r"is not trusted here.*; set ssl\.ca\.location to "),
         "TLS to a plain port": (plain, user, r"speaks no TLS.*; set security\.protocol=SASL_PLAINTEXT, "),
         "plain to a TLS port": (tls, unencrypted, r"speaks TLS.*; set security\.protocol=SASL_SSL, "),
         "nobody to a TLS port": (tls, {}, r"speaks TLS.*; set security\.protocol=SSL, or SASL_SSL"),

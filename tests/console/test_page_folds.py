@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, SILENT_AFTER
 from foldlog.client.fold_proof import FoldsKey
 from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
+from foldlog.errors import TopicExists
 from foldlog.views.contract import Delta, Shape, View
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation, counters
@@ -130,7 +131,8 @@ def counted(path: Path) -> View:
 def log(served: Served) -> Log:
     log = served.log
     log.create_topic("takings")
-    log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+    with suppress(TopicExists):
+        log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
     for payment in PAYMENTS:
         log.append("takings", {"merchant": payment.merchant, "amount": payment.amount}, key=payment.tx_id)
     return log
@@ -280,7 +282,7 @@ def test_a_killed_fold_is_a_finding_and_its_lag_is_that_of_the_log(
     page = open_page("#/folds")
     victim = card(page, "victim")
     expect(victim.locator(".chip").last).to_have_text("not running")
-    expect(victim.locator(".notice.bad")).to_contain_text("did not say that it stops")
+    expect(victim.locator(".notice.bad")).to_contain_text("did not stop in order")
     expect(victim.locator(".lag-chart")).to_have_attribute("aria-label", re.compile(r"from 0 to 40; now 40$"))
     expect(victim.locator(".lag-chart .guess")).to_have_attribute("d", re.compile("M.*L"))
     for _ in range(20):

@@ -359,18 +359,23 @@ def _swaps(world: World) -> Iterator[Damaged]:
     for kind, found in by_kind.items():
         for at, (path, data) in enumerate(found):
             for other, its in found[at + 1 :]:
-                if path[0] != other[0] and (world.name == "swapping" or _look_alike(data, its)):
+                if kind == ".log" and (_fits(world, path, its) or _fits(world, other, data)):
+                    continue
+                if kind == ".log" and world.name == "swapping":
                     continue  # a swap that is finished replaces its segment, whatever it holds by then
                 if data != its:
                     tree = with_file(with_file(world.tree, path, its), other, data)
                     yield Damaged(kind, "swapped", f"{path} and {other}", tree)
 
 
-def _look_alike(one: bytes, other: bytes) -> bool:
-    """Segments whose offsets overlap: nothing in a batch says whose it is."""
-    found = [list(batches_in(data)) for data in (one, other)]
-    spans = [(batches[0].base_offset, batches[-1].next_offset) for batches in found if batches]
-    return len(spans) == 2 and spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1]
+def _fits(world: World, path: str, data: bytes) -> bool:
+    """Whether one of the batches could be of the segment of that name: nothing in a batch says whose it is."""
+    directory, name = path.split("/")
+    names = [one for one, _ in files_in(world.tree) if one.startswith(f"{directory}/") and one.endswith(".log")]
+    bases = sorted(int(one.split("/")[1][:20]) for one in names)
+    base = int(name[:20])
+    end = min((one for one in bases if one > base), default=world.ends[directory.removesuffix("-0")])
+    return any(base <= batch.base_offset and batch.next_offset <= end for batch in batches_in(data))
 
 
 def _stale_parts(world: World) -> Iterator[Damaged]:

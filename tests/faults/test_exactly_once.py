@@ -33,6 +33,7 @@ def finish_and_judge(served: ServedDirectory, pipeline: Pipeline) -> None:
     assert sum(map(len, uncommitted)) > sum(map(len, pipeline.expected)), "nothing was aborted, so nothing was tested"
 
 
+@pytest.mark.faults
 def test_one_kill_of_each_kind_copies_everything_once(tmp_path: Path) -> None:
     with ServedDirectory(tmp_path, *ARGUMENTS) as served, pipeline_on(served, 300) as pipeline:
         pipeline.start()

@@ -347,6 +347,46 @@ def test_a_key_map_that_claims_a_newer_record_than_there_is_is_found_out(monkeyp
     assert rows(small.partition) == expected
 
 
+def test_a_key_map_that_names_a_record_that_is_nowhere_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then some record that should be the newest of its key was lost, or the map is wrong: nobody knows which."""
+    small = SmallPartition(**SETTINGS)
+    small.write_all([b"1", b"2", b"3"], key=b"k")
+    small.partition.compact(force=True)
+    small.write_all([b"4", b"5"], key=b"k")
+    small.partition.roll()
+    expected = rows(small.partition)
+    real = compaction.map_keys
+
+    def wrong(*given: Any) -> Any:
+        keys, mapped_end = real(*given)
+        keys.add(pack([(0, b"ghost", b"", ())], base_offset=0))  # which compaction has left out before
+        return keys, mapped_end
+
+    monkeypatch.setattr(compaction, "map_keys", wrong)
+    with pytest.raises(CorruptLog, match="rewriting lost"):
+        small.partition.compact(force=True)
+    assert rows(small.partition) == expected
+
+
+def test_a_compaction_that_leaves_out_the_end_of_a_segment_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last record has a newer one, but without a batch at its end a missing file would look the same."""
+    small = SmallPartition(**SETTINGS)
+    small.write(b"a" * 700, key=b"a")
+    small.write(b"old", key=b"k")
+    small.partition.roll()
+    small.write(b"b" * 700, key=b"b")
+    small.write(b"new", key=b"k")
+    small.partition.roll()
+    before = log_bytes(small)
+    real = compact
+    monkeypatch.setattr(
+        "foldlog.log.compaction.compact", lambda *given, **named: real(*given, **{**named, "keep_last": False})
+    )
+    with pytest.raises(CorruptLog, match="it ends at offset 1, not at 2"):
+        small.partition.compact(force=True)
+    assert {kept: content(small, kept) for kept in before} == before
+
+
 @pytest.fixture(params=["compiled", "python"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Compaction with one set of loops after the other."""

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.files.base import Files, read_file
 from foldlog.log import compaction
 from foldlog.records.loops import BatchBuilder, pack, walk
-from log.small_partition import SmallPartition, numbered, read_all
+from foldlog.testing.disk_image import DiskImage, Tree
+from foldlog.testing.power_cuts import PowerCuts
+from foldlog.testing.power_loss import PowerLossFiles
+from log.small_partition import DIRECTORY, PATH, SmallPartition, numbered, read_all
 
 KEYED = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.binary(max_size=30))), max_size=120)
 
@@ -194,3 +198,37 @@ def test_compacted_and_expired_leaves_the_right_start() -> None:
     small.partition.enforce_retention()
     assert small.partition.log_start_offset == 6
     assert [record.offset for record in read_all(small.partition)] == [6]
+
+
+def test_a_power_cut_while_segments_are_merged_leaves_the_old_ones_or_the_new() -> None:
+    """Never the new one beside an old one that it holds: the offsets would be there twice."""
+    source = SmallPartition(segment_bytes=4096, compact=True, delete=False)
+    for number in range(12):
+        source.write(b"%d" % number, key=b"k%d" % (number % 5))
+        if number % 3 == 2:
+            source.partition.roll()
+    newest = {record.key: record.offset for record in read_all(source.partition)}
+    source.close()
+
+    def opened(files: Files) -> SmallPartition:
+        log = SmallPartition.__new__(SmallPartition)
+        log.__dict__.update(source.__dict__)
+        log.files = files
+        log.reopen(segment_bytes=4096, compact=True, delete=False)
+        return log
+
+    def judge(image: DiskImage) -> None:
+        log = opened(image.files())
+        offsets = [record.offset for record in read_all(log.partition)]
+        assert offsets == sorted(set(offsets))
+        assert {record.key: record.offset for record in read_all(log.partition)} == newest
+        log.close()
+
+    names = [entry.name for entry in source.files.entries(PATH)]
+    partition: dict[str, Tree] = {name: read_file(source.files, f"{PATH}/{name}") for name in names}
+    checkpoint = read_file(source.files, f"{DIRECTORY}/checkpoint")
+    cuts = PowerCuts(judge, seed=3, mixes=4)
+    files = cuts.attach(PowerLossFiles(DiskImage({DIRECTORY: {"checkpoint": checkpoint, "events-0": partition}})))
+    merged = opened(files)
+    assert merged.partition.compact(force=True).segments_before > 2
+    assert cuts.finish() > 15

@@ -11,7 +11,9 @@ from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, PartitionPo
 from foldlog.files.base import File
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import durability
+from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.durability import Turns
+from foldlog.records.batch import Compression
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 from log.small_partition import SmallPartition, read_all
@@ -260,3 +262,59 @@ def test_closing_twice_is_fine_and_a_closed_partition_says_so() -> None:
         small.write(b"b")
     with pytest.raises(LogClosed):
         small.partition.read(0)
+
+
+def test_a_sync_that_ends_late_takes_back_nothing_that_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition(flush_messages=1000)
+    sync = GatedSync(monkeypatch)
+    append(small, b"first")
+    sync.armed = True
+    syncing = threading.Thread(target=small.partition.sync)
+    syncing.start()
+    sync.entered.acquire()
+    append(small, b"second")
+    assert small.partition.high_watermark == 2
+    sync.armed = False
+    sync.gate.release()
+    syncing.join()
+    assert (small.partition.durable_offset, small.partition.high_watermark) == (1, 2)
+
+
+def test_what_the_slot_does_not_say_is_neither_acknowledged_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading processes go by the slot."""
+    small = SmallPartition()
+    small.write(b"first")
+
+    def full(slot: Slot, state: SlotState) -> None:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(Slot, "store", full)
+    with pytest.raises(PartitionPoisoned):
+        small.write(b"second")
+    assert small.partition.high_watermark == 1
+    assert [record.value for record in read_all(small.partition)] == [b"first"]
+
+
+def test_who_watches_is_told_of_what_a_roll_made_durable() -> None:
+    small = SmallPartition()
+    seen: list[int] = []
+    small.partition.watch(lambda: seen.append(small.partition.high_watermark))
+    append(small, b"first")
+    assert seen == []
+    small.partition.roll()
+    assert seen[-1] == 1
+
+
+def test_a_closed_partition_is_not_cleaned_up() -> None:
+    small = SmallPartition(compact=True)
+    small.write(b"first", key=b"k")
+    small.close()
+    partition = small.partition
+    for clean in (
+        partition.enforce_retention,
+        lambda: partition.delete_records(1),
+        lambda: partition.compact(force=True),
+        lambda: partition.recompress(Compression.ZSTD),
+    ):
+        with pytest.raises(LogClosed):
+            clean()

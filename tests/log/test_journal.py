@@ -22,12 +22,12 @@ from foldlog.errors import CorruptLog, FoldlogError, PartitionPoisoned, StorageE
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.limits import JOURNAL_SMALL_ENTRY_BYTES
-from foldlog.log.checkpoint import Checkpoint, Slot
+from foldlog.log.checkpoint import Checkpoint, Slot, SlotState
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership, Syncer
-from foldlog.log.journal.format import BLOCK_BYTES, encode_commit, read_use
+from foldlog.log.journal.format import BLOCK_BYTES, Entry, encode_commit, read_use
 from foldlog.log.journal.journal import Journal
-from foldlog.log.journal.recovery import JournalContents, journal_files, read_journal, replay
+from foldlog.log.journal.recovery import JournalContents, _is_wanted, journal_files, read_journal, replay
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
@@ -347,3 +347,16 @@ def test_a_failed_write_into_a_segment_is_synced_before_the_journal_takes_more()
     assert (directory.journal.counts.commits, state.synced_offset) == (before, 2)
     log.append([records.one()])
     assert directory.journal.counts.commits == before + 1
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_wanted"),
+    [([(0, 0)], True), ([(0, 0), (1, 8)], True), ([(0, 0), (1, 7)], False), ([(0, 0), (1, 5)], False), ([], True)],
+)
+def test_what_was_cut_before_a_newer_epoch_is_not_replayed_even_if_the_slot_is_older(
+    starts: list[tuple[int, int]], is_wanted: bool
+) -> None:
+    """The slot on disk may be a second old. The list of epochs is durable before the first batch of one."""
+    entry = Entry(bytes(16), 0, 0, 0, 100, 5, 8, 90, 0)
+    state = SlotState(leader_epoch=0, synced_offset=5, durable_offset=5, high_watermark=5)
+    assert _is_wanted(entry, state, starts) is is_wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from foldlog.errors import CorruptLog, OffsetOutOfRange
@@ -154,3 +156,18 @@ def test_damage_below_the_durable_offset_is_refused_and_named(small: SmallPartit
         read_all(small.partition)
     assert caught.value.path.endswith("00000000000000000000.log")
     assert position - 200 < caught.value.position <= position
+
+
+@pytest.mark.parametrize("by", [-1, 1, 5])
+def test_an_entry_that_leads_to_another_whole_batch_is_found_out(small: SmallPartition, by: int) -> None:
+    """The offset that it names is not passed over, nor is one before it served."""
+    size = small.partition.size_bytes // len(VALUES)
+    small.close()
+    name = f"{PATH}/{small.names('.index')[0]}"
+    file = small.files.open(name, write=True)
+    offset, position = struct.unpack(">II", file.read(0, 8))
+    file.write(0, [struct.pack(">II", offset, position + by * size)])
+    file.truncate(8)
+    file.close()
+    small.reopen()
+    assert [first_at(small, one) for one in range(offset - 2, offset + 9)] == VALUES[offset - 2 : offset + 9]

@@ -143,5 +143,7 @@ class PartitionMachine(RuleBasedStateMachine):
             self.log.close()
 
 
-PartitionMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+PartitionMachine.TestCase.settings = settings(
+    max_examples=3 * settings().max_examples, stateful_step_count=40, deadline=None
+)
 test_a_partition_behaves_like_a_list_through_restarts_and_power_cuts = PartitionMachine.TestCase

@@ -6,6 +6,7 @@ import pytest
 
 from foldlog.errors import InvalidProducerEpoch, LogClosed, OutOfOrderSequence, StorageError, StorageFull
 from foldlog.files.memory import MemoryFiles
+from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.partition import Appended
 from foldlog.log.producers import EXPIRATION_MS, ProducerInfo, ProducerState
 from foldlog.records.loops import BatchBuilder, walk
@@ -190,3 +191,27 @@ def test_a_snapshot_knows_a_batch_whose_sequences_wrap_around() -> None:
     again = send(small, SEQUENCE_MAX - 1, b"a", b"b", b"c", b"d")
     assert (again.is_duplicate, again.base_offset) == (True, first.base_offset)
     assert send(small, 2, b"e").base_offset == 4
+
+
+def test_an_epoch_that_begins_within_an_append_begins_at_zero_too() -> None:
+    small = SmallPartition()
+    small.partition.append(batch(0, b"a", epoch=0), batch(0, b"b", epoch=1))
+    with pytest.raises(OutOfOrderSequence):
+        small.partition.append(batch(1, b"c", epoch=1), batch(1, b"d", epoch=2))
+    assert small.partition.append(batch(1, b"c", epoch=1), batch(0, b"d", epoch=2)).base_offset == 2
+
+
+def test_that_there_are_producers_is_stored_firmly_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each firm store is a sync of its own."""
+    small = SmallPartition()
+    stored: list[SlotState] = []
+    store_firmly = Slot.store_firmly
+
+    def noted(self: Slot, state: SlotState) -> None:
+        stored.append(state)
+        store_firmly(self, state)
+
+    monkeypatch.setattr(Slot, "store_firmly", noted)
+    for sequence in range(4):
+        send(small, sequence, b"a")
+    assert [(state.has_producers, state.has_transactions) for state in stored] == [(True, False)]

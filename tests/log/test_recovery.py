@@ -8,7 +8,9 @@ import logging
 import pytest
 
 from foldlog.errors import CorruptLog, PartitionPoisoned
+from foldlog.files.base import read_file
 from foldlog.files.memory import MemoryFiles
+from foldlog.log.compaction import CompactionReport
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX
 from foldlog.records.loops import pack
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
@@ -219,3 +221,22 @@ def fail_next_sync(files: FaultyFiles) -> None:
 def _read(small: SmallPartition, name: str) -> bytes:
     file = small.files.open(f"{PATH}/{name}")
     return file.read(0, file.size())
+
+
+@pytest.mark.parametrize("line", ["-1 0", "0 -1", "0 0\n0 5", "1 5\n2 5", "0 x", "0", "0 0 0"])
+def test_epochs_that_cannot_be_are_made_anew(line: str, caplog: pytest.LogCaptureFixture) -> None:
+    log = SmallPartition()
+    log.write_all(numbered(3))
+    log.close()
+    path = f"{PATH}/leader-epoch-checkpoint"
+    file = log.files.open(path, write=True)
+    file.truncate(0)
+    file.write(0, [f"0\n{line.count(chr(10)) + 1}\n{line}\n".encode()])
+    file.close()
+    assert log.reopen().leader_epoch == 0
+    assert read_file(log.files, path) == b"0\n1\n0 0\n"
+    assert any(path in message for message in caplog.messages)
+
+
+def test_a_report_of_nothing_is_all_zeros() -> None:
+    assert CompactionReport() == CompactionReport(0, 0, 0, 0, 0, 0, 0)

@@ -496,4 +496,4 @@ def test_epochs_that_are_made_anew_are_named_with_their_file(caplog: pytest.LogC
     log.files.unlink(path)
     log.reopen(segment_bytes=1024, index_interval_bytes=200)
     log.close()
-    assert f"{path}: the file is missing; made anew from the batches" in caplog.messages
+    assert f"{path}: the file is missing; rebuilt from the batches" in caplog.messages

@@ -113,3 +113,9 @@ def test_deleting_records_moves_the_start_into_the_middle_of_a_segment() -> None
     assert small.partition.size_bytes == 0
     with pytest.raises(OffsetOutOfRange, match="not written yet"):
         small.partition.delete_records(11)
+
+
+def test_a_segment_that_is_exactly_as_old_as_allowed_stays_for_another_millisecond() -> None:
+    config = LogConfig(retention_ms=100)
+    ages = [SegmentAge(10, 900), SegmentAge(10, 5000)]
+    assert [plan_retention(ages, config, now_ms).count for now_ms in (999, 1000, 1001)] == [0, 0, 1]

@@ -286,6 +286,18 @@ def test_the_check_refuses_a_result_without_one_of_its_records_or_with_another(
             check(loops, log, spoiled, known, end)
 
 
+def test_the_check_refuses_to_lose_the_first_record_that_is_not_mapped(loops: ModuleType) -> None:
+    """What comes from the map's end on makes nothing obsolete yet, not even that record itself."""
+    mapped = batch_of([(b"k", b"old")], 0) + batch_of([(b"k", b"new")], 1)
+    known = loops.KeyMap(10)
+    for offset in (0, 1):
+        known.add(batch_of([(b"k", b"v")], offset))
+    left = batch_of([(b"k", b"new")], 1)
+    assert check(loops, mapped, left, known, 2) == 1
+    with pytest.raises(InvalidBatch):
+        check(loops, mapped + batch_of([(b"k", b"newest")], 2), left, known, 2)
+
+
 def test_the_newest_offsets_are_in_order_however_far_apart(loops: ModuleType) -> None:
     known = loops.KeyMap(100)
     wanted = [3, 4, 70_000, 5_000_000_000, 1 << 61]

@@ -65,6 +65,7 @@ class SmallNode:
             background=False,
             topic_defaults=parsed.topic_defaults,
             group_settings=parsed.group_settings(),
+            tier=parsed.tier,
         )
         self.node = BrokerNode(self.broker, parsed, Metrics(), self.loop, authorizer)
 

@@ -542,4 +542,4 @@ class SessionsAgreeWithFullFetches(RuleBasedStateMachine):
 
 
 TestSessionsAgreeWithFullFetches = SessionsAgreeWithFullFetches.TestCase
-TestSessionsAgreeWithFullFetches.settings = settings(max_examples=200, stateful_step_count=40)
+TestSessionsAgreeWithFullFetches.settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=40)

@@ -59,6 +59,12 @@ print("folded", feed.records, feed.rows, fl.verify(mirror, log, spark=spark).ans
 """
 
 
+@pytest.fixture(autouse=True)
+def another_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that was in this process before has left its Python behind."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     with foldlog.open(tmp_path / "log") as opened:

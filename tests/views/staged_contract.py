@@ -7,9 +7,9 @@ engine itself shows (files on disk, tables of the server), never by asking the v
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -324,8 +324,7 @@ class Died(BaseException):
 
 def dying(path: str, when: str) -> Callable[..., object]:
     """The function of that path, which dies before or after it has done its work."""
-    module, _, name = path.rpartition(".")
-    original = getattr(importlib.import_module(module), name)
+    original = pkgutil.resolve_name(path)
 
     def died(*given: object, **named: object) -> object:
         if when == "after":

@@ -45,7 +45,7 @@ from foldlog.broker.groups.messages import (
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
-from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.kafka_files.directory import find_kafka
 from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import (
     READ_UNCOMMITTED,
@@ -57,6 +57,7 @@ from foldlog.broker.storage import (
     check_isolation_level,
     overview,
 )
+from foldlog.broker.tiers import TierJobs, TierSettings, check_change
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, plan_creation, these_topics
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
@@ -76,6 +77,7 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
+    InvalidConfig,
     LogClosed,
     ReadOnly,
     StorageError,
@@ -83,6 +85,7 @@ from foldlog.errors import (
     brief_repr,
 )
 from foldlog.files.base import Files, storage_error
+from foldlog.files.paths import is_store_url
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
@@ -139,7 +142,9 @@ class Broker:
             storage, clock, self._written, self._groups, self.allocate_producer_id, transaction_settings
         )
         self._upkeep: Upkeep | None = None
+        self._tiers: TierJobs | None = None
         if self._written is not None:
+            self._tiers = None if self._written.tier is None else TierJobs(self._written, clock)
             self._upkeep = Upkeep(
                 self._written,
                 clock,
@@ -151,6 +156,7 @@ class Broker:
                 background=background,
                 compaction_threads=compaction_threads,
                 journal=self._written.journal,
+                tiers=self._tiers,
             )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
@@ -178,6 +184,7 @@ class Broker:
         init: bool = False,
         transaction_settings: TransactionSettings | None = None,
         journal: bool | JournalSettings = limits.JOURNAL_ENABLED,
+        tier: str | TierSettings | None = None,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
@@ -186,13 +193,14 @@ class Broker:
         retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are settings for
         topics that do not set them; they are not stored, so the next writer brings its own. `isolation_level` is
         for a directory that Kafka wrote; readers of our own say with each read what they want to see. `journal`: small
-        appends of all partitions are synced together, in one; not in memory, where there is nothing to sync.
+        appends of all partitions are synced together, in one; not in memory, where there is nothing to sync. `tier`:
+        the URL of the store for sealed segments of topics that use one; None for the one that the directory names.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
                 f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
             )
-        check_path(path)
+        _check_place(path, mode)
         check_isolation_level(isolation_level)
         is_journaled = isinstance(journal, JournalSettings) or journal
         for name, flag in (("background", background), ("init", init), ("journal", is_journaled)):
@@ -200,33 +208,25 @@ class Broker:
                 raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
-        for name, value, least, most in (
-            ("offsets_retention_ms", offsets_retention_ms, 0, None),
-            ("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None),
-            ("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX),
-        ):
-            _check_integer(name, value, least, most)
+        _check_integer("offsets_retention_ms", offsets_retention_ms, 0, None)
+        _check_integer("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None)
+        _check_integer("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX)
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
+        tiers = (tier if isinstance(tier, TierSettings) else TierSettings(tier)).checked(files)
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
         storage: Storage
         try:
-            if isinstance(files, PosixFiles):
+            if isinstance(files, PosixFiles) and not is_store_url(path):
                 path = files.from_root(path)
             if mode == "w":
-                storage = WrittenStorage(
-                    files, path, clock, defaults, init=init, journal=_journal_settings(files, journal)
-                )
+                kept = _journal_settings(files, journal)
+                storage = WrittenStorage(files, path, clock, defaults, init=init, journal=kept, tier=tiers)
             else:
-                kafka = find_kafka(files, path)
-                storage = (
-                    FollowedStorage(files, path, clock)
-                    if kafka is None
-                    else _kafka_storage(files, kafka, clock, isolation_level)
-                )
+                storage = _read_storage(files, path, clock, isolation_level, tiers)
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
@@ -307,7 +307,16 @@ class Broker:
 
     def check_new_topics(self, wanted: Sequence[NewTopic]) -> list[FoldlogError | None]:
         """For each topic the error with which `create_topics` would refuse it, as far as known beforehand, or None."""
-        return plan_creation(self._writable().catalog(), wanted)
+        storage = self._writable()
+        planned = plan_creation(storage.catalog(), wanted)
+        return [refusal or self._tier_refusal(new.config) for new, refusal in zip(wanted, planned, strict=True)]
+
+    def _tier_refusal(self, config: TopicConfig) -> FoldlogError | None:
+        try:
+            check_change(None, config, has_store=self._writable().tier is not None)
+        except InvalidConfig as error:
+            return error
+        return None
 
     def create_topics(
         self, wanted: Sequence[NewTopic], *, stopped: Stopped = never
@@ -316,11 +325,13 @@ class Broker:
         caller has checked the names."""
         storage = self._writable()
         known = storage.catalog().topics
+        refusals = [self._tier_refusal(new.config) for new in wanted]
+        wanted = [new for new, refusal in zip(wanted, refusals, strict=True) if refusal is None]
         # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
         self._forget_offsets({new.name for new in wanted if new.name not in known})
-        outcomes = storage.changes.create_all(wanted, stopped)
+        outcomes = iter(storage.changes.create_all(wanted, stopped))
         storage.on_topics_changed()
-        return outcomes
+        return [next(outcomes) if refusal is None else refusal for refusal in refusals]
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its records and what groups committed in it. Durable on return.
@@ -340,6 +351,7 @@ class Broker:
             require_text(name)
         outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
         self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, CatalogTopic)})
+        storage.on_topics_changed()
         return [outcome if isinstance(outcome, FoldlogError) else None for outcome in outcomes]
 
     def grow_topic(self, name: str, partitions: int) -> CatalogTopic:
@@ -372,7 +384,12 @@ class Broker:
         With `validate_only` nothing changes: returns the topic as it would be."""
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.ALTER)
-        topic = storage.changes.configure(name, decide, storage.partitions, validate_only=validate_only)
+        has_store = storage.tier is not None
+
+        def checked(config: TopicConfig) -> TopicConfig:
+            return check_change(config, decide(config), has_store=has_store)
+
+        topic = storage.changes.configure(name, checked, storage.partitions, validate_only=validate_only)
         storage.on_topics_changed()
         return topic
 
@@ -400,7 +417,7 @@ class Broker:
         return self._storage.catalog().topics.get(name)
 
     def topic_with_id(self, topic_id: str) -> CatalogTopic | None:
-        """The topic of that id, or None if there is none (any more). Indexes all topics once after each change."""
+        """The topic of that id, or None if there is none any more. Indexes all topics once after each change."""
         catalog = self._storage.catalog()
         indexed, by_id = self._by_id
         if indexed is not catalog:
@@ -440,7 +457,7 @@ class Broker:
         partition = self.partition(topic, number)
         if isinstance(partition, Partition):
             return partition
-        raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
+        raise ReadOnly(f"cannot append to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
         """With mode "r": read the writer's changes of the catalog now rather than a moment later."""
@@ -588,7 +605,7 @@ class Broker:
         """Commit without being a member; with `evict`, remove all members first, so that none joins again in between.
 
         Durable on return. One of HAS_MEMBERS where the group has members, or with `evict` still waits for some: those
-        who were sent away are gone all the same, and `on_evicted` has heard of them.
+        who were evicted are gone all the same, and `on_evicted` has heard of them.
         """
         if not evict:
             self.commit_offsets(group, offsets)
@@ -661,14 +678,16 @@ class Broker:
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def enforce_retention(self, topic: str | None = None) -> int:
-        """Remove expired segments now, of one topic or of all; returns how many.
+        """Remove expired segments now, of one topic or of all; returns how many. Of topics that use a store, sealed
+        segments are copied there first: only then may they leave the disk.
 
         A damaged partition does not stop the others: its error is raised once they are done.
         """
         storage = self._writable()
         topics = [storage.topic(topic)] if topic is not None else list(storage.catalog().topics.values())
         removed = _for_each(plan_retention(topics), lambda key: storage.writable_partition(key).enforce_retention())
-        return sum(removed.values())
+        freed = 0 if self._tiers is None else self._tiers.work_now(topic)
+        return sum(removed.values()) + freed
 
     def compact(self, topic: str | None = None, force: bool = True) -> dict[TopicPartition, CompactionReport]:
         """Compact one topic, whatever its policy, or all whose policy says so, now.
@@ -833,7 +852,21 @@ def _memory_files() -> Files:
     return MemoryFiles()
 
 
-def _kafka_storage(files: Files, kafka: KafkaDirectory, clock: Clock, isolation_level: str) -> Storage:
+def _check_place(path: str, mode: str) -> None:
+    if not is_store_url(path):
+        check_path(path)
+    elif mode != "r":
+        raise InvalidArgument(f"{path} is a store, which is only read: open it with mode='r'")
+
+
+def _read_storage(files: Files, path: str, clock: Clock, isolation_level: str, tiers: TierSettings) -> Storage:
+    if is_store_url(path):
+        from foldlog.broker.stored import StoreStorage
+
+        return StoreStorage(files, tiers._replace(url=path).checked(files), clock)
+    kafka = find_kafka(files, path)
+    if kafka is None:
+        return FollowedStorage(files, path, clock, tiers)
     from foldlog.broker.kafka_files.storage import KafkaStorage
 
     return KafkaStorage(files, kafka, clock, isolation_level)

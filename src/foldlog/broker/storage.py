@@ -13,14 +13,15 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.access.store import AccessStore
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing, settle_journal
 from foldlog.broker.dynamic_settings import DynamicSettings
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
-from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, decode
+from foldlog.broker.tiers import TierSettings, tiered_partition
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, RemovedTopic, decode
 from foldlog.broker.topics.changes import TopicChanges, keys_of
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.directories import Settlement
@@ -54,6 +55,9 @@ from foldlog.log.journal.recovery import Owner, remove_journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.log.retention import outlived_text
+
+if TYPE_CHECKING:
+    from foldlog.log.tier.tier import Tier
 
 logger = logging.getLogger("foldlog.broker")
 
@@ -183,8 +187,10 @@ class WrittenStorage(Storage):
         *,
         init: bool = False,
         journal: JournalSettings | None = None,
+        tier: TierSettings | None = None,
     ) -> None:
-        """`journal`: None for none; what an earlier writer left in one is recovered all the same."""
+        """`journal`: None for none; what an earlier writer left in one is recovered all the same. `tier`: None for the
+        store that the directory names, if it names one."""
         super().__init__(files, path)
         self._clock = clock
         self.on_open: Callable[[Key, Partition], None] = lambda key, partition: None
@@ -201,6 +207,7 @@ class WrittenStorage(Storage):
             self.syncer = Syncer()
             self._unreplayed: dict[Owner, FoldlogError] = {}
             self.journal = self._open_journal(journal)
+            self.tier = (tier or TierSettings()).open(files, path, write=True)
         except BaseException:
             opened.lock.release()
             raise
@@ -231,6 +238,14 @@ class WrittenStorage(Storage):
 
     def catalog(self) -> Catalog:
         return self.changes.catalog
+
+    def has_tiered_records(self) -> bool:
+        """Whether some records are in the store alone."""
+        states = [self.checkpointed_state(slot) for topic in self.catalog().topics.values() for slot in topic.slots]
+        return any(state is not None and state.local_start_offset > state.log_start_offset for state in states)
+
+    def forget_removed(self, topics: Iterable[RemovedTopic]) -> None:
+        self.changes.forget_removed(topics)
 
     def checkpointed_state(self, slot: int) -> SlotState | None:
         return self.checkpoint.slot(slot).load()
@@ -300,6 +315,8 @@ class WrittenStorage(Storage):
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
+        if self.tier is not None:
+            partition.use_store(tiered_partition(self.tier, self.files, found, number))
         partition.on_outlived = lambda: self._warn_of_outlived(topic, partition)
         self.on_open((topic, number), partition)
         return partition
@@ -324,6 +341,8 @@ class WrittenStorage(Storage):
             return
         self.producer_ids.close()
         faults = self.partitions.close()
+        if self.tier is not None:
+            self.tier.close()
         try:
             self.syncer.close()
             try:
@@ -343,8 +362,10 @@ class WrittenStorage(Storage):
 class FollowedStorage(Storage):
     """A directory that this process only reads, with or without a writer. Takes no lock and changes nothing."""
 
-    def __init__(self, files: Files, path: str, clock: Clock) -> None:
+    def __init__(self, files: Files, path: str, clock: Clock, tier: TierSettings | None = None) -> None:
         super().__init__(files, path)
+        self._tier_settings = tier or TierSettings()
+        self._tier: Tier | None = None
         self.hurry: Hurry | None = None
         self._follower = CatalogFollower(files, path, clock, self._changed)
         try:
@@ -395,6 +416,9 @@ class FollowedStorage(Storage):
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
         reader.decompressed_limit = found.config.log.read_decompressed_limit
+        if found.config.log.remote:
+            self._tier = self._tier or self._tier_settings.open(self.files, self.path, write=False)
+            reader.tier = None if self._tier is None else tiered_partition(self._tier, self.files, found, number)
         return reader
 
     def _changed(self, older: Catalog, newer: Catalog) -> None:
@@ -417,6 +441,8 @@ class FollowedStorage(Storage):
         if self.hurry is not None:
             self.hurry.close()
         self.partitions.close()
+        if self._tier is not None:
+            self._tier.close()
         self._checkpoint.close()
 
 

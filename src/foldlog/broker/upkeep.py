@@ -19,6 +19,7 @@ from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
 from foldlog.broker.share.store import ShareStore
 from foldlog.broker.storage import Key
+from foldlog.broker.tiers import TierJobs
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
 from foldlog.broker.transactions.store import TransactionStore
@@ -29,6 +30,10 @@ from foldlog.log.journal.journal import Journal
 from foldlog.log.partition import Partition
 from foldlog.log.producers import AllProducers
 from foldlog.records.batch import MAX_INT64
+
+_STORE_PATIENCE_S: Final = 2.0
+"""A request to a store that does not answer may take half a minute. Nothing is broken by not waiting for it: whoever
+comes back from the store finds the partition closed."""
 
 WAIT_MAX_MS: Final = 3_600_000.0
 """Wake up at least hourly: a deadline years away would overflow what a lock can wait for."""
@@ -54,6 +59,7 @@ class Job(IntEnum):
     PRODUCER_EXPIRY = 9
     COMPACTION = 10
     JOURNAL = 11
+    TIER = 12
 
 
 _NUMBERS: Final = count(1)
@@ -70,6 +76,7 @@ RETRY_MS: Final[Mapping[Job, int]] = {
     Job.PRODUCER_EXPIRY: limits.PRODUCER_EXPIRY_CHECK_MS,
     Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
     Job.JOURNAL: limits.CHECKPOINT_SYNC_MS,
+    Job.TIER: limits.TIER_CHECK_MS,
 }
 """When to try a failed job again."""
 
@@ -130,8 +137,15 @@ class JobScheduler:
     """
 
     def __init__(
-        self, clock: Clock, work: Mapping[Job, Work], report: Callable[[str, Exception], None], thread_name: str | None
+        self,
+        clock: Clock,
+        work: Mapping[Job, Work],
+        report: Callable[[str, Exception], None],
+        thread_name: str | None,
+        patience_s: float | None = None,
     ) -> None:
+        """`patience_s`: how long `stop` waits for a job that waits for the network; None: until it is done."""
+        self._patience_s = patience_s
         self._clock = clock
         self._work = work
         self._report = report
@@ -216,9 +230,9 @@ class JobScheduler:
         if thread is not None and thread is not threading.current_thread():
             # Ctrl-C in the middle of its start leaves a thread that cannot be joined; it begins no more jobs.
             with contextlib.suppress(RuntimeError):
-                thread.join()
-            with self._running:
-                return  # a caller of run_due has finished too
+                thread.join(self._patience_s)
+            if self._running.acquire(timeout=-1 if self._patience_s is None else self._patience_s):
+                self._running.release()  # a caller of run_due has finished too
 
 
 class CompactionThreads:
@@ -294,9 +308,9 @@ class Kept(Protocol):
 
 class Upkeep:
     """Threads: "timers" for jobs that take milliseconds and have to be in time, "transactions" for their deadlines and
-    missing markers, "journal" for releasing and making its files, "retention" for jobs that free space, "compaction"
-    for the log's own topics of groups, and
-    `compaction_threads` for all others, which may take hours. Each starts with its first job and sleeps without a timer
+    missing markers, "journal" for releasing and making its files, "retention" for jobs that free space, "tier" for
+    those that wait for the store, "compaction" for the log's own topics of groups, and `compaction_threads` for all
+    others, which may take hours. Each starts with its first job and sleeps without a timer
     when there is none. None waits for another: retention skips a partition that is being compacted, and the compacting
     thread enforces it afterwards.
     """
@@ -314,6 +328,7 @@ class Upkeep:
         background: bool,
         compaction_threads: int = limits.COMPACTION_THREADS,
         journal: Journal | None = None,
+        tiers: TierJobs | None = None,
     ) -> None:
         self._kept = kept
         self._producers = producers
@@ -323,45 +338,36 @@ class Upkeep:
         self._transactions = transactions
         self._flush_lock = threading.Lock()
         self._flush_at_ms: dict[Key, float] = {}
-        self._timers = JobScheduler(
-            clock,
+
+        def jobs(name: str, work: Mapping[Job, Work], patience_s: float | None = None) -> JobScheduler:
+            return JobScheduler(clock, work, kept.report, f"foldlog-{name}" if background else None, patience_s)
+
+        self._timers = jobs(
+            "timers",
             {
                 Job.GROUPS: groups.tick,
                 Job.SHARES: shares.tick,
                 Job.FLUSH: self._flush,
                 Job.CHECKPOINT: self._sync_checkpoint,
             },
-            kept.report,
-            "foldlog-timers" if background else None,
         )
-        self._transaction_jobs = JobScheduler(
-            clock,
-            {Job.TRANSACTIONS: transactions.tick, Job.ID_EXPIRY: self._expire_ids},
-            kept.report,
-            "foldlog-transactions" if background else None,
+        self._transaction_jobs = jobs(
+            "transactions", {Job.TRANSACTIONS: transactions.tick, Job.ID_EXPIRY: self._expire_ids}
         )
-        self._retention = JobScheduler(
-            clock,
+        self._retention = jobs(
+            "retention",
             {
                 Job.RETENTION: self._retain,
                 Job.OFFSET_EXPIRY: self._expire_offsets,
                 Job.PRODUCER_EXPIRY: self._expire_producers,
             },
-            kept.report,
-            "foldlog-retention" if background else None,
         )
-        self._compaction = JobScheduler(
-            clock,
-            {Job.COMPACTION: self._compact},
-            kept.report,
-            "foldlog-compaction" if background else None,
-        )
-        self._journal_jobs = JobScheduler(
-            clock,
-            {} if journal is None else {Job.JOURNAL: journal.work},
-            kept.report,
-            "foldlog-journal" if background else None,
-        )
+        self._compaction = jobs("compaction", {Job.COMPACTION: self._compact})
+        self._journal_jobs = jobs("journal", {} if journal is None else {Job.JOURNAL: journal.work})
+        self._tier_jobs = jobs("tier", {} if tiers is None else {Job.TIER: tiers.work}, _STORE_PATIENCE_S)
+        self._tiers = tiers
+        if tiers is not None:
+            tiers.is_stopping = lambda: self._tier_jobs.is_stopping
         self._journal = journal
         if journal is not None:
             journal.on_work = partial(self._journal_jobs.schedule, Job.JOURNAL, 0)
@@ -387,6 +393,8 @@ class Upkeep:
             self._retention.schedule(Job.RETENTION, limits.RETENTION_FIRST_CHECK_MS)
         if plan_compaction(topics):
             self._compaction.schedule(Job.COMPACTION, limits.COMPACTION_BACKOFF_MS)
+        if self._tiers is not None and self._tiers.are_needed:
+            self._tier_jobs.schedule(Job.TIER, limits.TIER_FIRST_CHECK_MS)
         if OFFSETS_TOPIC in catalog.topics:
             self._retention.schedule(Job.OFFSET_EXPIRY, limits.OFFSETS_EXPIRY_CHECK_MS)
         if TRANSACTIONS_TOPIC in catalog.topics:
@@ -431,7 +439,14 @@ class Upkeep:
         return [job for kind in self._kinds() for job in kind.run_due()]
 
     def _kinds(self) -> tuple[JobScheduler, ...]:
-        return self._timers, self._transaction_jobs, self._journal_jobs, self._retention, self._compaction
+        return (
+            self._timers,
+            self._transaction_jobs,
+            self._journal_jobs,
+            self._retention,
+            self._compaction,
+            self._tier_jobs,
+        )
 
     def stop(self) -> None:
         """Returns once no job runs and none will. A running compaction is interrupted, and leaves the log as it was."""

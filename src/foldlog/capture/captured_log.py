@@ -66,6 +66,12 @@ class CaptureBookmark:
     identity: str
     position: int | None = None
     tables: dict[str, FollowedTable] = field(default_factory=dict)
+    is_changed: bool = True
+    """Whether tables are other ones than the log has: most commits only move the position."""
+
+    def follow(self, name: str, table: FollowedTable) -> None:
+        self.tables[name] = table
+        self.is_changed = True
 
     def tables_json(self) -> bytes:
         fields = {
@@ -85,7 +91,7 @@ class CaptureBookmark:
             str(name): FollowedTable(**{**table, "keys": tuple(table["keys"])})
             for name, table in fields["tables"].items()
         }
-        return cls(str(fields["kind"]), str(fields["identity"]), position, found)
+        return cls(str(fields["kind"]), str(fields["identity"]), position, found, is_changed=False)
 
 
 class CapturedLog:
@@ -96,8 +102,8 @@ class CapturedLog:
         self._name = name
         self._bookmark_topic: Final = f"{CAPTURE_PREFIX}{name}"
         self._transactional_id: Final = f"foldlog-capture-{name}"
-        self._tables: tuple[bytes, int] | None = None
-        """What the topic has under `tables`, and at which offset."""
+        self._tables_offset: int | None = None
+        """Where the topic has what belongs to the key `tables`."""
         self._transaction: Transaction | None = None
         self._last: dict[str, SendFuture] = {}
         """Of each topic, the last record of the transaction that is under way."""
@@ -117,7 +123,7 @@ class CapturedLog:
 
     def stored(self) -> CaptureBookmark | None:
         """The committed bookmark; None if there is none."""
-        self._tables = None
+        self._tables_offset = None
         try:
             start, end = self._log.offsets(self._bookmark_topic, isolation=COMMITTED)[0]
         except (UnknownTopic, LogNotFound):
@@ -154,7 +160,7 @@ class CapturedLog:
             records = self._log.read(self._bookmark_topic, 0, start=offset, stop=offset + 1, isolation=COMMITTED)
             found = next((record.value for record in records if record.key == TABLES_KEY), None)
         if found is not None:
-            self._tables = found, offset
+            self._tables_offset = offset
             return found
         found = self._newest(TABLES_KEY, start, end)
         if found is None:
@@ -221,13 +227,13 @@ class CapturedLog:
         """Everything that was sent, and the bookmark: durable on return, or not there at all."""
         transaction = self._begun()
         try:
-            tables = bookmark.tables_json()
-            if self._tables is None or self._tables[0] != tables:
-                sent = transaction.send(self._bookmark_topic, tables, TABLES_KEY)
-                self._tables = tables, sent.result().offset
-            position: dict[str, Any] = {"position": bookmark.position, "tables": self._tables[1]}
+            if self._tables_offset is None or bookmark.is_changed:
+                sent = transaction.send(self._bookmark_topic, bookmark.tables_json(), TABLES_KEY)
+                self._tables_offset = sent.result().offset
+            position: dict[str, Any] = {"position": bookmark.position, "tables": self._tables_offset}
             transaction.send(self._bookmark_topic, json.dumps(position, separators=(",", ":")), POSITION_KEY)
             transaction.commit()
+            bookmark.is_changed = False
         except ProducerFenced as error:
             raise self._fenced() from error
         self._transaction = None
@@ -236,7 +242,7 @@ class CapturedLog:
     def abort(self) -> None:
         """Whatever was sent does not count. After an error it may be over already."""
         transaction, self._transaction = self._transaction, None
-        self._tables = None
+        self._tables_offset = None
         self._last.clear()
         if transaction is not None:
             try:

@@ -9,7 +9,7 @@ belongs to the transaction that committed at a position; a snapshot holds what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
@@ -28,12 +28,13 @@ READ: Final = "r"
 class RowLayout:
     """The columns of a table at one moment, in the table's order, and which of them are the key."""
 
-    __slots__ = ("_members", "columns", "keys", "schema", "table")
+    __slots__ = ("_members", "columns", "key_names", "keys", "schema", "table")
 
     def __init__(self, schema: str, table: str, columns: Sequence[str], keys: Sequence[str]) -> None:
         self.schema = schema
         self.table = table
         self.columns = tuple(columns)
+        self.key_names = tuple(keys)
         self.keys = tuple(self.columns.index(name) for name in keys)
         self._members = tuple(f"{json_text(name)}:" for name in self.columns)
 
@@ -113,7 +114,11 @@ class SnapshotRows(NamedTuple):
     """The rows of tables at one moment: everything that was committed before `position`, and nothing else."""
 
     position: int
-    rows: Callable[[Table], Iterable[tuple[RowLayout, Fragments]]]
+    rows: Callable[[Table], Generator[tuple[RowLayout, Fragments], None, None]]
+
+
+class SchemaMoved(Exception):
+    """Raised within a stream: a table is another one now, and everything has to be prepared again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +150,16 @@ class CapturedDatabase(Protocol):
     position_name: str
     """Of the position, in Debezium's `source`."""
 
+    def wait_until_free(self) -> None:
+        """CaptureRunning if another process reads the changes, and goes on doing so: before that one is fenced."""
+        ...
+
     def identity(self) -> str:
         """Of the database itself: another one at the same place has another."""
+        ...
+
+    def why_another(self) -> str:
+        """Why the identity is not what it was."""
         ...
 
     def tables(self) -> list[Table]:
@@ -155,6 +168,15 @@ class CapturedDatabase(Protocol):
 
     def check_unused(self) -> None:
         """DatabaseRefused if there is something of that name in the database, which another log's capture may use."""
+        ...
+
+    def consent(self) -> str | None:
+        """What `prepare` would put into the user's own tables, for a question; None if that is nothing new."""
+        ...
+
+    def stale(self, tables: Sequence[Table]) -> frozenset[str]:
+        """Tables of which some changes were not kept, or not as they are now: they need a snapshot. `prepare` follows,
+        once that is written down."""
         ...
 
     def prepare(self, tables: Sequence[Table], position: int | None, *, anew: bool) -> int:
@@ -170,8 +192,9 @@ class CapturedDatabase(Protocol):
         """Where the database is now: with all that committed before this call, once the stream has come so far."""
         ...
 
-    def stream(self, position: int) -> Iterator[Event]:
-        """What was committed at `position` or later, and NothingNew every second at the least. Goes on without end."""
+    def stream(self, position: int, snapshots: Collection[int]) -> Generator[Event, None, None]:
+        """What was committed at `position` or later, no transaction of it both before and after a position of
+        `snapshots`; and NothingNew before it waits, every second at the least. Goes on without end."""
         ...
 
     def confirm(self, position: int) -> None:

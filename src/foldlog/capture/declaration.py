@@ -42,6 +42,8 @@ class Capture:
     numeric: Numeric
     partitions: int
     topic_config: Mapping[str, str]
+    together: int
+    """How many transactions of the database's one of the log may hold, while the capture is behind."""
     make: MakeSource = field(repr=False)
 
     def source(self, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
@@ -60,6 +62,7 @@ def declare(
     numeric: Numeric,
     partitions: object,
     topic_config: Mapping[str, str] | None,
+    together: object = 1,
 ) -> Capture:
     """Check the arguments, and note the capture where a file is loaded that declares some."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -78,14 +81,28 @@ def declare(
         check_topic_name(topic)
     if numeric not in get_args(Numeric):
         raise InvalidArgument(f"numeric={brief_repr(numeric)} is not 'string' or 'number'")
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-        raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a number of partitions, 1 or more")
-    form = RecordForm(values, keys)
-    capture = Capture(name, url, chosen, topics, form, numeric, partitions, dict(topic_config or {}), make)
+    capture = Capture(
+        name,
+        url,
+        chosen,
+        topics,
+        RecordForm(values, keys),
+        numeric,
+        _count("partitions", partitions),
+        dict(topic_config or {}),
+        _count("together", together),
+        make,
+    )
     declared = _declared.get()
     if declared is not None:
         declared.append(capture)
     return capture
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name}={brief_repr(value)} is not a whole number, 1 or more")
+    return value
 
 
 def fitting_name(text: str) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,8 +32,10 @@ from foldlog.capture.database import (
     CapturedDatabase,
     DatabaseStatus,
     Fragments,
+    NothingNew,
     RowChanged,
     RowLayout,
+    SchemaMoved,
     Table,
     TablesTruncated,
     TransactionBegins,
@@ -93,6 +96,13 @@ class CaptureRunner:
         self._tell = tell or (lambda _: None)
         self._clock = clock or SystemClock()
         self._bookmark = CaptureBookmark("", "")
+        self._begun = TransactionBegins(0, 0, 0)
+        self._events: Events | None = None
+        """Of the transaction that is read."""
+        self._read = 0
+        """How far the stream was read; the bookmark is there after the next commit."""
+        self._together = 0
+        self._stored_ms = 0.0
         self._newest: dict[str, TopicRows] = {}
         self._kept_newest: set[str] = set()
         """Topics whose newest rows are needed again: their table leaves values out that did not change."""
@@ -105,6 +115,9 @@ class CaptureRunner:
             before = self.captured.position
             try:
                 self._attempt(once=once, again=again)
+            except SchemaMoved as moved:
+                again = False
+                self._tell(f"{moved}; its tables are compared with their topics")
             except DatabaseUnavailable as error:
                 if self._stop.is_set():
                     return
@@ -133,6 +146,7 @@ class CaptureRunner:
 
     def _begin(self, source: CapturedDatabase, again: bool) -> list[Table]:
         """Fence, compare the bookmark with the database, and let it keep changes; the tables to capture."""
+        source.wait_until_free()
         stored = self._store.take()
         identity, tables = source.identity(), source.tables()
         if stored is not None and stored.position is not None and not again:
@@ -142,13 +156,16 @@ class CaptureRunner:
         if is_new or again or bookmark.position is None:
             if is_new:
                 source.check_unused()
-            bookmark.kind, bookmark.identity = source.kind, identity
+            bookmark.kind, bookmark.identity, bookmark.is_changed = source.kind, identity, True
             bookmark.position = None
             for name, table in bookmark.tables.items():
-                bookmark.tables[name] = replace(table, since=None)
+                bookmark.follow(name, replace(table, since=None))
         self._bookmark = bookmark
         self._assign(tables, again)
-        if bookmark.position is None:
+        stale = source.stale(tables)
+        for name in stale:
+            bookmark.follow(name, replace(bookmark.tables[name], since=None))
+        if stale or bookmark.position is None:
             self._store.commit(bookmark)
         bookmark.position = source.prepare(tables, bookmark.position, anew=again)
         return tables
@@ -163,7 +180,7 @@ class CaptureRunner:
                 " name"
             )
         if stored.identity != identity:
-            raise ChangesLost(name, f"{source.place} is another database than the one that was captured before")
+            raise ChangesLost(name, source.why_another())
         for table in tables:
             known = stored.tables.get(table.id)
             if known is not None and known.since is not None and known.keys != table.keys:
@@ -202,9 +219,12 @@ class CaptureRunner:
                     f"topic {topic!r} had {known.partitions} partitions and has {partitions}, so keys have moved;"
                     " delete it, and run again: the table gets a new snapshot"
                 )
-            followed[table.id] = FollowedTable(table.title, topic, topic_id, partitions, table.keys, since)
+            found = FollowedTable(table.title, topic, topic_id, partitions, table.keys, since)
+            if found != known:
+                self._bookmark.follow(table.id, found)
         for name in set(followed) - {table.id for table in tables}:
-            followed[name] = replace(followed[name], since=None)  # left out now; if it comes back, it is compared
+            if followed[name].since is not None:  # left out now; if it comes back, it is compared
+                self._bookmark.follow(name, replace(followed[name], since=None))
 
     def _snapshot(self, source: CapturedDatabase, tables: Sequence[Table], *, is_expected: bool) -> bool:
         """Of the tables without one; False if asked to stop."""
@@ -213,15 +233,17 @@ class CaptureRunner:
             return True
         names = ", ".join(table.title for table in missing[:5]) + (" and more" if len(missing) > 5 else "")
         self._tell(f"snapshot {'again ' if is_expected else ''}of {names}")
+        self._stored_ms = self._clock.monotonic_ms()
         with source.snapshot(missing) as snapshot:
             begun = TransactionBegins(snapshot.position, 0, self._clock.now_ms())
             events = Events(self._capture.form, self._capture.name, source, begun, is_snapshot=True)
             for table in missing:
-                if not self._snapshot_table(source, table, snapshot.rows(table), events, begun):
-                    return False
+                with closing(snapshot.rows(table)) as rows:
+                    if not self._snapshot_table(source, table, rows, events, begun):
+                        return False
             for table in missing:
                 followed = self._bookmark.tables[table.id]
-                self._bookmark.tables[table.id] = replace(followed, since=snapshot.position)
+                self._bookmark.follow(table.id, replace(followed, since=snapshot.position))
             self._commit(self._bookmark.position)
         self._tell(f"snapshot done, rows written: {self.captured.snapshot_rows}")
         return True
@@ -238,7 +260,6 @@ class CaptureRunner:
         topic, form = self._bookmark.tables[table.id].topic, self._capture.form
         newest = self._store.newest(topic, form) if self._store.has_records(topic) else None
         position, commit, now_ms = begun.position, source.position_text(begun.position), begun.committed_ms
-        committed_ms = self._clock.monotonic_ms()
         layout: RowLayout | None = None
         try:
             for layout, row in rows:
@@ -249,9 +270,9 @@ class CaptureRunner:
                 for record in events.put(READ, layout, row, None, position, now_ms):
                     self._send(topic, record, commit, now_ms)
                 self.captured.snapshot_rows += 1
-                if self._clock.monotonic_ms() - committed_ms > SNAPSHOT_COMMIT_MS:
+                if self._clock.monotonic_ms() - self._stored_ms > SNAPSHOT_COMMIT_MS:
                     self._store.commit(self._bookmark)
-                    committed_ms = self._clock.monotonic_ms()
+                    self._stored_ms = self._clock.monotonic_ms()
             empty = layout or RowLayout(table.schema, table.name, table.keys, table.keys)
             for key, before in newest.drain() if newest is not None else ():
                 for record in events.delete_key(key, empty, before, position, now_ms):
@@ -264,35 +285,40 @@ class CaptureRunner:
     # --- the stream -----------------------------------------------------------------------------------------------
 
     def _follow(self, source: CapturedDatabase, end: int | None) -> None:
-        position = self._bookmark.position or 0
-        stored_ms = self._clock.monotonic_ms()
-        begun: TransactionBegins | None = None
-        events: Events | None = None
+        """Until `stop`, or until the stream has come to `end`."""
+        self._read = position = self._bookmark.position or 0
+        self._together, self._stored_ms = 0, self._clock.monotonic_ms()
         self.captured.position = position
         source.confirm(position)
-        for event in source.stream(position):
-            if isinstance(event, RowChanged):
-                if begun is not None and events is not None:
-                    self._write(source, event, begun, events)
-            elif isinstance(event, TransactionBegins):
-                begun = event
-                events = Events(self._capture.form, self._capture.name, source, event)
-            elif isinstance(event, TablesTruncated):
-                if begun is not None and events is not None:
-                    self._truncate(source, event, begun, events)
-            else:
-                position = max(position, event.position)
-                is_done = self._stop.is_set() or (end is not None and position >= end)
-                now_ms = self._clock.monotonic_ms()
-                is_due = is_done or now_ms - stored_ms >= IDLE_EVERY_MS
-                if self._store.is_begun or (is_due and position > (self._bookmark.position or 0)):
-                    self._commit(position)
-                    stored_ms = now_ms
-                    source.confirm(position)
-                    self.captured.transactions += isinstance(event, TransactionEnds)
-                begun = events = None
-                if is_done:
+        snapshots = {table.since for table in self._bookmark.tables.values() if table.since is not None}
+        with closing(source.stream(position, snapshots)) as stream:
+            for event in stream:
+                if isinstance(event, RowChanged):
+                    self._write(source, event)
+                elif isinstance(event, TransactionBegins):
+                    self._begun = event
+                    self._events = Events(self._capture.form, self._capture.name, source, event)
+                elif isinstance(event, TablesTruncated):
+                    self._truncate(source, event)
+                elif self._settle(source, event, end):
                     return
+
+    def _settle(self, source: CapturedDatabase, event: TransactionEnds | NothingNew, end: int | None) -> bool:
+        """Between two transactions: commit what is due. Whether this was the end."""
+        self._read = max(self._read, event.position)
+        is_done = self._stop.is_set() or (end is not None and self._read >= end)
+        is_due = is_done or self._clock.monotonic_ms() - self._stored_ms >= IDLE_EVERY_MS
+        if self._store.is_begun:
+            # Several together only while more is there to be read: else readers would wait for nothing.
+            self._together += isinstance(event, TransactionEnds)
+            is_due = is_due or self._together >= self._capture.together or isinstance(event, NothingNew)
+        if is_due and (self._store.is_begun or self._read > (self._bookmark.position or 0)):
+            self._commit(self._read)
+            self._stored_ms = self._clock.monotonic_ms()
+            source.confirm(self._read)
+            self.captured.transactions += self._together
+            self._together = 0
+        return is_done
 
     def _commit(self, position: int | None) -> None:
         self._bookmark.position = position
@@ -301,19 +327,19 @@ class CaptureRunner:
         for topic in set(self._newest) - self._kept_newest:
             self._newest.pop(topic).close()
 
-    def _followed(self, table: str, begun: TransactionBegins) -> FollowedTable | None:
+    def _followed(self, table: str) -> FollowedTable | None:
         """Where a change goes; None if the table is not captured, or its snapshot has the change."""
         followed = self._bookmark.tables.get(table)
-        if followed is None or followed.since is None or begun.position < followed.since:
+        if followed is None or followed.since is None or self._begun.position < followed.since:
             return None
         return followed
 
-    def _write(self, source: CapturedDatabase, change: RowChanged, begun: TransactionBegins, events: Events) -> None:
-        followed = self._followed(change.table, begun)
-        if followed is None:
+    def _write(self, source: CapturedDatabase, change: RowChanged) -> None:
+        followed, events, begun = self._followed(change.table), self._events, self._begun
+        if followed is None or events is None:
             return
         layout, form = change.layout, self._capture.form
-        if tuple(layout.columns[index] for index in layout.keys) != followed.keys:
+        if layout.key_names != followed.keys:
             raise ChangesLost(self._capture.name, f"the primary key of {followed.title} is another one now")
         now_ms = self._clock.now_ms()
         before = layout.document(change.old) if change.old is not None and change.is_old_whole else None
@@ -355,12 +381,11 @@ class CaptureRunner:
             filled.append(value)
         return filled
 
-    def _truncate(
-        self, source: CapturedDatabase, event: TablesTruncated, begun: TransactionBegins, events: Events
-    ) -> None:
+    def _truncate(self, source: CapturedDatabase, event: TablesTruncated) -> None:
+        begun, events = self._begun, self._events
         for table in event.tables:
-            followed = self._followed(table, begun)
-            if followed is None:
+            followed = self._followed(table)
+            if followed is None or events is None:
                 continue
             schema, _, name = followed.title.rpartition(".")
             layout = RowLayout(schema, name, followed.keys, followed.keys)
@@ -424,6 +449,15 @@ def status(capture: Capture, log: Log) -> CaptureStatus:
         text = None if position is None else source.position_text(position)
         followed = () if stored is None else tuple(sorted(stored.tables.values(), key=lambda table: table.title))
         return CaptureStatus(capture.name, source.place, text, followed, found)
+    finally:
+        source.close()
+
+
+def consent(capture: Capture) -> str | None:
+    """The question to ask before a first run puts something on the user's own tables; None if there is none to ask."""
+    source = capture.source(lambda _: None, threading.Event())
+    try:
+        return source.consent()
     finally:
         source.close()
 

@@ -26,7 +26,7 @@ def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False)
             *([f"--{prefix}-property"] if prefix else ["-X", "--property"]),
             dest=f"{prefix}_properties" if prefix else "properties",
             metavar="NAME=VALUE",
-            told=f"a property of Kafka clients{of}, such as security.protocol=SSL; may be given again{only}",
+            told=f"a property of Kafka clients{of}, such as security.protocol=SSL; repeatable{only}",
             is_repeated=True,
             is_hidden=is_hidden,
         ),
@@ -34,7 +34,7 @@ def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False)
             f"--{prefix}-config" if prefix else "--command-config",
             dest=f"{prefix}_config" if prefix else "command_config",
             metavar="FILE",
-            told=f"a file with such properties{of}, as Kafka's tools take it: the place for a password",
+            told=f"a file with such properties{of}, as for Kafka's tools; keep passwords here",
             is_hidden=is_hidden,
         ),
     ]

@@ -18,30 +18,31 @@ from foldlog.errors import FoldlogError
 NAME: Final = "foldlog"
 
 COMMANDS: Final = {
-    "topic": LazyVerb("topic.topic:NOUN", "make topics, look at them, write and read their records"),
-    "group": LazyVerb("group.group:NOUN", "see how far groups have read, and move them"),
-    "transaction": LazyVerb("transaction.transaction:NOUN", "see what transactions are open, and abort them"),
-    "user": LazyVerb("access.user:NOUN", "make users who log in with a password, and change that"),
-    "acl": LazyVerb("access.acl:NOUN", "say who may do what"),
-    "quota": LazyVerb("access.quota:NOUN", "say how much clients may use"),
-    "certificate": LazyVerb("access.certificate:NOUN", "make the certificates of serve --secure anew"),
-    "fold": LazyVerb("fold.fold:NOUN", "turn topics into views, and replay them"),
-    "capture": LazyVerb("capture.capture:NOUN", "turn a database's own log into topics"),
-    "serve": LazyVerb("serve:run", "a log as a Kafka-compatible broker"),
-    "node": LazyVerb("node.node:run", "a partitioned log as JSON lines on standard input and output"),
-    "check": LazyVerb("files.check:run", "verify every byte of a log; set aside what is damaged"),
+    "topic": LazyVerb("topic.topic:NOUN", "create, show and change topics; write and read records"),
+    "group": LazyVerb("group.group:NOUN", "show how far groups have read, and move them"),
+    "transaction": LazyVerb("transaction.transaction:NOUN", "show open transactions, and abort them"),
+    "user": LazyVerb("access.user:NOUN", "manage users who log in with a password"),
+    "acl": LazyVerb("access.acl:NOUN", "control who may do what"),
+    "quota": LazyVerb("access.quota:NOUN", "limit how much clients may use"),
+    "certificate": LazyVerb("access.certificate:NOUN", "renew the certificates of serve --secure"),
+    "fold": LazyVerb("fold.fold:NOUN", "keep views of topics up to date, and replay them"),
+    "capture": LazyVerb("capture.capture:NOUN", "capture the changes of a database as topics"),
+    "serve": LazyVerb("serve:run", "serve a log as a Kafka-compatible broker"),
+    "node": LazyVerb("node.node:run", "serve a log as JSON lines on standard input and output"),
+    "check": LazyVerb("files.check:run", "verify every byte of a log, and repair it"),
     "dump": LazyVerb("files.dump:run", "show the segments, batches and indexes of a log as they are on disk"),
+    "restore": LazyVerb("files.restore:run", "make a log's directory from its store of segments"),
     "copy": LazyVerb("copy.copy:run", "copy topics between directories and brokers"),
-    "bench": LazyVerb("bench.bench:run", "measure what this machine can do"),
-    "demo": LazyVerb("demo:run", "the whole of it at work, in a minute, with a checklist"),
-    "version": LazyVerb("version:run", "what is installed here, and which parts of it are compiled"),
-    "completion": LazyVerb("completion:run", "the script that teaches your shell to complete foldlog's words"),
+    "bench": LazyVerb("bench.bench:run", "measure the speed of a log on this machine"),
+    "demo": LazyVerb("demo:run", "show everything at work, in about a minute"),
+    "version": LazyVerb("version:run", "show what is installed, and whether the kernels are compiled"),
+    "completion": LazyVerb("completion:run", "print a completion script for your shell"),
 }
 
 EPILOG: Final = """\
-Every command explains itself: foldlog COMMAND --help
+For help on a command: foldlog COMMAND --help
 
-Every option may come from the environment: --bootstrap-server from FOLDLOG_BOOTSTRAP_SERVER."""
+Every option can be set in the environment: --bootstrap-server by FOLDLOG_BOOTSTRAP_SERVER."""
 
 
 def root() -> Noun:

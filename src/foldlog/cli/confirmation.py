@@ -9,11 +9,11 @@ from foldlog.cli.parsing import Arguments, Option, switch
 
 
 def yes_option() -> Option:
-    return switch("-y", "--yes", told="do not ask, also on a terminal")
+    return switch("-y", "--yes", told="do not ask for confirmation")
 
 
 def dry_run_option() -> Option:
-    return switch("--dry-run", told="only say what would be done")
+    return switch("--dry-run", told="only show what would be done")
 
 
 def is_attended() -> bool:

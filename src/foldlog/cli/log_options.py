@@ -2,7 +2,7 @@
 
 A directory that a broker serves is accessed through that broker, and one without a writer is opened here: the user need
 not know which it is. Reading takes no lock, so it also works beside a writer that accepts no connections. A directory
-that Apache Kafka wrote is only read.
+that Apache Kafka wrote is only read, and so is a store of segments, named by its URL.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import foldlog
 from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
 from foldlog.cli.parsing import Arguments, Option, in_section, one_of, option, switch
 from foldlog.errors import InvalidArgument, LogNotFound
+from foldlog.files.paths import is_store_url
 
 if TYPE_CHECKING:
     from foldlog.client.log import Log
@@ -68,7 +69,7 @@ def isolation_option() -> Option:
 
 def init_option() -> Option:
     """For the commands that create a log if there is none."""
-    return switch("--init", told="make the log also in a directory that holds something else")
+    return switch("--init", told="create the log even in a directory that holds something else")
 
 
 @contextmanager
@@ -139,6 +140,13 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
     from foldlog.broker.topics.catalog import CATALOG_NAME
     from foldlog.files.posix import PosixFiles
 
+    if is_store_url(path):
+        if write:
+            raise InvalidArgument(
+                f"{path} is a store of segments, which is only read; name the log's directory with -d"
+            )
+        refuse_properties(name for name in properties if name != ISOLATION_LEVEL)
+        return foldlog.open(path, mode="r", isolation_level=properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED))
     check_path(path)
     plain = path.rstrip("/") or "/"
     kafka = find_kafka(PosixFiles(), plain)

@@ -14,7 +14,7 @@ from typing import Final
 
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED, PIPE_CLOSED
 
-_STOPPED: Final = {"copy": "stopped; the same command goes on from here"}
+_STOPPED: Final = {"copy": "stopped; run the same command again to continue"}
 """What a command prints when it is interrupted, even before its module is loaded."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.tiers import TierSettings
 from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.log_options import init_option
@@ -43,14 +44,13 @@ DEFAULT_CONSOLE: Final = "127.0.0.1:8080"
 DEFAULT_REGISTRY: Final = "127.0.0.1:8081"
 
 DESCRIPTION: Final = """\
-Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
-with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
-another one after that leaves at once, which loses nothing that was acknowledged. Where a listener speaks TLS, SIGHUP
-reads the certificates again instead.
+Serves the log in DIR to Kafka clients. It creates the directory if it does not exist; ":memory:" is a log that ends
+with the process. It prints one line when it is ready. On SIGTERM, SIGINT or SIGHUP it answers the requests under way,
+syncs and exits; a second signal ends it at once, which loses nothing that was acknowledged. With TLS, SIGHUP reads the
+certificates again instead.
 
-Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
-server.properties of Kafka. Settings have Kafka's names; the page about the broker in foldlog's documentation lists
-them all."""
+Flags override FOLDLOG_* environment variables, and those override the file of --config: TOML, or a server.properties of
+Kafka. Settings have Kafka's names; the page about the broker in foldlog's documentation lists them all."""
 
 
 @command(
@@ -58,26 +58,27 @@ them all."""
     option(
         "--listen",
         metavar="HOST:PORT",
-        told="where to listen; may be given again; port 0 is any free one (default: 127.0.0.1:9092)",
+        told="where to listen; repeatable; port 0 picks a free one (default: 127.0.0.1:9092)",
         is_repeated=True,
     ),
     option(
         "--advertise",
         metavar="HOST:PORT",
-        told="what clients are told to connect to, in the order of --listen (default: where it listens)",
+        told="the address that clients connect to, in the order of --listen (default: the same as --listen)",
         is_repeated=True,
     ),
     switch(
         "--insecure",
-        told="allow to listen where other machines reach it and are not asked who they are: they can read, write and"
-        " delete everything",
+        told=(
+            "allow listeners that other machines can reach without a login: they can read, write and delete everything"
+        ),
     ),
     switch(
         "--secure",
-        told="let in only who logs in, with TLS: makes a certificate and the user admin, and prints what clients need",
+        told="require TLS and a login: makes a certificate and the user admin, and prints what clients need",
     ),
     option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
-    option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),
+    option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; repeatable", is_repeated=True),
     option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there; with TLS at https://HOST:PORT"),
     option(
         "--console",
@@ -89,14 +90,16 @@ them all."""
     option(
         "--console-token",
         metavar="TOKEN",
-        told="what a browser has to know; made up and printed where other machines reach the console",
+        told="the token that a browser needs (default: none on 127.0.0.1, otherwise generated and printed)",
     ),
-    switch("--console-read-only", told="refuse every change that is asked for in the console"),
+    switch("--console-read-only", told="refuse every change in the console"),
     option(
         "--console-views",
         metavar="PLACE[,PLACE]",
-        told="directories and postgresql://HOST whose views the console opens whoever runs their folds, and hosts that"
-        " it sends passwords to",
+        told=(
+            "directories and postgresql://HOST whose views the console may open, and hosts that it may send"
+            " passwords to"
+        ),
     ),
     option(
         "--registry",
@@ -106,9 +109,15 @@ them all."""
         f" {DEFAULT_REGISTRY}; port 0 is any free one); with TLS at https://HOST:PORT",
     ),
     option(
+        "--tier",
+        metavar="URL",
+        told="the store for sealed segments of topics with remote.storage.enable=true: s3://BUCKET/PREFIX, gs://…,"
+        " az://… or file:///DIRECTORY; the directory remembers it",
+    ),
+    option(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
-        told="make this topic if it does not exist; may be given again",
+        told="create this topic if it does not exist; repeatable",
         is_repeated=True,
     ),
     init_option(),
@@ -154,6 +163,7 @@ def serve(
         compaction_threads=settings.log_cleaner_threads,
         init=init,
         journal=settings.journal_enable,
+        tier=TierSettings(settings.tier, settings.tier_cache_bytes),
     ) as broker:
         create_topics(broker, settings)
         renew = renewal(path, settings) if secure else None
@@ -176,7 +186,7 @@ def serve(
             # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
-                logger.info("%s: answering what is under way, then leaving", number.name)
+                logger.info("%s: answering the requests under way, then stopping", number.name)
             broker.withdraw_address()
         if server.failure is not None:
             return FAILED  # the server has logged why
@@ -209,6 +219,7 @@ def flags_of(arguments: Arguments) -> Mapping[str, Given]:
         "foldlog.console.views": Given(arguments.console_views, "--console-views"),
         "foldlog.registry": Given(arguments.registry, "--registry"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
+        "foldlog.tier": Given(arguments.tier, "--tier"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),
     }
@@ -326,7 +337,7 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
         logger.warning("%s", warning)
     if settings.without_effect:
         names = ", ".join(settings.without_effect)
-        logger.warning("these properties of Kafka have no effect on a single broker and are passed over: %s", names)
+        logger.warning("ignoring properties of Kafka that have no effect on a single broker: %s", names)
     exposed = [listener for listener in settings.listeners if not listener.is_loopback]
     asked = {name for name, tls in settings.tls.items() if tls.authenticates}
     clear = [listener.address for listener in exposed if listener.protocol == SASL_PLAINTEXT]
@@ -344,8 +355,10 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
     keys = settings.sasl_oauthbearer_jwks_endpoint_url
     if keys is not None and is_clear(keys):
         logger.warning(
-            "the keys of tokens come from %s without encryption: whoever is on the way can put in keys of their own,"
-            " and log in as anybody",
+            (
+                "the keys of tokens come from %s without encryption: somebody on the way can replace them, and log"
+                " in as anybody"
+            ),
             keys,
         )
     console = settings.console

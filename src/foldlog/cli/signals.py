@@ -120,7 +120,7 @@ class Interrupts:
 # --- stopping after the current round ---------------------------------------------------------------------------------
 
 
-STOPPING = "stopping after what is under way; once more to leave at once"
+STOPPING = "stopping after the current work; a second signal stops it at once"
 
 
 class StopOnSignals:

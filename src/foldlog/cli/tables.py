@@ -60,7 +60,7 @@ def format_option() -> Option:
 
 
 def quiet_option() -> Option:
-    return switch("-q", "--quiet", told="only the names, one a line")
+    return switch("-q", "--quiet", told="only the names, one per line")
 
 
 def show_names(names: Sequence[str]) -> int:

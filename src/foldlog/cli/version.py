@@ -16,7 +16,8 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.environment import PURE_PYTHON
 
 DESCRIPTION: Final = """\
-The version of foldlog and of what it stands on. "foldlog --version" is the short form. Report this with a fault."""
+Shows the versions of foldlog, Python and the packages that foldlog uses. "foldlog --version" is the short form.
+Include this when you report a bug."""
 
 REQUIRED: Final = ("click", "crc32c", "cramjam", "google-re2", "h11", "rich", "uvloop")
 EXTRAS: Final = {
@@ -24,6 +25,7 @@ EXTRAS: Final = {
     "arrow": ("pyarrow",),
     "spark": ("pyspark", "pyarrow", "pandas"),
     "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow", "obstore"),
+    "tier": ("obstore",),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
     "registry": ("fastavro", "jsonschema", "protobuf"),

@@ -75,7 +75,7 @@ class MemberDescription:
 
     @property
     def name(self) -> str:
-        """How a person finds it: what it calls itself, and the id that the group knows it by."""
+        """The client id and the member id, to show to people."""
         return full_name(self.instance_id, self.client_id, self.member_id)
 
     @property
@@ -187,17 +187,17 @@ def has_members(group: str, members: Sequence[MemberDescription]) -> str:
 
 
 def not_empty(group: str, members: Sequence[MemberDescription], evict: str, *, is_queue: bool = False) -> GroupNotEmpty:
-    """Who is in the way of moving a group, and what to do about it; `evict` is how one says that they may be sent away,
+    """Who is in the way of moving a group, and what to do about it; `evict` is how one says that they may be evicted,
     empty where that was said and they came back."""
     if is_queue:
         way_on = (
-            "members of a queue cannot be sent away: close them; one that has died is gone after its"
+            "members of a queue cannot be evicted: close them; a dead member is gone after its"
             " share.session.timeout.ms, 45 s unless that is set"
         )
     elif evict:
         way_on = f"stop them, or say {evict} to make them rejoin at the new place"
     else:
-        way_on = "they came back each time they were sent away: stop them"
+        way_on = "they came back each time they were removed: stop them"
     return GroupNotEmpty(f"{has_members(group, members)}; {way_on}", [one.name for one in members])
 
 

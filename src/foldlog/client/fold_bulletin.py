@@ -196,7 +196,7 @@ def decode(key: bytes | None, value: bytes | None) -> Item | None:
         if key_of(item) != key:
             raise ValueError("its key is another one's")
     except (ValueError, TypeError, RecursionError):
-        _log.warning("a record of %s with key %r was passed over: it is not a %s", FOLDS_TOPIC, key, kind)
+        _log.warning("a record of %s with key %r was skipped: it is not a %s", FOLDS_TOPIC, key, kind)
         return None
     if isinstance(item, Command) and item.verb not in VERBS:
         return None

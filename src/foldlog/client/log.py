@@ -79,6 +79,7 @@ def open_log(
     isolation_level: str = READ_UNCOMMITTED,
     init: bool = False,
     journal: bool = JOURNAL_ENABLED,
+    tier: str | None = None,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
     from foldlog.client.backends.local import LocalBackend
@@ -95,6 +96,7 @@ def open_log(
             isolation_level=isolation_level,
             init=init,
             journal=journal,
+            tier=tier,
         )
     except DirectoryLocked as error:
         if error.address is None:
@@ -675,7 +677,8 @@ class Log:
         return {TopicPartition(*partition): report for partition, report in reports.items()}
 
     def enforce_retention(self, topic: str | None = None) -> int:
-        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many.
+        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many. Sealed
+        segments of topics with remote.storage.enable are copied to the store first.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:

@@ -241,6 +241,19 @@ def ranges_text(ranges: Iterable[tuple[int, int, int]]) -> str:
     return ",".join(f"{number}={start}:{stop}" for number, start, stop in ranges)
 
 
+def topics_ranges_text(spans: Iterable[tuple[str, int, int, int]]) -> str:
+    """Ranges of partitions; with the topics, if they are of several.
+
+    >>> topics_ranges_text([("orders", 0, 3, 9), ("payments", 1, 0, 4)])
+    'orders 0=3:9; payments 1=0:4'
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for topic, *span in spans:
+        found.setdefault(topic, []).append((span[0], span[1], span[2]))
+    texts = {topic: ranges_text(some) for topic, some in found.items()}
+    return "; ".join(text if len(texts) == 1 else f"{topic} {text}" for topic, text in texts.items())
+
+
 def _offsets(text: str, takes_range: bool) -> PlaceSpec:
     found = _OFFSETS.fullmatch(text)
     if found is None or not text or text == ":":

@@ -41,9 +41,9 @@ DEFAULT_TIMEOUT_MS = 60_000
 
 
 class Transaction:
-    """Records and committed offsets that count together, or not at all. Make one with `Log.transaction`.
+    """Records and committed offsets that count together or not at all. Make one with `Log.transaction`.
 
-    Leaving the `with` block commits; an exception aborts, and gets out. `commit` and `abort` do so before that. A
+    Leaving the `with` block commits; an exception aborts, and is raised. `commit` and `abort` do so before that. A
     commit returns when everything is durable. Readers of committed records (`isolation="read_committed"`) see all of it
     from then on, and nothing of it before; others see records as they are written, and also those that are aborted.
 

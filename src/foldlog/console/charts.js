@@ -8,7 +8,7 @@ const path = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.
 /** The end of an axis: four times a round number, so that the lines between are round, too. */
 function niceTop(value) {
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].map((step) => step * unit).find((step) => step >= value * 0.9999);
+  return [1, 1.2, 1.6, 2, 2.4, 3.2, 4, 4.8, 6, 8, 10].map((step) => step * unit).find((step) => step >= value * 0.9999);
 }
 
 /** A number at an axis: with as many decimals as tell it from its neighbours. */

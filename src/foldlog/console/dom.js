@@ -52,12 +52,12 @@ const PATHS = {
   dark: "M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z",
 };
 
-const TAIL = 12;
+const TAIL = 10;
 
 /** A name that is cut in its middle where it does not fit: its end tells it from its neighbours. */
 export function elided(name) {
   const letters = [...name];
-  return letters.length <= 2 * TAIL ? name : h("span", { class: "elided", title: name }, h("span", {}, letters.slice(0, -TAIL).join("")), h("span", {}, letters.slice(-TAIL).join("")));
+  return letters.length <= TAIL + 4 ? name : h("span", { class: "elided", title: name }, h("span", {}, letters.slice(0, -TAIL).join("")), h("span", {}, letters.slice(-TAIL).join("")));
 }
 
 export const icon = (name) =>
@@ -100,7 +100,8 @@ export const commandLine = (text) => h("div", { class: "command" }, h("code", { 
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", { class: "field-name" }, label), input, hint && h("small", {}, hint));
 
 /** The head of a table: its titles, or [title, class]. */
-export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one) => (Array.isArray(one) ? one : [one])).map(([title, kind]) => h("th", { class: kind, scope: "col" }, title))));
+/** The head of a table. A column without a title is one of buttons, which those who listen are told. */
+export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one) => (Array.isArray(one) ? one : [one])).map(([title, kind]) => h("th", { class: kind, scope: "col" }, title || h("span", { class: "unseen" }, "What to do")))));
 
 export const card = (title, ...children) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
 

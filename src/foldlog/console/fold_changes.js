@@ -6,9 +6,9 @@ import { commandLine, field, h } from "./dom.js";
 import { counted, number, sentence } from "./words.js";
 
 const ASKED = {
-  rebuild: { title: "Rebuild", text: "The view is made anew from the start of the log, beside the old one, which serves until both are swapped." },
+  rebuild: { title: "Rebuild", text: "This builds the view again from the start of the log, beside the old one, which serves until both are swapped." },
   verify: { title: "Verify", text: "The log is replayed into a view beside this one, in other portions, and both are compared. The view itself is not touched." },
-  pause: { title: "Pause", text: "It stops after the range it is at, and stays where it is until it is resumed. Its lag grows meanwhile." },
+  pause: { title: "Pause", text: "It stops after the current range until you resume it. Its lag grows meanwhile." },
   resume: { title: "Resume", text: "It goes on from its bookmark." },
 };
 

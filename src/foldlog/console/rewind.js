@@ -117,7 +117,7 @@ class Question {
   noRunner(parts, line) {
     this.go.hidden = true;
     const isOpen = line.includes("PLACE") && this.to === this.from;
-    put(this.extra, h("div", { class: "notice" }, parts, isOpen ? h("p", {}, "No runner of this fold is running. Say where it should go, and what to type for it is shown here.") : [h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", this.place))]));
+    put(this.extra, h("div", { class: "notice" }, parts, isOpen ? h("p", {}, "No runner of this fold is running. Enter where it should go: the command to type appears here.") : [h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", this.place))]));
   }
 
   async rebuild() {

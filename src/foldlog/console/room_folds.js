@@ -14,7 +14,7 @@ import { ago, counted, number, rate, sentence, short } from "./words.js";
 export const isLost = (fold) => !fold.is_live && !fold.is_stopped;
 
 /** Of a fold whose runner has gone without a word. */
-export const lost = (fold) => `Its runner ${fold.runner} was last heard of ${ago(fold.updated_ms, now())}, and did not say that it stops: it was killed, or cannot reach the log. ${counted(lagOf(fold), "record")} behind.`;
+export const lost = (fold) => `Its runner ${fold.runner} last reported ${ago(fold.updated_ms, now())}, and did not stop in order: it was killed, or cannot reach the log. ${counted(lagOf(fold), "record")} behind.`;
 
 const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
 
@@ -78,7 +78,7 @@ class Card {
       const share = doing.total ? Math.min(1, doing.done / doing.total) : 0;
       const text = `${DOING[doing.verb] ?? doing.verb}: ${short(doing.done)} of ${short(doing.total)} records`;
       put(this.work, h("label", {}, text, h("progress", { max: "1", value: String(share), "aria-label": text })));
-    } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner takes it up after the range it is at.`));
+    } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner starts after the current range.`));
     else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.command?.verb === "rewind" ? `last rewind: ${fold.result}` : fold.result)), this.lossButton(fold)));
     else put(this.work);
     const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
@@ -88,7 +88,7 @@ class Card {
     const helps = state.problems.find((one) => one.resource === "fold" && one.name === fold.fold)?.command;
     if (helps && !fold.is_live) notes.push(commandLine(helps));
     if (!fold.error && !isLost(fold) && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Stopped ${ago(fold.updated_ms, now())}.`));
-    if (!fold.is_proven) notes.push(h("p", { class: "quiet" }, "Whoever publishes this has not proven to run in this directory."));
+    if (!fold.is_proven) notes.push(h("p", { class: "quiet" }, "The runner that publishes this has not proven that it belongs to this directory."));
     if (!this.typed && !isBusy(this.message)) put(this.message, notes);
   }
 

@@ -21,8 +21,8 @@ const sorted = () => [...state.groups.values()].sort((one, other) => isOwn(one) 
 
 const COLUMNS = [
   { name: "group", title: "Group", value: (group) => group.group, cell: (group) => [h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, elided(group.group)), group.is_fold && h("span", { class: "chip kind minor" }, "fold")] },
-  { name: "state", title: "State", kind: "minor", value: stateOf, cell: (group) => h("span", { class: "chip", "data-state": standing(group).isBad ? "bad" : readers(group) ? "good" : "idle" }, stateOf(group)) },
-  { name: "members", title: "Members", kind: "num mono", value: readers, cell: (group) => number(readers(group)) },
+  { name: "state", title: "State", value: stateOf, cell: (group) => h("span", { class: "chip", "data-state": standing(group).isBad ? "bad" : readers(group) ? "good" : "idle" }, stateOf(group)) },
+  { name: "members", title: "Members", kind: "num mono minor", value: readers, cell: (group) => number(readers(group)) },
   { name: "lag", title: "Lag", kind: "num mono", value: lagOf, cell: (group) => h("span", { title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*") },
   { name: "reads", title: "Reads", kind: "minor", value: (group) => topicsOf(group).join(), cell: (group) => topicsOf(group).slice(0, 4).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, elided(topic)), index < all.length - 1 && ", "]).concat(topicsOf(group).length > 4 ? ` and ${topicsOf(group).length - 4} more` : []) },
 ];
@@ -66,8 +66,8 @@ async function showOne(place, name, chart) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
-      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && !group.is_fold && ["Drag its cursor in the log to ", term("rewind"), " it."]),
-      !state.overview.read_only && h("div", { class: "buttons" }, !group.is_fold && h("button", { class: "button small", type: "button", onclick: () => resetGroup(group) }, icon("rewind"), "Move…"), h("button", { class: "button small danger", type: "button", onclick: () => deleteGroup(group) }, "Forget…"))),
+      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && !group.is_fold && group.may.includes("READ") && ["Drag its cursor in the log to ", term("rewind"), " it."]),
+      !state.overview.read_only && h("div", { class: "buttons" }, !group.is_fold && group.may.includes("READ") && h("button", { class: "button small", type: "button", onclick: () => resetGroup(group) }, icon("rewind"), "Move…"), group.may.includes("DELETE") && h("button", { class: "button small danger", type: "button", onclick: () => deleteGroup(group) }, "Forget…"))),
     trouble(name), chart.element, card("Cursors", cursors(group)), card("Members", members(group)));
     chart.show();
   } catch (error) {

@@ -11,7 +11,7 @@ import { counted, number, rate, short, size, span } from "./words.js";
 const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
 
 const abort = (one) => change({
-  title: `Abort what ${one.transactional_id} has open?`, yes: "Abort it", isDanger: true, text: "Nothing of the transaction counts, and its producer gets an error with whatever it does next.", fields: [],
+  title: `Abort what ${one.transactional_id} has open?`, yes: "Abort it", isDanger: true, text: "Nothing of the transaction counts, and its producer gets an error with its next request.", fields: [],
   plan: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, { dry_run: true }),
   show: (answer) => h("p", {}, `Open for ${span(now() - answer.start_ms)} in ${counted(answer.partitions.length, "partition")}: ${answer.partitions.slice(0, 8).map((each) => `${each.topic} / ${each.partition}`).join(", ")}.`),
   act: () => api.post(`transactions/${encodeURIComponent(one.transactional_id)}/abort`, {}), done: () => `What ${one.transactional_id} had open was aborted.`,
@@ -20,7 +20,7 @@ const abort = (one) => change({
 /** Transactions that are open: readers of committed records wait for them. */
 function transactions(found, again) {
   const open = found.filter((one) => one.start_ms !== null);
-  if (!open.length) return h("p", { class: "quiet" }, "None: readers of committed records wait for nobody.");
+  if (!open.length) return h("p", { class: "quiet" }, state.overview.directory === null ? "None that you may see." : "None: readers of committed records wait for nobody.");
   return h("div", { class: "scroll" }, h("table", {}, heads("Transactional id", "Open for", "Partitions", ""), h("tbody", {}, open.map((one) => h("tr", {},
     h("th", { scope: "row" }, one.transactional_id), h("td", { class: "mono" }, `${span(Math.max(0, now() - one.start_ms))} of at most ${span(one.timeout_ms)}`), h("td", {}, one.partitions.slice(0, 4).map((each) => `${each.topic} / ${each.partition}`).join(", "), one.partitions.length > 4 && ` and ${one.partitions.length - 4} more`),
     h("td", { class: "num" }, !state.overview.read_only && h("button", { class: "button small danger", type: "button", onclick: async () => { if (await abort(one)) again(); } }, "Abort…")))))));

@@ -42,7 +42,7 @@ class LogRoom {
     this.topic = this.find();
     this.strips = [];
     this.list = h("ul", {});
-    this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
+    this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = this.addressFor(this.picker.value); } });
     this.filter = h("input", { type: "search", placeholder: "Find a topic", "aria-label": "Find a topic", oninput: () => this.fillList() });
     this.panel = new RecordPanel({ step: (...place) => this.step(...place), closed: () => this.closed(), shown: (_, partition, offset) => this.at({ open: [partition, offset] }) });
     this.body = h("div", { class: "log-body" });
@@ -95,12 +95,15 @@ class LogRoom {
     put(this.list, topics.map((topic) => {
       const speed = h("small", { class: "mono" });
       this.rateOf.set(topic.name, speed);
-      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", { class: "topic-name" }, elided(topic.name)), speed));
+      return h("li", {}, h("a", { href: this.addressFor(topic.name), class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", { class: "topic-name" }, elided(topic.name)), speed));
     }));
     put(this.picker, topics.map((topic) => h("option", { value: topic.name, selected: topic === this.topic }, topic.name)));
     this.showChosen();
     this.rates();
   }
+
+  /** Of another topic, shown as this one is. */
+  addressFor(name) { return addressOf("log", [name], this.isTable ? { view: "table" } : {}); }
 
   /** The chosen topic, in a list that is longer than the page. Only the list scrolls. */
   showChosen() {
@@ -197,6 +200,8 @@ class LogRoom {
     for (const strip of this.strips) strip.end();
     this.panel.close();
     this.build();
+    this.listed = null;
+    this.fillList();
     this.at();
   }
 

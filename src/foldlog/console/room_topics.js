@@ -7,7 +7,7 @@ import { SortedList } from "./lists.js";
 import { hue, on, state } from "./store.js";
 import { alterTopic, compactTopic, createTopic, deleteTopic, growTopic, trimTopic } from "./topic_changes.js";
 import { term } from "./terms.js";
-import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
+import { counted, moment, number, rate, sentence, settingText, short, size, span } from "./words.js";
 
 const link = (name) => `#/topics/${encodeURIComponent(name)}`;
 const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
@@ -54,7 +54,7 @@ function configs(entries) {
   const all = h("input", { type: "checkbox", onchange: () => fillIn() });
   const fillIn = () => {
     const shown = entries.filter((entry) => all.checked || !entry.is_default);
-    put(list, shown.length ? shown.map((entry) => h("tr", { class: entry.is_default ? "quiet" : "" }, h("th", { scope: "row", class: "mono" }, entry.name), h("td", { class: "mono wrap" }, entry.value ?? ""))) : h("tr", {}, h("td", { class: "quiet" }, "Everything is as it is by default.")));
+    put(list, shown.length ? shown.map((entry) => h("tr", { class: entry.is_default ? "quiet" : "" }, h("th", { scope: "row", class: "mono" }, entry.name), h("td", { class: "mono wrap" }, settingText(entry.name, entry.value) ?? ""))) : h("tr", {}, h("td", { class: "quiet" }, "Everything is as it is by default.")));
   };
   fillIn();
   return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Settings"), h("label", { class: "check small" }, all, h("span", {}, "with defaults"))), h("div", { class: "scroll" }, h("table", {}, list)));
@@ -62,7 +62,7 @@ function configs(entries) {
 
 function produceForm(topic) {
   if (state.overview.read_only) return card("Append a test record", h("p", { class: "quiet" }, "This console is read-only."));
-  if (!topic.is_writable) return null;
+  if (!topic.is_writable || !topic.may.includes("WRITE")) return null;
   const isCompacted = topic.cleanup_policy.includes("compact");
   const key = h("input", { type: "text", class: "mono", placeholder: isCompacted ? "needed here" : "none", required: isCompacted, autocomplete: "off" });
   const value = h("textarea", { class: "mono", rows: 5, spellcheck: "false", placeholder: '{"tx_id": "tx_001", "amount_paise": 4900}' });
@@ -138,7 +138,8 @@ class TopicPage {
     if (state.overview.read_only || !topic.is_writable) return null;
     const act = (text, does, isDanger) => h("button", { class: isDanger ? "button small danger" : "button small", type: "button", onclick: async () => { if (await does(this.topic)) this.ask(true); } }, text);
     const policies = topic.cleanup_policy;
-    return h("div", { class: "buttons" }, act("Settings…", alterTopic), act("Add partitions…", growTopic), policies.includes("delete") && act("Trim…", trimTopic), policies.includes("compact") && act("Compact…", compactTopic), act("Delete…", deleteTopic, true));
+    const may = (operation) => topic.may.includes(operation);
+    return h("div", { class: "buttons" }, may("ALTER_CONFIGS") && act("Settings…", alterTopic), may("ALTER") && act("Add partitions…", growTopic), may("DELETE") && policies.includes("delete") && act("Trim…", trimTopic), may("ALTER") && policies.includes("compact") && act("Compact…", compactTopic), may("DELETE") && act("Delete…", deleteTopic, true));
   }
 
   showNumbers(topic) {

@@ -23,7 +23,7 @@ const MEANING = {
   fold: "A function that turns records into a view: a table, a search index, counters. It can be run again over the whole log, with the same result.",
   view: "What a fold has made of the log so far, together with the bookmark up to which it is made.",
   rewind: "Move a bookmark to the left. The records after it are read again; nothing is written to the log.",
-  rebuild: "Make a view anew from the start of the log, beside the old one, and swap them when it has caught up.",
+  rebuild: "Build a view again from the start of the log, beside the old one, and swap them when it has caught up.",
   verify: "Replay the log in other portions and compare: is the view what the log says it should be?",
   deadletter: "A record that could not be read as the fold expects. It is kept aside with the reason, and the fold goes on.",
   queue: "A line of records for whoever asks first. Handing a record over takes it out, so nobody else gets it.",

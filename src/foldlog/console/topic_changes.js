@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { change, planTable, zone } from "./change.js";
 import { field, h } from "./dom.js";
-import { counted, number, sentence, size } from "./words.js";
+import { counted, number, sentence, settingText, size } from "./words.js";
 
 const part = encodeURIComponent;
 const post = (topic, verb, body) => api.post(`topics/${part(topic)}/${verb}`, body);
@@ -25,7 +25,7 @@ export async function createTopic() {
   const settings = h("textarea", { class: "mono", rows: 3, spellcheck: "false", placeholder: "retention.ms=604800000\ncleanup.policy=compact" });
   const body = (dryRun) => ({ name: name.value.trim(), partitions: Number(partitions.value) || null, config: settingsOf(settings.value), dry_run: dryRun });
   const made = await change({
-    title: "New topic", yes: "Create", fields: [h("div", { class: "pair" }, field("Name", name), field("Partitions", partitions)), field("Settings", settings, "One on a line; what you leave out is the broker’s default.")],
+    title: "New topic", yes: "Create", fields: [h("div", { class: "pair" }, field("Name", name), field("Partitions", partitions)), field("Settings", settings, "One per line; other settings have the broker’s defaults.")],
     plan: () => (name.value.trim() ? api.post("topics", body(true)) : null),
     show: (answer) => h("p", {}, `Creates ${answer.topic} with ${counted(answer.partitions, "partition")}${Object.keys(answer.config).length ? ` and ${counted(Object.keys(answer.config).length, "setting")} of its own` : ""}.`),
     act: () => api.post("topics", body(false)), done: (answer) => `${answer.topic} was created.`,
@@ -44,9 +44,9 @@ export function alterTopic(topic) {
   };
   const hasChange = () => Object.keys(set()).length > 0;
   return change({
-    title: `Settings of ${topic.name}`, yes: "Change", fields: field("Its own settings", settings, "One on a line. A line that you take out goes back to its default."),
+    title: `Settings of ${topic.name}`, yes: "Change", fields: field("Its own settings", settings, "One per line. A setting whose line you remove goes back to its default."),
     plan: () => (hasChange() ? post(topic.name, "configs", { set: set(), dry_run: true }) : null),
-    show: (answer) => (answer.changes.length ? planTable(["Setting", "from", "to"], answer.changes.map((one) => [h("span", { class: "mono" }, one.name), one.from ?? "–", one.to ?? "–"])) : h("p", { class: "quiet" }, "Nothing changes.")),
+    show: (answer) => (answer.changes.length ? planTable(["Setting", "from", "to"], answer.changes.map((one) => [h("span", { class: "mono" }, one.name), settingText(one.name, one.from) ?? "–", settingText(one.name, one.to) ?? "–"])) : h("p", { class: "quiet" }, "Nothing changes.")),
     needs: (answer) => !answer.changes.length,
     act: () => post(topic.name, "configs", { set: set() }), done: (answer) => `${counted(answer.changes.length, "setting")} of ${topic.name} changed.`,
   });

@@ -40,6 +40,13 @@ export function span(ms) {
   return `${TENTH.format(seconds / 86400)} days`;
 }
 
+/** What a setting of a topic means, where its number alone does not say it: times and sizes. */
+export function settingText(name, value) {
+  const amount = Number(value);
+  if (value === null || value === "" || !(amount >= 1000) || amount > 1e15) return value;
+  return name.endsWith(".ms") ? `${value} (${span(amount)})` : name.endsWith(".bytes") ? `${value} (${size(amount)})` : value;
+}
+
 export const ago = (ms, now = Date.now()) => (now - ms < 1500 ? "just now" : `${span(now - ms)} ago`);
 
 /** What `<input type="datetime-local">` wants: local time, to the second. */

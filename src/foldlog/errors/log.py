@@ -71,7 +71,7 @@ class DecompressedTooLarge(RefusedBatch):
         super().__init__(reason, position)
         sentence = (
             f"a batch is refused: {reason} (byte {position} of what was given). Send fewer or smaller records in a"
-            " batch, or raise the topic's foldlog.max.decompressed.bytes; who reads without the topic's settings raises"
+            " batch, or raise the topic's foldlog.max.decompressed.bytes; readers without the topic's settings raise"
             " FOLDLOG_MAX_DECOMPRESSED_BYTES in the environment"
         )
         self.args = (sentence,)
@@ -227,6 +227,14 @@ class CorruptLog(StorageError):
         self.reason = reason
 
 
+class StoreError(StorageError):
+    """The store of tiered segments does not answer, or not as it should. What is on the disk is not concerned."""
+
+
+class ObjectMissing(StoreError):
+    """An object that the manifest names is not in the store."""
+
+
 class NewerVersion(StorageError):
     """A file of a version that this foldlog does not know. It is not damaged, and nothing was changed."""
 
@@ -316,7 +324,7 @@ class DirectoryLocked(StorageError):
 
 
 class WriterUnreachable(StorageError):
-    """The process that serves the directory does not answer (any more); reading goes on. `pid` is None if unknown."""
+    """The process that serves the directory does not answer any more; reading goes on. `pid` is None if unknown."""
 
     def __init__(self, path: str, pid: int | None, address: str | None, why: str) -> None:
         holder = f"process {pid}" if pid else "the process"
@@ -341,7 +349,7 @@ class DirectoryNotEmpty(StorageError):
         """`taken`: a name that a log needs, and that another file has: no log can be made there at all."""
         if taken is not None:
             super().__init__(
-                f"{path} is not a log, and its {taken}, whose name a log needs, is somebody else's; nothing was"
+                f"{path} is not a log, and its {taken}, whose name a log needs, is not foldlog's; nothing was"
                 " changed; name another directory"
             )
             self.path, self.names = path, names
@@ -453,7 +461,7 @@ class RebalanceInProgress(GroupError):
 
 
 class NotAssigned(GroupError):
-    """The member does not own this partition (any more), so it cannot commit or move in it."""
+    """The member does not own this partition any more, so it cannot commit or move in it."""
 
 
 class InconsistentProtocol(GroupError):
@@ -517,8 +525,8 @@ class UndecidedTransaction(TransactionError):
 
     def __init__(self, transactional_id: str, why: str) -> None:
         super().__init__(
-            f"whether the transaction of {transactional_id!r} is committed is not known: {why}; `foldlog transaction"
-            f" describe {transactional_id}` tells it"
+            f"the outcome of the transaction of {transactional_id!r} is unknown: {why}; run `foldlog transaction"
+            f" describe {transactional_id}` to see it"
         )
         self.transactional_id = transactional_id
         self.why = why

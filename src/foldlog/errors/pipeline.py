@@ -168,7 +168,7 @@ class UnfinishedCommit(StorageError):
 
 
 class RecordsMissing(FoldError):
-    """Offsets that should be read are not in the log (any more). `cause` is one word of `MISSING_CAUSES`."""
+    """Offsets that should be read are not in the log any more. `cause` is one word of `MISSING_CAUSES`."""
 
     def __init__(self, topic: str, partition: int, wanted: tuple[int, int], cause: str, why: str, advice: str) -> None:
         span = f"offsets {wanted[0]} to {wanted[1]}" if wanted[1] > wanted[0] else f"offset {wanted[0]}"

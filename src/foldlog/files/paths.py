@@ -7,6 +7,7 @@ keys, and the files and directories of views, which their engines write.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,11 @@ from os import PathLike as PathLike
 from typing import Any, Final, NamedTuple
 
 LINK_DRAFT_SUFFIX: Final = ".new"
+STORE_MARK: Final = "foldlog.json"
+"""What a store of segments has at its top."""
+
 _SHORT_BYTES: Final = 80
+_STORE_URL: Final = re.compile(r"(file|s3a?|gc?s|az|azure|abfss?)://", re.IGNORECASE)
 _DESCRIPTORS: Final = "/proc/self/fd"
 _OTHERS: Final = stat.S_IWGRP | stat.S_IRWXO
 
@@ -44,6 +49,20 @@ def absolute(path: str | PathLike[str], base: str = "") -> str:
     ('/srv/pipeline/views/shop.db', '/tmp/shop.db')
     """
     return os.path.abspath(os.path.join(base, path))
+
+
+def is_store_url(text: object) -> bool:
+    """Whether a text names a store of objects, and not a directory by its path.
+
+    >>> is_store_url("s3://bucket/logs"), is_store_url("data/s3")
+    (True, False)
+    """
+    return isinstance(text, str) and _STORE_URL.match(text) is not None
+
+
+def place_of_log(path: str) -> str:
+    """An absolute path, or the URL of a store as it is."""
+    return path if is_store_url(path) else absolute(path)
 
 
 def suffix_of(path: str | PathLike[str]) -> str:

@@ -54,6 +54,7 @@ _POISONED = 2
 _HAS_PRODUCERS = 4
 _HAS_TRANSACTIONS = 8
 _JOURNALED = 16
+_TIERED = 32
 
 
 class StartReason(IntEnum):
@@ -92,7 +93,7 @@ def out_of_range(
 
     `reason`: why the log starts there, if known; a cluster does not say.
     """
-    beyond = "it is not written yet, or the log was cut short or made anew since it was"
+    beyond = "it is not written yet, or the log was cut short or recreated since"
     return OffsetOutOfRange(*label, offset, start, end, beyond if offset >= end else reason.sentence)
 
 
@@ -121,6 +122,12 @@ class SlotState(NamedTuple):
     poisoned: bool = False
     has_producers: bool = False  # an idempotent producer has written: its state is loaded before the next such append
     has_transactions: bool = False  # a transaction was begun: what is committed is known only by the producer state
+    tiered_below: int = 0  # records below are in the store alone; 0 if all are on the disk
+
+    @property
+    def local_start_offset(self) -> int:
+        """From here on records are on the disk."""
+        return max(self.log_start_offset, self.tiered_below)
 
 
 def names_change(generation: int) -> int:
@@ -138,22 +145,25 @@ def name_added(generation: int) -> int:
 
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
 _JOURNAL_LAYOUT = struct.Struct(">qq")  # durable offset and position, behind the others while the journal holds them
+_TIER_LAYOUT = struct.Struct(">q")  # tiered_below, behind all of them while records are in the store alone
 _NUMBER = struct.Struct(">Q")
 _FLAGS_AT = _NUMBER.size
 _CRC = struct.Struct(">I")
-_STATE_BYTES = _LAYOUT.size + _JOURNAL_LAYOUT.size + _CRC.size
+_STATE_BYTES = _LAYOUT.size + _JOURNAL_LAYOUT.size + _TIER_LAYOUT.size + _CRC.size
 
 
 def _encode(number: int, state: SlotState) -> bytes:
     # Without the journal, as it was before there was one: what was closed cleanly opens with an older foldlog, too.
     is_journaled = state.durable_offset > state.synced_offset
+    is_tiered = state.tiered_below != 0  # an older foldlog refuses such a topic by its settings
     body = _LAYOUT.pack(
         number,
         _CLEAN * state.clean
         | _POISONED * state.poisoned
         | _HAS_PRODUCERS * state.has_producers
         | _HAS_TRANSACTIONS * state.has_transactions
-        | _JOURNALED * is_journaled,
+        | _JOURNALED * is_journaled
+        | _TIERED * is_tiered,
         state.start_reason,
         0,
         state.leader_epoch,
@@ -169,6 +179,8 @@ def _encode(number: int, state: SlotState) -> bytes:
     )
     if is_journaled:
         body += _JOURNAL_LAYOUT.pack(state.durable_offset, state.durable_position)
+    if is_tiered:
+        body += _TIER_LAYOUT.pack(state.tiered_below)
     # Inverted, so that a slot of zeroes is not a valid one.
     return body + _CRC.pack(crc32c(body) ^ 0xFFFFFFFF)
 
@@ -178,13 +190,15 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
     if len(data) < _LAYOUT.size + _CRC.size:
         return None
     is_journaled = data[_FLAGS_AT] & _JOURNALED
-    size = _LAYOUT.size + (_JOURNAL_LAYOUT.size if is_journaled else 0)
+    is_tiered = data[_FLAGS_AT] & _TIERED
+    size = _LAYOUT.size + (_JOURNAL_LAYOUT.size if is_journaled else 0) + (_TIER_LAYOUT.size if is_tiered else 0)
     body = data[:size]
     if len(data) < size + _CRC.size or _CRC.unpack_from(data, size)[0] != crc32c(body) ^ 0xFFFFFFFF:
         return None
     number, flags, reason, _, epoch, generation, *offsets, count = _LAYOUT.unpack_from(body)
     start, high, synced, base, position, cleaned, gaps = offsets
     durable, durable_position = _JOURNAL_LAYOUT.unpack_from(body, _LAYOUT.size) if is_journaled else (synced, position)
+    tiered_below = _TIER_LAYOUT.unpack_from(body, size - _TIER_LAYOUT.size)[0] if is_tiered else 0
     return number, SlotState(
         generation=generation,
         log_start_offset=start,
@@ -203,6 +217,7 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
         poisoned=bool(flags & _POISONED),
         has_producers=bool(flags & _HAS_PRODUCERS),
         has_transactions=bool(flags & _HAS_TRANSACTIONS),
+        tiered_below=tiered_below,
     )
 
 

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, LogClosed
+from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, InvalidArgument, LogClosed
 from foldlog.files.base import replace_file, storage_error
 from foldlog.log import compaction
 from foldlog.log.checkpoint import StartReason, out_of_range
@@ -20,7 +20,7 @@ from foldlog.log.doctor import recompression
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
 from foldlog.log.producers import Producers, ProducersNeed
-from foldlog.log.reading import VerifiedSegments
+from foldlog.log.reading import VerifiedSegments, check_boundary
 from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
 from foldlog.log.segment import NO_TIMESTAMP, TRANSACTION_INDEX_SUFFIX, Segment
 from foldlog.log.transactions import format_transaction_index
@@ -80,13 +80,16 @@ class Cleanup:
     def _enforce_retention(self, now_ms: int, undated: Segment | None = None) -> int:
         with self._our_errors():
             self._core.refuse_if_closed()
+            if self._core.state.local_start_offset > self._core.state.log_start_offset:
+                return 0  # older records are in the store, and go first: see tier/tiering.py
             segments = self._core.segments
             plan, damage = self._plan_retention(self._durable(segments), now_ms, undated)
             if plan.count == len(segments):
                 self._roll()
                 # Plan again, now that these segments get no more appends: what came since the first plan may be young.
                 plan, damage = self._plan_retention(self._core.segments[:-1], now_ms, undated)
-            removed = self._remove_head(self._core.segments[plan.count].base_offset, plan.reason) if plan.count else 0
+            start = self._core.segments[plan.count].base_offset
+            removed = self._remove_head(start, log_start_offset=start, start_reason=plan.reason) if plan.count else 0
         if damage is not None:
             raise damage
         return removed
@@ -105,6 +108,10 @@ class Cleanup:
                 break
             try:
                 ages[plan.count] = SegmentAge(segment.size, segment.largest_timestamp())
+                following = self._core.segments[plan.count + 1 : plan.count + 2]
+                if following:
+                    # A segment that lost its end looks older than it is.
+                    check_boundary(segment, segment.latest_looked_to(), following[0])
             except CorruptLog as error:
                 self._undated = segment
                 return plan, error
@@ -139,18 +146,45 @@ class Cleanup:
             if before_offset > state.log_start_offset:
                 if before_offset >= state.durable_offset and self._core.segments[-1].size:
                     self._roll()
-                self._remove_head(before_offset, StartReason.DELETED)
+                self._remove_head(before_offset, log_start_offset=before_offset, start_reason=StartReason.DELETED)
             return self._core.state.log_start_offset
 
-    def _remove_head(self, log_start: int, reason: StartReason) -> int:
+    def move_start(self, log_start: int, reason: StartReason) -> None:
+        """Let the log start at an offset that is in the store alone. Durable on return."""
+        with self.lock:
+            self._core.refuse_if_closed()
+            if log_start > self._core.state.log_start_offset:
+                self._remove_head(log_start, log_start_offset=log_start, start_reason=reason)
+
+    def remove_local(self, before_offset: int) -> int:
+        """Remove the files of segments below an offset, where one begins. The caller has seen them whole in the store.
+        How many."""
+        with self.lock, self._our_errors():
+            self._core.refuse_if_closed()
+            return self._remove_head(before_offset, tiered_below=before_offset)
+
+    def find_start(self, log_start: int, reason: StartReason) -> None:
+        """Let the log start at an older offset, from which on the store has all: the slot that said so was lost, or
+        files were removed by hand. Durable on return."""
+        with self.lock, self._append_lock:
+            core = self._core
+            core.refuse_if_closed()
+            boundary = max(core.state.local_start_offset, core.segments[0].base_offset)
+            core.change(firmly=True, log_start_offset=log_start, start_reason=reason, tiered_below=boundary)
+        core.watchers.tell()
+
+    def _remove_head(self, local_start: int, **changes: Any) -> int:
+        """Store the changed start, then remove the segments that end at `local_start` or before."""
         core = self._core
+        if changes.get("log_start_offset", 0) >= core.state.tiered_below:
+            changes.setdefault("tiered_below", 0)
         with core.changing_names():
             with self._append_lock:
                 segments = core.segments
-                count = sum(1 for following in segments[1:] if following.base_offset <= log_start)
+                count = sum(1 for following in segments[1:] if following.base_offset <= local_start)
                 removed, kept = segments[:count], segments[count:]
                 # Durable before the first unlink: a missing head is then explained, and offsets are never used again.
-                core.change(firmly=True, log_start_offset=log_start, start_reason=reason, segment_count=len(kept))
+                core.change(firmly=True, segment_count=len(kept), **changes)
                 core.segments = kept
             # Without the append lock: removing a file of a gigabyte may take the file system a while. Threads that have
             # the old list find a file missing, and take the new list (`with_view`).
@@ -175,10 +209,17 @@ class Cleanup:
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
+            if force:
+                self._refuse_stored()
             if not force and (not core.config.compact or self.fault is not None):
                 return CompactionReport(cleaned_offset=core.state.cleaned_offset)
             with self._noting_damage():
                 return self._compact(now_ms, force, needed, stable)
+
+    def _refuse_stored(self) -> None:
+        if self._core.config.remote:
+            topic = self._core.label[0]
+            raise InvalidArgument(f"topic {topic!r} has segments in a store, which are never rewritten; nor are these")
 
     def _compact(
         self, now_ms: int, force: bool, needed: Callable[[], ProducersNeed], stable: Callable[[], int]
@@ -271,6 +312,7 @@ class Cleanup:
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
+            self._refuse_stored()
             if core.segments[-1].size:
                 self._roll()
             report = RecompressionReport()

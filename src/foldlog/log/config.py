@@ -23,6 +23,11 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int = -1  # no limit
     retention_bytes: int = -1
+    remote: bool = False  # sealed segments are copied to the store
+    copies: bool = True  # new ones, too (remote.log.copy.disable)
+    deletes_remote: bool = False  # what is in the store goes when it is no longer used (remote.log.delete.on.disable)
+    local_retention_ms: int = -2  # of what is in the store; -2: as retention_ms
+    local_retention_bytes: int = -2
     delete: bool = True
     compact: bool = False
     min_cleanable_dirty_ratio: float = 0.5
@@ -39,6 +44,8 @@ class LogConfig:
     compression: int = AS_PRODUCED
     validates_keys: bool = False  # a server's: it refuses keys, or values, whose schemas are not registered
     validates_values: bool = False
+    key_subject_strategy: str = "TopicNameStrategy"  # under which subjects those have to be
+    value_subject_strategy: str = "TopicNameStrategy"
 
     # Derived, and read with every append.
     roll_ms: int = field(init=False, repr=False, compare=False)
@@ -61,6 +68,14 @@ class LogConfig:
         object.__setattr__(self, "read_decompressed_limit", max(limit, READ_DECOMPRESSED_BYTES))
         object.__setattr__(self, "validates_schemas", self.validates_keys or self.validates_values)
         object.__setattr__(self, "acks_when_written", self.flush_messages > 1)
+
+    @property
+    def local_limits(self) -> tuple[int, int]:
+        """How long, and how many bytes of, segments stay on the disk once they are in the store; -1: for ever."""
+        return (
+            self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms,
+            self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes,
+        )
 
     def why_untimely(self, time_ms: int, now_ms: int) -> str | None:
         """Why a record with this time is refused at `now_ms`; None if it is not."""

@@ -37,7 +37,7 @@ class Epochs:
         """Read the file. Raises CorruptLog if it is missing or malformed."""
         path = f"{directory}/{NAME}"
         try:
-            return cls(files, directory, _parse(read_file(files, path)))
+            return cls(files, directory, parse_epochs(read_file(files, path)))
         except FileNotFoundError:
             raise CorruptLog(path, 0, "the file is missing") from None
         except ValueError as error:
@@ -49,7 +49,7 @@ class Epochs:
         try:
             return cls.load(files, directory)
         except CorruptLog as error:
-            logger.warning("%s: %s; made anew from the batches", error.path, error.reason)
+            logger.warning("%s: %s; rebuilt from the batches", error.path, error.reason)
         # Every read compares the text with the batches, so one made from them cannot disagree.
         starts: list[tuple[int, int]] = []
         for segment in segments:
@@ -88,7 +88,8 @@ def format_epochs(starts: tuple[tuple[int, int], ...]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _parse(data: bytes) -> tuple[tuple[int, int], ...]:
+def parse_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
+    """The inverse of `format_epochs`. Raises ValueError."""
     version, count, *lines = data.decode("ascii").splitlines()
     if version != "0" or int(count) != len(lines):
         raise ValueError("version or count is off")

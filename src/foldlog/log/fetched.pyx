@@ -125,8 +125,8 @@ cdef class FetchedPartition:
         cdef int64_t size
         cdef int place
         why[0] = LEFT
-        if self.core.is_closed or <int64_t>(<object>segments[0]).base_offset > seen.log_start_offset:
-            return None
+        if self.core.is_closed or <int64_t>(<object>segments[0]).base_offset > offset:
+            return None  # retention came in between, or it is in the store
         try:
             if log is None:
                 if nowait and (segment._log is None or segment._offset_index is None):

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from foldlog.errors import CorruptLog, FoldlogError, StorageError
 from foldlog.files.base import Files, storage_error
@@ -15,10 +15,14 @@ from foldlog.log.checkpoint import SlotState, StartReason, out_of_range
 from foldlog.log.epochs import Epochs
 from foldlog.log.followed_transactions import Decided, FollowedTransactions
 from foldlog.log.layout import read_layout
-from foldlog.log.reading import FetchedBatches, LogView, SegmentInfo, first_at_time, read_batches, segment_infos
+from foldlog.log.reading import FetchedBatches, Hit, LogView, SegmentInfo, first_at_time, read_batches, segment_infos
 from foldlog.log.segment import Segment
+from foldlog.log.tier.boundary import in_store, search
 from foldlog.log.transactions import AbortedIndex
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
+
+if TYPE_CHECKING:
+    from foldlog.log.tier.partition import TieredPartition
 
 logger = logging.getLogger("foldlog.log")
 
@@ -84,6 +88,7 @@ class FollowedPartition:
         self._transactions = FollowedTransactions(files, path)
         self._transactions_epoch = -1
         self._told_start = -1  # the start after segments were removed by hand, as last logged
+        self.tier: TieredPartition | None = None
 
     @classmethod
     def open(
@@ -137,7 +142,7 @@ class FollowedPartition:
         Retention moves the start in the slot before it removes a file, and the generation around both: files that were
         listed in the state's generation begin behind its start for no other reason.
         """
-        if first <= state.log_start_offset:
+        if first <= state.local_start_offset:
             return state
         if self._told_start != first:
             self._told_start = first
@@ -149,6 +154,11 @@ class FollowedPartition:
     @property
     def log_start_offset(self) -> int:
         return self._state_and_start().log_start_offset
+
+    @property
+    def local_start_offset(self) -> int:
+        """Records below are in the store alone."""
+        return self._state().local_start_offset
 
     @property
     def high_watermark(self) -> int:
@@ -261,6 +271,9 @@ class FollowedPartition:
             self.acknowledged_end()
         if not committed:
             return self._with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
+        if offset < self.local_start_offset:  # what is in the store is decided, and knows what was aborted
+            found = self._with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
+            return found._replace(aborted=in_store(self.tier, self.path).aborted(offset, found.next_offset))
         # Before the view: what is decided below the offset is known, and the batches of what compaction has dropped
         # from the index were dropped before.
         stable_offset, aborted = self._decide()
@@ -275,8 +288,13 @@ class FollowedPartition:
             view = view.upto(self.last_stable_offset) if committed else view
             return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
 
+        def stored(tier: TieredPartition, start: int, end: int) -> Hit | None:
+            return tier.first_at_time(start, end, timestamp_ms, self.decompressed_limit)
+
         seen = self.high_watermark
-        found = self._with_view(look)
+        found = search(
+            self._state, self.tier, self.path, stored, lambda: self._with_view(look), lambda one, other: one or other
+        )
         if found is None and self.acknowledged_end() > seen:
             found = self._with_view(look)
         return found
@@ -286,6 +304,8 @@ class FollowedPartition:
             state, view = self._view()
             if offset is not None and not state.log_start_offset <= offset <= state.high_watermark:
                 raise out_of_range(self.label, offset, state.log_start_offset, state.high_watermark, state.start_reason)
+            if offset is not None and offset < state.local_start_offset:
+                return in_store(self.tier, self.path).look(look, offset)
             try:
                 return look(view)
             except CorruptLog:

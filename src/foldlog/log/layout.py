@@ -78,9 +78,10 @@ def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
     for base_offset, size in layout.swaps.items():
         swap = segment_stem(directory, base_offset) + SWAP_SUFFIX
         ends_at = _end_of_swap(files, directory, base_offset, size)
-        if ends_at not in layout.logs:
-            # A segment always begins where it ends: with a wrong end, segments would be removed that it does not hold.
-            reason = f"it ends at offset {ends_at}, where no segment begins"
+        if ends_at not in layout.logs or ends_at == base_offset:
+            # A segment always begins where it ends: with a wrong end, segments would be removed that it does not hold,
+            # and with none, the one whose name it has.
+            reason = f"it ends at offset {ends_at}, where no segment begins" if size else "it is empty"
             raise CorruptLog(swap, size, reason, "restore the directory from a backup; the old segments are untouched")
         swap_in(files, directory, base_offset, [base for base in layout.logs if base_offset < base < ends_at])
         layout.logs[base_offset] = size

@@ -22,14 +22,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
     DecompressedTooLarge,
     FoldlogError,
-    InvalidBatch,
     InvalidTimestamp,
     LogClosed,
     PartitionPoisoned,
@@ -65,6 +64,7 @@ from foldlog.log.produced import (
     ProducedAppends,
     Writable,
     expands_further,
+    headers_of_another_log,
     quick_limit_of,
     refuse_foreign,
     refuse_several,
@@ -72,8 +72,10 @@ from foldlog.log.produced import (
 from foldlog.log.producers import AllProducers, OpenTransaction, ProducerInfo, Producers, ProducersNeed, ProducerState
 from foldlog.log.reading import (
     FetchedBatches,
+    Hit,
     LogView,
     SegmentInfo,
+    better,
     first_at_time,
     latest_record,
     read_batches,
@@ -82,12 +84,13 @@ from foldlog.log.reading import (
 from foldlog.log.recovery import recover
 from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
-from foldlog.records.batch import (
-    FAULT_CUT_OFF,
-    MAX_INT64,
-    Compression,
-)
+from foldlog.log.tier.boundary import InStore, Pick, WaitsForStore, in_store, search
+from foldlog.records.batch import MAX_INT64, Compression
 from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, decode, recompress, validate, walk
+
+if TYPE_CHECKING:
+    from foldlog.log.tier.partition import TieredPartition
+    from foldlog.log.tier.tiering import Tiering
 
 logger = logging.getLogger("foldlog.log")
 
@@ -150,6 +153,8 @@ class PartitionCore:
         self.is_closed = False
         self.names_are_unsettled = False
         self.membership: Membership | None = None
+        self.tier: TieredPartition | None = None
+        """Its segments in the store; None if the directory has no store."""
 
     def change(self, *, firmly: bool = False, generation: Callable[[int], int] = int, **changes: Any) -> None:
         """Replace the state and store it, no longer as clean unless `changes` says so; `firmly`: durable on return.
@@ -220,6 +225,8 @@ class PartitionCore:
             state = self.state  # before the segments: a roll publishes these before a watermark that needs them
             if offset is not None and not state.log_start_offset <= offset <= state.high_watermark:
                 raise out_of_range(self.label, offset, state.log_start_offset, state.high_watermark, state.start_reason)
+            if offset is not None and offset < state.local_start_offset:
+                return in_store(self.tier, self.path).look(look, offset)
             view = LogView(
                 self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.synced_offset
             )
@@ -227,7 +234,7 @@ class PartitionCore:
             # after the log start: take a new view. A file that was removed while it was read looks like damage, and is
             # damage only if the list is still the same one.
             try:
-                if view.segments[0].base_offset <= state.log_start_offset:
+                if view.segments[0].base_offset <= state.local_start_offset:
                     return look(view)
             except CorruptLog:
                 if self.segments is view.segments and self.state.gaps_below == state.gaps_below:
@@ -276,6 +283,7 @@ class Partition:
         """How compiled code reads it, once a fetch has (`log.fetched`)."""
         self.on_outlived: Callable[[], None] | None = None
         """Called once after an append of records that retention.ms deletes at once, until the settings change."""
+        self.tiering: Tiering | None = None
 
     # Opening and closing
 
@@ -347,6 +355,13 @@ class Partition:
         self._durability.close()
         core.watchers.tell()
 
+    def use_store(self, tier: TieredPartition) -> None:
+        """Read from the store what is no longer here; `tiering` copies segments there."""
+        from foldlog.log.tier.tiering import Tiering
+
+        self._core.tier = tier
+        self.tiering = Tiering(self._core, self._cleanup, tier, lambda: self.last_stable_offset, self._producers)
+
     # What it is
 
     @property
@@ -357,6 +372,11 @@ class Partition:
     @property
     def log_start_offset(self) -> int:
         return self._core.state.log_start_offset
+
+    @property
+    def local_start_offset(self) -> int:
+        """Records below are in the store alone."""
+        return self._core.state.local_start_offset
 
     @property
     def start_reason(self) -> StartReason:
@@ -736,6 +756,8 @@ class Partition:
             if nowait:
                 raise would_block(self.path)
             self.acknowledged_end()
+        if nowait and offset < self.local_start_offset <= self.high_watermark:
+            raise WaitsForStore(self.path)
         if not committed or not self._core.state.has_transactions:
             return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
         if nowait and self._producers.undecided is None:
@@ -747,19 +769,23 @@ class Partition:
             lambda view: read_batches(view.upto(end_offset), offset, max_bytes, into, nowait), offset
         )
         among = aborted.between(offset, found.next_offset) if found.data and len(aborted) else ()
+        if found.data and offset < self.local_start_offset:  # what was aborted there is known there
+            among = in_store(self._core.tier, self.path).aborted(offset, found.next_offset)
         return found._replace(aborted=among) if among else found
 
     def offset_at_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none. `committed`: below
         the last stable offset; as in Kafka, also a record of an aborted transaction."""
+        limit = self.decompressed_limit
 
-        def look(view: LogView) -> tuple[int, int] | None:
-            return first_at_time(
-                self._view(view, committed), self.log_start_offset, timestamp_ms, self.decompressed_limit
-            )
+        def look(view: LogView) -> Hit | None:
+            return first_at_time(self._view(view, committed), self.log_start_offset, timestamp_ms, limit)
+
+        def stored(tier: TieredPartition, start: int, end: int) -> Hit | None:
+            return tier.first_at_time(start, end, timestamp_ms, limit)
 
         seen = self.high_watermark
-        found = self._core.with_view(look)
+        found = self._search(stored, look, lambda one, other: one or other)
         if found is None and self.acknowledged_end() > seen:
             found = self._core.with_view(look)
         return found
@@ -768,10 +794,16 @@ class Partition:
         """(offset, timestamp) of the first readable record with the largest timestamp; None if no record has one.
         `committed`: as for `offset_at_time`."""
         self.acknowledged_end()
-
-        return self._core.with_view(
-            lambda view: latest_record(self._view(view, committed), self.log_start_offset, self.decompressed_limit)
+        limit = self.decompressed_limit
+        return self._search(
+            lambda tier, start, end: tier.latest_record(start, end, limit),
+            lambda view: latest_record(self._view(view, committed), self.log_start_offset, limit),
+            better,
         )
+
+    def _search(self, stored: InStore, here: Callable[[LogView], Hit | None], pick: Pick) -> Hit | None:
+        core = self._core
+        return search(lambda: core.state, core.tier, core.path, stored, lambda: core.with_view(here), pick)
 
     def _view(self, view: LogView, committed: bool) -> LogView:
         return view.upto(self.last_stable_offset) if committed else view
@@ -875,7 +907,7 @@ def admit(
     """
     data = _writable(buffer)
     if stored:
-        return Admitted(data, _headers_of_another_log(data))
+        return Admitted(data, headers_of_another_log(data))
     if foreign:
         refuse_several(data)
     limit = config.decompressed_limit
@@ -899,14 +931,6 @@ def admit(
         data = recompress(data, config.compression, decompressed_limit=limit)
         headers = walk(data, check_crc=False).headers
     return Admitted(data, headers)
-
-
-def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
-    """Headers of another log's batches; checks their CRCs, and that nothing is between or behind the batches."""
-    found = walk(data)
-    if found.problem is not None or found.end != len(data):
-        raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
-    return found.headers
 
 
 def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: int) -> list[BatchHeader]:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.clock import Clock
-from foldlog.errors import FoldlogError, InvalidTimestamp, RefusedBatch, StorageError
+from foldlog.errors import FoldlogError, InvalidBatch, InvalidTimestamp, RefusedBatch, StorageError
 from foldlog.files.base import Buffer
 from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX, QUICK_DECOMPRESSED_BYTES_MIN, QUICK_DECOMPRESSED_RATIO
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.durability import Durability, Tail
 from foldlog.log.producers import REMEMBERED_BATCHES, Producers
-from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAX_INT64, RECORDS_AT, codec_of
+from foldlog.records.batch import FAULT_CUT_OFF, LENGTH_AT, LENGTH_PREFIX_BYTES, MAX_INT64, RECORDS_AT, codec_of
 from foldlog.records.compression import declared_bytes
 from foldlog.records.loops import BatchHeader, walk
 
@@ -246,6 +246,14 @@ def quick_limit_of(size_bytes: int) -> int:
     """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
     least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
     return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
+
+
+def headers_of_another_log(data: Writable) -> list[BatchHeader]:
+    """Headers of another log's batches; checks their CRCs, and that nothing is between or behind the batches."""
+    found = walk(data)
+    if found.problem is not None or found.end != len(data):
+        raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
+    return found.headers
 
 
 def refuse_several(data: Writable) -> None:

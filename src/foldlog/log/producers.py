@@ -709,7 +709,7 @@ class Producers:
         state, offset = self._newest_snapshot(end_offset)
         aborted = self._read_indexes(offset)
         if aborted is None:  # one is damaged: the log itself has all
-            state, offset, aborted = ProducerState(), self._core.state.log_start_offset, []
+            state, offset, aborted = ProducerState(), self._core.state.local_start_offset, []
         self._trim_indexes(offset)
         # A snapshot is a hint like an index: the batches since then, or since the log start, decide.
         aborted += [ended.entry for ended in self._replay(state, offset) if ended.is_aborted]
@@ -719,7 +719,7 @@ class Producers:
 
     def _newest_snapshot(self, end_offset: int) -> tuple[ProducerState, int]:
         """The state of the newest good snapshot, and the offset from which batches have to be replayed."""
-        start = self._core.state.log_start_offset
+        start = self._core.state.local_start_offset
         for snapshot_offset in sorted(self._snapshots(), reverse=True):
             if snapshot_offset <= end_offset:
                 known = ProducerState.from_snapshot(read_file(self._core.files, self._path(snapshot_offset)))
@@ -774,7 +774,7 @@ class Producers:
         if self._state is None:
             return
         self._write_indexes(end_offset)
-        start = self._core.state.log_start_offset
+        start = self._core.state.local_start_offset  # an object in the store has those of its own batches
         if self.aborted.ended_in(0, start):
             self.drop_aborted(lambda entry: entry.last_offset < start)
         self._state.expire(now_ms, self._everybody.expiration_ms)

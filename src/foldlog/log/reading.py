@@ -281,11 +281,12 @@ def latest_record(view: LogView, start_offset: int, decompressed_limit: int) -> 
     for negative_ms, base_offset, segment in at_most:
         if best is not None and (best[1] > -negative_ms or (best[1] == -negative_ms and best[0] < base_offset)):
             break
-        best = _better(best, _latest_in(view, segment, start_offset, decompressed_limit))
+        best = better(best, _latest_in(view, segment, start_offset, decompressed_limit))
     return best if best is not None and best[1] >= 0 else None
 
 
-def _better(one: Hit | None, other: Hit | None) -> Hit | None:
+def better(one: Hit | None, other: Hit | None) -> Hit | None:
+    """The later one; the first, if they are of the same time."""
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda hit: (hit[1], -hit[0]))
@@ -346,7 +347,7 @@ def _latest_by_scan(view: LogView, segment: Segment, start_offset: int, decompre
                 batch = found.data[header.position : header.position + header.size]
                 records, _ = decode(batch, "", 0, start_offset=start_offset, decompressed_limit=decompressed_limit)
                 for record in records:
-                    best = _better(best, (record.offset, record.timestamp_ms))
+                    best = better(best, (record.offset, record.timestamp_ms))
         offset = found.next_offset
     return best
 

@@ -65,7 +65,7 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
     if not bases:
         raise CorruptLog(directory, 0, "it holds no segment at all")
     state = known or SlotState(log_start_offset=bases[0], segment_count=len(bases), gaps_below=bases[-1])
-    bases = _drop_expired(files, directory, bases, state.log_start_offset, index_interval_bytes)
+    bases = _drop_expired(files, directory, bases, state.local_start_offset, index_interval_bytes)
     segments = [
         Segment(files, directory, base, layout.logs[base], writable=True, index_interval_bytes=index_interval_bytes)
         for base in bases
@@ -121,9 +121,9 @@ def check_join(files: Files, directory: str, state: SlotState) -> None:
         raise CorruptLog(active.log_path, state.active_position, reason)
 
 
-def _drop_expired(files: Files, directory: str, bases: list[int], log_start: int, interval: int) -> list[int]:
-    """Finish a retention that a crash interrupted: the log start had moved past these."""
-    while len(bases) > 1 and bases[1] <= log_start:
+def _drop_expired(files: Files, directory: str, bases: list[int], local_start: int, interval: int) -> list[int]:
+    """Finish a retention that a crash interrupted: the start had moved past these."""
+    while len(bases) > 1 and bases[1] <= local_start:
         Segment(files, directory, bases[0], 0, writable=True, index_interval_bytes=interval).unlink()
         bases = bases[1:]
     return bases
@@ -164,7 +164,7 @@ def _check_segments(directory: str, state: SlotState, segments: list[Segment], s
         return state
     for segment, following in pairwise(upto):
         check_boundary(segment, segment.next_offset(state.gaps_below), following)
-    if upto[0].base_offset > state.log_start_offset:
+    if upto[0].base_offset > state.local_start_offset:
         logger.warning(
             "%s: segments before offset %d were removed by hand; the log now starts there",
             directory,

@@ -14,7 +14,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 from foldlog.records.msgpack import Extension, unpacked
 
 Decoder = Callable[[bytes], Any]
@@ -99,6 +99,25 @@ NAMES: Final = (AUTO, *DECODERS, REGISTRY)
 
 How = str | Decoder
 """A decoder, or the name of one that needs no schema."""
+
+
+class Guessing:
+    """`auto` of whoever has schemas: bytes that name a known schema are what that says, all others are guessed."""
+
+    def __init__(self, by_schema: Decoder) -> None:
+        self._by_schema = by_schema
+
+    def by_schema(self, data: bytes) -> Any:
+        try:
+            return self._by_schema(data)
+        except MissingDependency as error:  # what is only guessed at need not be installed
+            raise ValueError(str(error)) from None
+
+    def __call__(self, data: bytes) -> Any:
+        try:
+            return self.by_schema(data)
+        except ValueError:
+            return _guessed(data)
 
 
 def decoder_named(name: str) -> Decoder | None:

@@ -56,6 +56,9 @@ Result = TypeVar("Result")
 _WORKERS: Final = 8
 """Threads for work that waits for the disk: opening partitions, creating topics, cold reads."""
 
+_STORE_READERS: Final = 4
+"""Threads for reads of segments in a store."""
+
 
 class BrokerNode:
     """One broker, as its handlers see it. Event loop only, except for `soon` and where a docstring says any thread."""
@@ -119,6 +122,7 @@ class BrokerNode:
         self.is_audited = settings.knows_clients
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
+        self._store_readers = ThreadPoolExecutor(_STORE_READERS, thread_name_prefix="foldlog-store")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
         self._loop_thread = get_ident()  # a node is created on its loop's thread
@@ -158,6 +162,10 @@ class BrokerNode:
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Call it on a thread: for work that may wait for the disk or a lock."""
         return self.loop.run_in_executor(self._workers, function, *arguments)
+
+    def run_slowly(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
+        """As `run`, for work that may wait for a store: one that does not answer holds up nobody else."""
+        return self.loop.run_in_executor(self._store_readers, function, *arguments)
 
     def soon(self, callback: Callable[..., None], *arguments: Any) -> None:
         """Call it on the event loop, from any thread. Calls that come together share one wake-up of the loop."""
@@ -245,6 +253,7 @@ class BrokerNode:
         self.shares.close()
         self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
+        self._store_readers.shutdown(wait=False, cancel_futures=True)  # a store that does not answer delays no end
         self.appenders.close()
         self._run_calls()
         self.syncs.finish()
@@ -262,6 +271,6 @@ class TopicIds:
         self._broker = broker
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The topic's name, or None if there is no topic with that id (any more)."""
+        """The topic's name, or None if there is no topic with that id any more."""
         topic = self._broker.topic_with_id(topic_id.hex())
         return None if topic is None else topic.name

@@ -83,6 +83,11 @@ def _checked(fold: Fold, keys: Iterable[str | bytes], of: str | None) -> set[byt
             f"{fold.view.place} cannot be backfilled by key: its rows depend on more than one key's records;"
             f" rebuild it: foldlog fold rebuild {fold.name}"
         )
+    if fold.topic.is_several:
+        raise FoldError(
+            f"fold {fold.name!r} reads several topics as one, and a key means another record in each; rebuild its view:"
+            f" foldlog fold rebuild {fold.name}"
+        )
     if not fold.topic.keys:
         raise FoldError(f"topic {fold.topic.name!r} names no key, so there are no keys to backfill; rebuild the view")
     return {one.encode() if isinstance(one, str) else one for one in given}

@@ -8,8 +8,10 @@ the engines, nor with what Spark computes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import foldlog
@@ -20,8 +22,10 @@ from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, 
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.windows import WINDOW_START, AnyWindow, Window
 from foldlog.views.ddl import columns_of
+from foldlog.views.growing import MORE, GrowingView, is_column_name
 from foldlog.views.reduce.states import State
 from foldlog.views.reduce.stepping import Reduction, step_groups
+from foldlog.views.table.expiry import Ttl, check_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,6 +212,8 @@ def _folded(fold: Fold, whole: pa.Table, places: Sequence[tuple[int, int]]) -> t
     lost = [name for name in _CARRIED if name not in result.column_names]
     if lost and fold.view.aggregation is None:
         raise FoldError(f"fold {fold.name!r} drops {', '.join(lost)}; keep them: rows.select(..., *fl.META)")
+    if fold.view.ttl is not None:
+        check_ttl(fold.view.ttl, result.schema, fold.view.place)
     if fold.view.reduction is not None:
         return given.to_pylist(), result
     return given.to_pylist(), result.to_pylist()
@@ -247,6 +253,53 @@ def _coordinates(rows: pa.Table) -> Iterator[tuple[int, int]]:
 
 def _held(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
     """The rows of a view that stored what the function made of these records, one step after the other."""
+    rows = with_new_columns(fold, _kept(fold, changes))
+    if fold.view.ttl is None:
+        return rows
+    told = []
+    for given, made in changes:
+        gone = {(row[PARTITION], row[OFFSET]) for row in given if row[DELETED]}
+        told += [row for row in made if (row[PARTITION], row[OFFSET]) not in gone]
+    return unexpired(fold.view.ttl, told, rows)
+
+
+def with_new_columns(fold: Fold, rows: list[Row]) -> list[Row]:
+    """The rows of a view that has a column for each field that its topic's schema does not name, if it is one."""
+    if not isinstance(fold.view, GrowingView):
+        return rows
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        fields = dict(row[MORE] or ())
+        added = {name: text for name, text in fields.items() if is_column_name(name) and name not in row}
+        left = [(name, text) for name, text in fields.items() if name not in added]
+        values = {name: json.loads(text) if text[0] == '"' or text == "null" else text for name, text in added.items()}
+        found.append({**row, MORE: left or None, **values})
+    given = list(rows[0]) if rows else []
+    names = [*given, *sorted({name for row in found for name in row} - set(given))]
+    return [{name: row.get(name) for name in names} for row in found]
+
+
+def unexpired(ttl: Ttl, told: Iterable[Row], rows: list[Row]) -> list[Row]:
+    """Those rows of a view that have not expired by the time that all rows of its fold tell."""
+
+    def in_utc(at: datetime) -> datetime:
+        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+    latest: list[datetime] = []
+    for row in told:
+        at, stamp = row[ttl.column], row[TIMESTAMP]
+        if at is not None and not row[DELETED]:
+            has_stamp = stamp >= datetime(1970, 1, 1, tzinfo=UTC)
+            latest.append(min(in_utc(at), stamp) if has_stamp else in_utc(at))
+    if not latest:
+        return rows
+    age = max(latest)
+    life = timedelta(milliseconds=ttl.ms)
+    return [row for row in rows if row[ttl.column] is None or age - in_utc(row[ttl.column]) <= life]
+
+
+def _kept(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
+    """The rows of a view none of whose rows expire."""
     view = fold.view
     if view.reduction is not None:
         return states_after(view.reduction, fold.topic.key or "", [_with_erased(fold, *change) for change in changes])
@@ -256,7 +309,14 @@ def _held(fold: Fold, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
         return [_shown(row) for _, made in changes for row in made if not row[DELETED]]
     if fold.keeps_rows or fold.topic.key is None:
         raise NeedsSpark
-    return _newest(fold.topic.key, changes)
+    return current_counts(fold, _newest(fold.topic.key, changes))
+
+
+def current_counts(fold: Fold, rows: list[Row]) -> list[Row]:
+    """The newest rows of each key; or their counters, if the view counts current rows."""
+    from foldlog.views.counters.current import CurrentCounters
+
+    return _counted(fold.view.asked, rows) if isinstance(fold.view, CurrentCounters) else rows
 
 
 def _newest(key_column: str, changes: Sequence[tuple[list[Row], Any]]) -> list[Row]:
@@ -312,8 +372,6 @@ def _group(aggregation: Aggregation, row: Row) -> dict[str, Any]:
     found = {name: row[name] for name in aggregation.by}
     if aggregation.window is None:
         return found
-    from datetime import UTC, datetime, timedelta
-
     at = row[aggregation.window.column]
     width = timedelta(milliseconds=_width_ms(aggregation.window))
     found[WINDOW_START] = None if at is None else at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % width

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 LOST_SHARE: Final = 0.25
 """How many of the steps are lost."""
 
-ADVICE: Final = "a fold may look at one row at a time, and must find the same in it whenever it is asked"
+ADVICE: Final = "a fold may look at one row at a time, and must always give the same result for it"
 
 STEP_ADVICE: Final = "a step has to give the same for rows together as for one after the other; fl.each_row(step) does"
 

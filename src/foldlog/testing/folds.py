@@ -12,12 +12,22 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.testing.arrow_folds import NeedsSpark, contents_without_spark, states_after
+from foldlog.testing.arrow_folds import (
+    NeedsSpark,
+    contents_without_spark,
+    current_counts,
+    states_after,
+    unexpired,
+    with_new_columns,
+)
 from foldlog.testing.fold_law import ADVICE, STEP_ADVICE, GivenRecord, Row, Step, check_law, whole
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta, Shape
+from foldlog.views.table.expiry import check_ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +81,8 @@ class FoldTester:
 
     def __call__(self, fold: Fold, records: Iterable[Given]) -> list[dict[str, Any]]:
         """The rows of the fold's view after these records, sorted by their columns. UnlawfulFold if its plan is."""
-        given = given_records(_one_topic(fold), records)
+        fold = _of_one_topic(fold)
+        given = given_records(fold.topic, records)
         with self._contents(fold, given) as contents:
             return sorted((dict(row) for row in contents(given, whole(given))), key=_order)
 
@@ -80,7 +91,7 @@ class FoldTester:
         _timestamp, _deleted`. A frame of its own, which stays valid."""
         from foldlog.spark.folds.declaration import Fold
 
-        topic = source.topic if isinstance(source, Fold) else source
+        topic = one_topic(source.topic if isinstance(source, Fold) else source)
         with self._written(topic, given_records(topic, records)) as (frames, ranges):
             rows = frames.rows(ranges, None, needs_key=False)
             return self._session().createDataFrame(rows.collect(), rows.schema)
@@ -91,7 +102,8 @@ class FoldTester:
         """
         if type(tries) is not int or tries < 1:
             raise InvalidArgument(f"tries={brief_repr(tries)} is not a number from 1 on")
-        given = given_records(_one_topic(fold), records)
+        fold = _of_one_topic(fold)
+        given = given_records(fold.topic, records)
         if not given:
             raise InvalidArgument(f"fold {fold.name!r} cannot be tried on no records; give some")
         with self._contents(fold, given) as contents:
@@ -100,7 +112,8 @@ class FoldTester:
 
     def needs_spark(self, fold: Fold, records: Iterable[Given]) -> bool:
         """Whether the fold is run by Spark: not if its function returns its rows, or uses functions of Arrow."""
-        given = given_records(_one_topic(fold), records)
+        fold = _of_one_topic(fold)
+        given = given_records(fold.topic, records)
         try:
             contents_without_spark(fold)(given, whole(given))
         except NeedsSpark:
@@ -168,14 +181,26 @@ class FoldTester:
                 origin.close()
 
 
-def _one_topic(fold: Fold) -> DeclaredTopic:
+def one_topic(topic: DeclaredTopic) -> DeclaredTopic:
+    """Of several topics that are read as one, the first: all records are written there."""
+    if not topic.is_several:
+        return topic
+    name = topic.names[0] if topic.names else "records"
+    return replace(topic, name=name, names=(name,), pattern=None)
+
+
+def _of_one_topic(fold: Fold) -> Fold:
     """InvalidArgument for a join, of which only a side can be tried on records of one topic."""
     if len(fold.parts) > 1:
         raise InvalidArgument(
             f"fold {fold.name!r} joins two topics; try each side by itself, on records of its topic:"
             f" foldlog_fold({fold.name}.parts[0], ...) and {fold.name}.parts[1]"
         )
-    return fold.topic
+    if not fold.topic.is_several:
+        return fold
+    tested = copy(fold)
+    tested.topic = one_topic(fold.topic)
+    return tested
 
 
 def _no_session() -> SparkSession:
@@ -248,11 +273,24 @@ def held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> list[Row]:
 
     if isinstance(fold.view, VersionsView):
         return _versions(fold.view.settings_for(shape), deltas)
-    rows = (row for delta in deltas for row in delta.rows.to_pylist())
+    rows = [row for delta in deltas for row in delta.rows.to_pylist()]
+    kept = with_new_columns(fold, _kept(fold, shape, rows))
+    if fold.view.ttl is None:
+        return kept
+    check_ttl(fold.view.ttl, shape.columns, fold.view.place)
+    return unexpired(fold.view.ttl, rows, kept)
+
+
+def _kept(fold: Fold, shape: Shape, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of a table or a lake none of whose rows expire."""
     if not fold.view.is_keyed:
         return [_shown(row) for row in rows if not row[DELETED]]
     if shape.keeps_rows:
         return _own_keyed(fold, shape, rows)
+    return current_counts(fold, _newest_rows(shape, rows))
+
+
+def _newest_rows(shape: Shape, rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     newest: dict[Any, tuple[tuple[int, int], list[Row]]] = {}
     for row in rows:
         coordinate = (row[PARTITION], row[OFFSET])

@@ -331,6 +331,7 @@ class _Process:
 
     def open(self, port: int) -> Log:
         from foldlog.broker.broker import Broker
+        from foldlog.broker.tiers import TierSettings
         from foldlog.client.backends.local import LocalBackend
         from foldlog.client.log import Log
         from foldlog.server.embedded import EmbeddedServer
@@ -350,6 +351,7 @@ class _Process:
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
             compaction_threads=settings.log_cleaner_threads,
             journal=settings.journal_enable,
+            tier=TierSettings(settings.tier, settings.tier_cache_bytes),
         )
         backend = LocalBackend(broker, self._files)
         log = Log(backend)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foldlog.views.lake.compaction import Compaction, CompactionGoal
     from foldlog.views.reduce.stepping import Reduction
     from foldlog.views.staging import Ranges, StagedDelta, ViewStage
+    from foldlog.views.table.expiry import Ttl
 
 TOPIC: Final = "_topic"
 PARTITION: Final = "_partition"
@@ -122,8 +123,8 @@ class View(ABC):
     """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
     value that no view holds: see `foldlog.views.storable`."""
 
-    expires: bool = False
-    """Whether rows leave the view by the time that later rows tell: compaction may remove those rows."""
+    ttl: Ttl | None = None
+    """How long rows stay, by the time that later rows tell: compaction may remove those rows."""
 
     holds_nan: ClassVar[bool] = True
     """Whether floats may be NaN or infinite. If not, a record with one is a dead letter."""

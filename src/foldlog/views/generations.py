@@ -161,7 +161,7 @@ class Generations:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                raise ViewUnavailable(self._location, "it does not exist (any more)") from None
+                raise ViewUnavailable(self._location, "it does not exist any more") from None
             try:
                 # The lock is on the file, not on its name: if a `drop` has removed both, a waiting process has locked a
                 # file that no other will ever open. Then it opens the new one.

@@ -17,6 +17,8 @@ from foldlog.errors import InvalidArgument
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from foldlog.views.contract import View
+
 FIRST_DAY: Final = -719_162
 """0001-01-01, in days since 1970."""
 
@@ -212,3 +214,13 @@ def nested_type(kind: Any, part: Callable[[Any], Any], list_of: Callable[[Any], 
             raise InvalidArgument(f"its struct has two fields of the same name ({', '.join(names)})")
         return pa.struct([pa.field(field.name, part(field.type)) for field in kind])
     return None
+
+
+def unheld_text(view: View, text: str) -> str | None:
+    """The character of a text that the view cannot hold; None if there is none."""
+    if "\0" in text and not view.holds_nul:
+        return "a character NUL"
+    if text.isascii() or view.holds_unicode():
+        return None
+    unheld = view.unheld_characters(frozenset(one for one in text if not one.isascii()))
+    return f"the character {min(unheld)!r}" if unheld else None

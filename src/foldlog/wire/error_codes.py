@@ -326,6 +326,15 @@ BATCH_ERRORS: Final = MappingProxyType(
     }
 )
 
+_NOT_ALLOWED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
 UNSAID: Final = -1
 """For a number that the error type has and the answer does not."""
 
@@ -347,6 +356,8 @@ def exception_of(
     sentence = f"the broker answered {known.name} ({code})" + _subject(topic, partition, group)
     if message:
         sentence += f": {message}"
+    elif known in _NOT_ALLOWED:
+        sentence += ": its ACLs do not allow it; an operator can, with 'foldlog acl create'"
     plain = PLAIN.get(known)
     if plain is not None:
         return plain(sentence)

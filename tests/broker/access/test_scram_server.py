@@ -214,3 +214,8 @@ def test_a_made_up_salt_looks_as_those_of_the_tool_that_made_the_others() -> Non
     assert {len(salt) for salt in salts} >= {25, 26}
     long = Users().with_credentials("c", {MECHANISM: replace(JAVAS, salt=bytes(range(100)))})
     assert {len(salt) for salt, _ in shown(long).values()} == {100}
+
+
+def test_a_credential_shows_nothing_at_all() -> None:
+    """Not even how dear a guess is."""
+    assert repr(ScramCredential(b"salt", 4096, b"stored", b"server")) == "ScramCredential()"

@@ -257,3 +257,20 @@ def test_replaying_the_records_gives_what_a_plain_dictionary_says(steps: list[tu
             for partition, committed in state.fetch(group).items()
         }
         assert found == model
+
+
+@pytest.mark.parametrize(("logged_at", "fetched"), [(0, 10), (2, 20)])
+def test_of_a_commit_and_a_transaction_the_later_record_counts(logged_at: int, fetched: int) -> None:
+    """By where they stand in the log, not by when the transaction ends."""
+    offsets = CommittedOffsets()
+    ((key, held),) = offsets.plan_commit("g", {("orders", 1): OffsetAndMetadata(10)}, NOW_MS)
+    ((_, plain),) = offsets.plan_commit("g", {("orders", 1): OffsetAndMetadata(20)}, NOW_MS)
+    if logged_at == 0:
+        offsets.apply(key, plain, 0)
+    offsets.hold(0, 7, key, held, 1)
+    if logged_at == 2:
+        offsets.apply(key, plain, 2)
+    assert offsets.unstable("g") == {("orders", 1)}
+    offsets.end_transaction(0, 7, commit=True, offset=3)
+    assert offsets.fetch("g")["orders", 1].offset == fetched
+    assert offsets.unstable("g") == set()

@@ -1,4 +1,4 @@
-"""Moving a group that has members: they are sent away as often as it takes, with a pause, and not for ever."""
+"""Moving a group that has members: they are evicted as often as it takes, with a pause, and not for ever."""
 
 from __future__ import annotations
 

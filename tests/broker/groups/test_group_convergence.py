@@ -266,6 +266,6 @@ class GroupUnderDisturbance(RuleBasedStateMachine):
 
 
 GroupUnderDisturbance.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=3 * settings().max_examples, stateful_step_count=40, deadline=None, print_blob=True
 )
 TestGroupUnderDisturbance = GroupUnderDisturbance.TestCase

@@ -277,5 +277,5 @@ class GroupUnderDisturbance(RuleBasedStateMachine):
         self.cluster.broker.close()
 
 
-GroupUnderDisturbance.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+GroupUnderDisturbance.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=25)
 TestGroupUnderDisturbance = GroupUnderDisturbance.TestCase

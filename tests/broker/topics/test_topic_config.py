@@ -6,6 +6,7 @@ table shows. Generated values check that parsing and printing are inverse.
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -31,9 +32,11 @@ KAFKA_DEFAULTS = {
     "flush.messages": "1",  # Kafka: 9223372036854775807; here a record is synced before it is acknowledged
     "flush.ms": "9223372036854775807",
     "foldlog.key.schema.validation": "false",
+    "foldlog.key.subject.name.strategy": "TopicNameStrategy",
     "foldlog.max.decompressed.bytes": "0",
     "foldlog.segment.records": "0",
     "foldlog.value.schema.validation": "false",
+    "foldlog.value.subject.name.strategy": "TopicNameStrategy",
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
@@ -219,7 +222,6 @@ def test_timestamp_type_says_whose_clock() -> None:
     ("name", "taken", "refused"),
     [
         ("unclean.leader.election.enable", {True: "true", " FALSE ": "false"}, ["yes", 1, None, ""]),
-        ("remote.storage.enable", {"false": "false", False: "false"}, ["true", True]),
         ("message.format.version", {"3.0-IV1": "3.0-IV1", "0.10.2": "0.10.2"}, ["", "new", "3", None]),
         ("leader.replication.throttled.replicas", {"": "", "*": "*", "0:1,12:3": "0:1,12:3"}, ["0", "0:1,", "**", 1]),
     ],
@@ -238,9 +240,28 @@ def test_a_setting_without_effect_is_checked_and_changes_nothing(
 
 def test_what_has_no_effect_says_so() -> None:
     idle = [name for name, setting in TOPIC_SETTINGS.items() if not setting.fields(setting.default)]
-    assert [name for name in idle if not TOPIC_SETTINGS[name].doc.startswith("No effect: ")] == [
-        "remote.storage.enable"
-    ]
+    assert [name for name in idle if not TOPIC_SETTINGS[name].doc.startswith("No effect: ")] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"cleanup.policy": "compact"}, "not allowed with cleanup.policy=compact"),
+        ({"cleanup.policy": "compact,delete"}, "not allowed with cleanup.policy=compact"),
+        ({"retention.ms": 1000, "local.retention.ms": 2000}, "at most retention.ms=1000"),
+        ({"retention.bytes": 1000, "local.retention.bytes": -1}, "at most retention.bytes=1000"),
+        ({"remote.log.copy.disable": "true", "local.retention.ms": 1000}, "with remote.log.copy.disable=true"),
+    ],
+)
+def test_settings_of_a_tiered_topic_are_refused_as_kafka_refuses_them(settings: dict[str, object], why: str) -> None:
+    TopicConfig.parse(settings)  # without a store they mean nothing
+    with pytest.raises(InvalidConfig, match=re.escape(why)):
+        TopicConfig.parse({**settings, "remote.storage.enable": "true"})
+
+
+def test_the_limits_of_the_disk_are_those_of_the_log_unless_set() -> None:
+    config = TopicConfig.parse({"retention.ms": 7000, "remote.storage.enable": True, "local.retention.bytes": 10})
+    assert config.log.local_limits == (7000, 10)
 
 
 @pytest.mark.parametrize(

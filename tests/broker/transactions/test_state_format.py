@@ -122,3 +122,11 @@ def test_states_that_are_never_stored_are_refused(state: int) -> None:
     value[16:17] = state.to_bytes(1, "big", signed=True)
     with pytest.raises(CorruptTransactionRecord, match="no state"):
         decode_value(encode_key("etl"), bytes(value))
+
+
+def test_bytes_behind_a_record_are_damage() -> None:
+    key = encode_key("etl")
+    value = encode_value(TransactionMetadata("etl", 7, 3, 60_000, TransactionState.EMPTY))
+    assert decode_value(key, value).producer_id == 7
+    with pytest.raises(CorruptTransactionRecord):
+        decode_value(key, value + b"\0")

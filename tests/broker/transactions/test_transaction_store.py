@@ -605,3 +605,13 @@ def test_a_directory_that_is_opened_for_moments_only_does_not_read_more_and_more
         other.init()
     with open_broker(files, clock) as broker:
         assert len(read_committed(broker, "orders", 0)) == 401
+
+
+def test_markers_are_durable_in_every_topic_that_acknowledges_before_it_syncs(broker: Broker) -> None:
+    broker.create_topic("relaxed", 3, {"flush.messages": 1000})
+    producer = Producer(broker)
+    for number in range(3):
+        producer.send("relaxed", number, b"a")
+    producer.commit()
+    partitions = [writable(broker, "relaxed", number) for number in range(3)]
+    assert [(one.durable_offset, one.log_end_offset) for one in partitions] == [(2, 2)] * 3

@@ -56,7 +56,7 @@ def test_acls_are_made_listed_and_deleted(emptied: Terminal) -> None:
     assert [one["status"] for one in would] == ["would be deleted"] * 2
     gone = at.done("acl", "delete", "--operation", "read,write")
     assert gone == ("User:bob: allow write on topic:ord…: deleted\nUser:alice: allow read on topic:orders: deleted\n")
-    assert at("acl", "delete", "--principal", "bob") == (0, "", "no ACL is so; nothing was changed\n")
+    assert at("acl", "delete", "--principal", "bob") == (0, "", "no ACL matches; nothing was changed\n")
     at.done("acl", "delete", "--all")
     assert at.json("acl", "list") == []
 

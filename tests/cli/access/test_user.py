@@ -99,7 +99,7 @@ def test_a_person_is_asked_twice_and_a_script_is_not(at_directory: Terminal, mon
     monkeypatch.setattr(user, "is_attended", lambda: True)
     answers = iter(["one", "two", "same", "same"])
     monkeypatch.setattr(user, "getpass", lambda _: next(answers))
-    assert "two different" in at_directory.refused(exit_codes.USAGE, "user", "create", "asked")
+    assert "passwords differ" in at_directory.refused(exit_codes.USAGE, "user", "create", "asked")
     at_directory.done("user", "create", "asked")
     assert knows(at_directory, "asked", "same")
     at_directory.done("user", "delete", "asked")

@@ -254,7 +254,7 @@ def test_ctrl_c_says_how_to_go_on(shop: Path) -> None:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (130, "")
-    assert "stopped; the same command goes on from here" in err
+    assert "stopped; run the same command again to continue" in err
 
 
 def test_ctrl_c_says_how_to_go_on_at_whatever_moment(
@@ -267,7 +267,7 @@ def test_ctrl_c_says_how_to_go_on_at_whatever_moment(
 
     monkeypatch.setattr("importlib.import_module", interrupted)
     assert main(["copy", "orders", "--from", "data", "--to", "copy"]) == 130
-    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+    assert capsys.readouterr() == ("", "stopped; run the same command again to continue\n")
     assert main(["topic", "list"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -282,7 +282,7 @@ def test_ctrl_c_inside_an_extension_module_is_ctrl_c(
 
     monkeypatch.setattr("foldlog.cli.copy.copy.opened", complaint)
     assert main(["copy", "orders", "--from", "data", "--to", "copy"]) == 130
-    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+    assert capsys.readouterr() == ("", "stopped; run the same command again to continue\n")
 
 
 def bookmark_of(name: str) -> Bookmark | None:

@@ -211,5 +211,5 @@ def test_an_interval_is_checked_and_refused_where_nothing_is_followed(
     assert main([*words, "--interval", "soon"]) == 2
     assert "--interval 'soon' is not a time" in capsys.readouterr().err
     assert main([*words, "--interval", "1s"]) == 2
-    assert "add --follow, or leave it out" in capsys.readouterr().err
+    assert "--interval needs --follow" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()

@@ -101,9 +101,9 @@ def test_what_cannot_be_moved_is_one_sentence(orders: Terminal) -> None:
 
 def test_groups_are_forgotten_whole_or_in_one_topic(orders: Terminal) -> None:
     orders.done("group", "seek", "old", "--to", "start", "--topic", "orders")
-    assert orders.done("group", "delete", "old", "--dry-run") == "old: would be forgotten, 2 committed offsets\n"
+    assert orders.done("group", "delete", "old", "--dry-run") == "old: would be deleted, 2 committed offsets\n"
     assert orders.json("group", "delete", "old", "--topic", "orders:0") == [
-        {"group": "old", "status": "forgotten", "offsets": 1}
+        {"group": "old", "status": "deleted", "offsets": 1}
     ]
     with orders.place.open() as log:
         assert list(log.committed("old")) == [("orders", 1)]
@@ -222,14 +222,14 @@ def test_a_share_group_is_moved_from_where_it_is_and_never_by_sending_its_member
         while len(taken) < 6:
             taken += queue.take(max_records=6 - len(taken), timeout_ms=POLL_MS)
         queue.ack(*taken)
-        with pytest.raises(foldlog.errors.GroupNotEmpty, match=r"cannot be sent away.*share\.session\.timeout\.ms"):
+        with pytest.raises(foldlog.errors.GroupNotEmpty, match=r"cannot be evicted.*share\.session\.timeout\.ms"):
             log.reset_group("packers", {("orders", 1): 0}, evict=True)
         if orders.place.name != "directory":
             told = orders.refused(exit_codes.IN_THE_WAY, "group", "seek", "packers", "--to", "start", "--evict")
-            assert "cannot be sent away" in told
+            assert "cannot be evicted" in told
     assert "6 offsets would be read again" in orders("group", "seek", "packers", "--to", "start", "--dry-run")[2]
     rows = orders.json("group", "seek", "packers", "--to", "+2")
     assert [(one["partition"], one["from"], one["to"], one["again"]) for one in rows] == [(0, 0, 0, 0), (1, 6, 2, 4)]
     told = orders.refused(exit_codes.USAGE, "group", "delete", "packers", "--topic", "orders", "--yes")
-    assert "group 'packers' is a queue's" in told
-    assert orders.done("group", "delete", "packers", "--yes") == "packers: forgotten, its place in 2 partitions\n"
+    assert "group 'packers' belongs to a queue" in told
+    assert orders.done("group", "delete", "packers", "--yes") == "packers: deleted, its place in 2 partitions\n"

@@ -134,7 +134,7 @@ def test_records_before_a_place_are_trimmed(at: Terminal) -> None:
     with at.place.open() as log:
         assert log.offsets("trimmed")[0] == (6, 10)
     code, _, err = at("topic", "trim", "trimmed", "--before", "start")
-    assert (code, err) == (0, "nothing lies before that\n")
+    assert (code, err) == (0, "there is nothing before that place\n")
 
 
 def test_a_trim_beyond_the_end_or_of_a_range_deletes_nothing(at: Terminal) -> None:

@@ -124,7 +124,7 @@ def test_java_s_stores_of_type_pem_are_taken_too(door: TlsDoor, certificate: Pat
 
 @pytest.mark.usefixtures("few_tries")
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(door: TlsDoor) -> None:
-    said = r"shows a certificate that nobody vouches for here \(self-signed certificate\); set ssl\.ca\.location to "
+    said = r"shows a certificate that is not trusted here \(self-signed certificate\); set ssl\.ca\.location to "
     with pytest.raises(BrokerUnreachable, match=said):
         Cluster.open(door.address, {**QUICK, "security.protocol": "SSL"})
     tireless = {"default.api.timeout.ms": str(MAX_INT32), "retry.backoff.ms": "1", "security.protocol": "SSL"}

@@ -17,10 +17,11 @@ import pytest
 from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.broker.broker import Broker
 from foldlog.server import process_log
-from foldlog.server.access.audit import RefusedLogins
+from foldlog.server.access.audit import AUDITED, RefusedLogins
 from foldlog.server.access.logins import FailedLogins
 from foldlog.server.authorizer import AllowEverything
 from foldlog.testing.sim_clock import SimClock
+from foldlog.wire.messages import APIS
 from foldlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from foldlog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -292,3 +293,10 @@ def test_addresses_of_one_network_of_ipv6_are_slowed_together() -> None:
     delays = [failures.failed(f"2001:db8:0:1::{number:x}") for number in range(1, 5)]
     assert delays == [0.1, 0.2, 0.4, 0.8]
     assert failures.failed("2001:db8:0:2::1") == 0.1
+
+
+def test_every_api_that_changes_something_is_written_down() -> None:
+    """By name, and so by whoever adds one: its name says that it changes something."""
+    changing = re.compile(r"(create|alter|delete|write|elect|update|incremental)_|offset_delete")
+    by_name = {api.key for api in APIS.values() if changing.match(api.module)}
+    assert {APIS[key].module for key in AUDITED & APIS.keys()} == {APIS[key].module for key in by_name}

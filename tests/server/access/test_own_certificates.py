@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from certificates import Authority
 from foldlog.broker.broker import MEMORY_PATH, Broker
@@ -166,3 +167,12 @@ def test_a_broker_that_runs_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> 
     ):
         one.each_hour = looked.set
         assert looked.wait(60)
+
+
+def test_a_certificate_is_for_one_use(tmp_path: Path) -> None:
+    """The authority's signs certificates, the broker's signs handshakes, and neither is for anything else."""
+    own(tmp_path).look()
+    for name, uses in (("ca", {"key_cert_sign", "crl_sign"}), ("broker", {"digital_signature"})):
+        found = x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes())
+        usage = found.extensions.get_extension_for_class(x509.KeyUsage).value
+        assert {one.removeprefix("_") for one, is_allowed in vars(usage).items() if is_allowed} == uses

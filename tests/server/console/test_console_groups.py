@@ -131,7 +131,7 @@ def test_members_that_come_back_each_time_are_named_and_not_to_be_evicted_once_m
         assert refused.status == 409
         (name,) = refused.json["members"]
         assert refused.json["error"] == (
-            f"group {GROUP!r} has 1 member: {name} (127.0.0.1); they came back each time they were sent away: stop them"
+            f"group {GROUP!r} has 1 member: {name} (127.0.0.1); they came back each time they were removed: stop them"
         )
 
 

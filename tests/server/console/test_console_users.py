@@ -86,6 +86,9 @@ def test_a_user_sees_what_it_may_describe(site: ConsoleSite) -> None:
     seen = site.ask("GET", "/api/overview", headers=session(site)).json
     assert seen["user"] == SIMPLE_USER
     assert [one["name"] for one in seen["topics"]] == ["orders"]
+    assert site.ask("GET", "/api/topics/orders", headers=session(site)).json["may"] == []
+    admin = site.ask("GET", "/api/topics/orders", headers=session(site, "admin", "admin's")).json
+    assert admin["may"] == ["WRITE", "ALTER", "ALTER_CONFIGS", "DELETE"]
     everything = site.ask("GET", "/api/overview", headers=session(site, "admin", "admin's")).json
     assert [one["name"] for one in everything["topics"]] == ["orders", "secret"]
 

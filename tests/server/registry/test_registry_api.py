@@ -226,8 +226,12 @@ def test_contexts_number_their_schemas_apart(rest: Rest) -> None:
     assert inside == {"id": 1}
     assert rest.get("/contexts").body == [".", ".eu"]
     assert rest.get("/subjects?subjectPrefix=:.eu:").body == [":.eu:orders-value"]
-    assert ":.eu:orders-value" not in rest.get("/subjects").body
-    assert ":.eu:orders-value" in rest.get("/subjects?subjectPrefix=:*:").body
+    assert ":.eu:orders-value" not in rest.get("/subjects?subjectPrefix=").body
+    for path in ("/subjects", "/subjects?subjectPrefix=:*:", "/contexts/.eu/subjects?subjectPrefix=ord"):
+        assert ":.eu:orders-value" in rest.get(path).body
+    assert rest.get("/contexts/.eu/subjects?subjectPrefix=none").body == []
+    for path, is_there in (("/schemas", False), ("/schemas?subjectPrefix=:*:", True), ("/contexts/.eu/schemas", True)):
+        assert (":.eu:orders-value" in [one["subject"] for one in rest.get(path).body]) is is_there
     assert rest.get("/contexts/.eu/subjects/orders-value/versions/1").body["id"] == 1
     assert rest.get("/schemas/ids/1?subject=:.eu:").body["schema"] == json.dumps(record("eu"), separators=(",", ":"))
 

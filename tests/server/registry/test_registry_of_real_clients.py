@@ -139,29 +139,70 @@ def test_the_client_sees_every_part_of_the_api(client: SchemaRegistryClient) -> 
     assert gone.value.error_code == 40401
 
 
+def framed(schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + b"\x04ab"
+
+
+def errors_of(
+    broker: Broker, topic: str, records: list[tuple[bytes | None, bytes | None]], **settings: str
+) -> list[str | None]:
+    """What a producer hears of each key and value, sent one by one."""
+    reports: list[str | None] = []
+    producer = Producer({"bootstrap.servers": broker, "linger.ms": 0, **settings})
+    for key, value in records:
+        producer.produce(
+            topic, value, key, on_delivery=lambda error, _: reports.append(None if error is None else error.name())
+        )
+        assert producer.flush(30) == 0
+    return reports
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
-def test_a_record_without_a_known_schema_is_refused_where_the_topic_asks(
+def test_a_record_without_a_schema_of_its_topic_is_refused_where_the_topic_asks(
     broker: Broker, client: SchemaRegistryClient, compression: str
 ) -> None:
     topic = f"checked-{compression}"
     broker.create_topic(topic, 1, {"foldlog.value.schema.validation": "true", "foldlog.key.schema.validation": "true"})
-    number = client.register_schema(f"{topic}-value", Schema('"string"'))
-    good = b"\0" + number.to_bytes(4, "big") + b"\x04ab"
-    unknown = b"\0" + (9999).to_bytes(4, "big") + b"\x04ab"
-    reports: list[tuple[bytes | None, str | None]] = []
-    producer = Producer({"bootstrap.servers": broker, "compression.type": compression, "linger.ms": 0})
-    for key, value in ((None, good), (None, unknown), (None, b"plain"), (b"plain", good), (good, None), (good, good)):
-        producer.produce(
-            topic,
-            value,
-            key,
-            on_delivery=lambda error, message: reports.append(
-                (message.value(), None if error is None else error.name())
-            ),
-        )
-        assert producer.flush(30) == 0
-    assert [error for _, error in reports] == [None, *3 * ["INVALID_RECORD"], None, None]
-    assert [one.value for one in broker.log.read(topic)] == [good, None, good]
+    good, key, elsewhere = (
+        framed(client.register_schema(subject, Schema(f'"{kind}"')))
+        for subject, kind in ((f"{topic}-value", "string"), (f"{topic}-key", "bytes"), ("elsewhere-value", "long"))
+    )
+    unknown = framed(9999)
+    taken = [(None, good), (key, None), (key, good)]
+    refused = [(None, unknown), (None, b"plain"), (b"plain", good), (None, elsewhere), (elsewhere, good), (good, good)]
+    found = errors_of(broker, topic, [*taken, *refused], **{"compression.type": compression})
+    assert found == [*3 * [None], *6 * ["INVALID_RECORD"]]
+    assert [(one.key, one.value) for one in broker.log.read(topic)] == taken
+    client.delete_subject(f"{topic}-value")
+    assert errors_of(broker, topic, [(None, good)]) == [None], "what is deleted, but not for good, can still be read"
+
+
+RECORD = '{"type": "record", "name": "Order", "namespace": "shop", "fields": []}'
+PROTO = 'syntax = "proto3"; package shop; message Money { message Part {} }'
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject", "schema", "is_taken"),
+    [
+        ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "shop.Order", Schema(RECORD), True),
+        ("RecordNameStrategy", "TOPIC-value", Schema(RECORD), False),
+        ("RecordNameStrategy", "shop.Money.Part", Schema(PROTO, "PROTOBUF"), True),
+        ("RecordNameStrategy", "Order", Schema('{"title": "Order", "type": "object"}', "JSON"), True),
+        ("RecordNameStrategy", "untitled", Schema('{"type": "object"}', "JSON"), False),
+        ("TopicRecordNameStrategy", "TOPIC-shop.Order", Schema(RECORD), True),
+        ("TopicRecordNameStrategy", "TOPIC-value", Schema(RECORD), False),
+        ("any", "whichever", Schema('"double"'), True),
+    ],
+)
+def test_the_subject_is_that_of_the_topics_strategy(
+    strategy: str, subject: str, schema: Schema, is_taken: bool
+) -> None:
+    with Broker(registry=True) as broker:
+        settings = {"foldlog.value.schema.validation": "true", "foldlog.value.subject.name.strategy": strategy}
+        broker.create_topic("orders", 1, settings)
+        client = SchemaRegistryClient({"url": broker.schema_registry_url})
+        schema_id = client.register_schema(subject.replace("TOPIC", "orders"), schema)
+        assert errors_of(broker, "orders", [(None, framed(schema_id))]) == [None if is_taken else "INVALID_RECORD"]
 
 
 def test_nobody_else_writes_or_deletes_the_topic_of_the_schemas(broker: Broker, client: SchemaRegistryClient) -> None:

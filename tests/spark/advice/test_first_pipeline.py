@@ -50,6 +50,7 @@ def fold(shop: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
+@pytest.mark.faults
 def test_the_file_that_is_written_runs(fold: Command, shop: Path, spark: SparkSession) -> None:
     code, out, _ = fold("init", "payments", "-d", "data")
     assert (code, out.splitlines()[0]) == (0, "wrote folds.py: json, 4 columns, the key is tx")

@@ -167,6 +167,11 @@ class Driver:
         self._process.wait(PATIENCE_S)
         wait_until(lambda: not any(map(is_alive, family)), f"nothing is left of {family}")
 
+    def wait_for_end(self) -> None:
+        """Until it has killed itself."""
+        assert self._process.wait(PATIENCE_S) == -signal.SIGKILL, self.complaints()
+        wait_until(lambda: not is_alive(self.jvm), "its JVM ends with it")
+
     def complaints(self) -> str:
         return self._complaints.read_text(errors="replace")[-3000:]
 

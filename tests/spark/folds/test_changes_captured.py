@@ -51,6 +51,7 @@ def wrapped(payload: object, *, has_schema: bool) -> bytes | None:
     return json.dumps({"schema": {"type": "struct"}, "payload": payload} if has_schema else payload).encode()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("has_schema", [False, True], ids=["plain", "with schemas"])
 def test_the_view_holds_what_the_table_held(tmp_path: Path, spark: SparkSession, has_schema: bool) -> None:
     chance = random.Random(7 + has_schema)

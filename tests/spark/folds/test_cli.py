@@ -145,6 +145,39 @@ def test_a_changed_function_stops_a_run_until_the_change_is_accepted(shop: Path)
     assert fold(shop, *run).returncode == 0  # it need not be accepted twice
 
 
+CHAIN = """
+import foldlog.spark as fl
+
+schema = "merchant STRING, amount_paise BIGINT"
+payments = fl.topic("payments", key="tx_id", schema=schema)
+large = fl.topic("large", key="tx_id", schema=schema)
+
+@fl.fold(large, into=fl.table("views/shop.db", "payments"))
+def mirror(rows): return rows
+
+@fl.fold(payments, into=fl.changes("large"))
+def keep_large(rows): return rows.filter("amount_paise >= 5")
+"""
+
+
+@pytest.mark.faults
+def test_a_rebuild_goes_on_downstream_if_it_is_asked(shop: Path) -> None:
+    (shop / "folds.py").write_text(CHAIN)
+    assert fold(shop, "run", "folds.py", "-d", "data", "--once").returncode == 0
+    with closing(sqlite3.connect(shop / "views" / "shop.db")) as connection, connection:
+        connection.execute("UPDATE payments SET merchant = 'spoilt' WHERE tx_id = 'tx9'")
+    (shop / "folds.py").write_text(CHAIN.replace(">= 5", ">= 8"))
+    rebuilt = fold(shop, "rebuild", "keep_large", "--downstream", "-d", "data")
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    first, second = rebuilt.stdout.splitlines()
+    assert first == "topic large is rebuilt from 11 records"
+    # Five rows, and a tombstone for each of the three that the new function leaves out: it was rebuilt after the topic.
+    assert re.fullmatch(r"table payments in .* is rebuilt from 8 records; the old one is kept until .*", second)
+    assert merchants(shop) == ["tea"] * 2
+    assert "spoilt" in merchants(shop, table="payments__old")
+    assert "behind keep_large" not in rebuilt.stderr
+
+
 @contextmanager
 def started(shop: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """The command as a running process, and the file that its standard error goes to."""
@@ -201,7 +234,7 @@ def test_a_running_pipeline_is_quiet_notices_a_rewind_while_it_waits_and_ends_wh
         "mirror: 0=0:11",
         "mirror: 0=0:11",
         "mirror: paused",
-        "stopping after what is under way; once more to leave at once",
+        "stopping after the current work; a second signal stops it at once",
     ]
     # Functions of the file, and of the module beside it, have reached the workers.
     assert merchants(shop) == ["TEA!"] * 10

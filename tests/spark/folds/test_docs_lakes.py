@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import runpy
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg import catalog as pyiceberg_catalog
@@ -59,6 +63,12 @@ def test_the_page_about_lakes_is_true(
     catalog = load_catalog("prod", **prod, **bucket.properties)
     facts = catalog.load_table("shop.payments").scan().to_arrow()
     assert sorted(facts["amount_paise"].to_pylist()) == list(range(RECORDS))
+    found: list[int] = []
+    read: dict[str, Any] = runpy.run_path(str(tmp_path / "read.py"))
+    for one in read["paths"]:
+        content = io.BytesIO(bucket.read(one.removeprefix(f"s3://{bucket.name}/")))
+        found += pq.read_table(content)["amount_paise"].to_pylist()
+    assert sorted(found) == list(range(RECORDS))
     files = [*history.file_uris(), *catalog.load_table("shop.payments").inspect.files()["file_path"].to_pylist()]
     assert any("/e0-p00000-" in one for one in files) == (writer == "executors")
     assert not [key for key in bucket.objects() if "/_foldlog_staged/e" in key]

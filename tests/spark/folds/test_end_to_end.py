@@ -352,6 +352,7 @@ def order(city: str, *lines: tuple[str, int]) -> bytes:
     return json.dumps({"city": city, "lines": [{"sku": sku, "paise": paise} for sku, paise in lines]}).encode()
 
 
+@pytest.mark.faults
 def test_folds_may_explode_join_static_frames_use_meta_and_read_text_and_bytes(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -42,6 +42,7 @@ def expected(directory: Path) -> list[tuple[str, datetime | None]]:
     )
 
 
+@pytest.mark.faults
 def test_a_table_is_a_function_of_the_log_s_own_times(tmp_path: Path, spark: SparkSession) -> None:
     directory = tmp_path / "data"
     chance = random.Random(3)

@@ -153,6 +153,7 @@ def test_a_run_stops_at_a_changed_function_goes_on_if_told_and_says_so_until_a_r
     assert rows == list(mirror_of(directory, "payments", lambda row: row["amount_paise"] > 10))
 
 
+@pytest.mark.faults
 def test_a_view_from_before_takes_the_function_it_is_given(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

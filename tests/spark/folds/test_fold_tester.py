@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import foldlog.spark as fl
-from foldlog.errors import UnlawfulFold
+from foldlog.errors import InvalidArgument, UnlawfulFold
 from foldlog.testing import FoldTester, GivenRecord, LawBroken
 from foldlog.testing.fold_law import whole
 from foldlog.testing.folds import given_records
@@ -142,6 +143,43 @@ def test_what_only_spark_understands_is_left_to_it(tester: FoldTester) -> None:
     assert [row["amount"] for row in tester(fold, RECORDS)] == [6, 7]
     with pytest.raises(AssertionError, match="Spark was started"):
         FoldTester(no_spark)(fold, RECORDS)
+
+
+SEEN = fl.topic("seen", key="id", schema="at TIMESTAMP, place STRING")
+
+
+def seen_at(minute: int, key: str, place: str | None = "here", *, ahead: int = 0) -> GivenRecord:
+    """Written in that minute, and dated then, or so many minutes ahead."""
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
+    value = None if place is None else {"at": (at + timedelta(minutes=ahead)).isoformat(), "place": place}
+    return GivenRecord(value, key, sum(key.encode()) % 2, int(at.timestamp() * 1000))
+
+
+@pytest.mark.parametrize("way", ["Arrow", pytest.param("Spark", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("mode", ["merge", "append"])
+def test_rows_that_have_expired_are_not_in_the_view(request: pytest.FixtureRequest, mode: Any, way: str) -> None:
+    tester = FoldTester(no_spark) if way == "Arrow" else request.getfixturevalue("tester")
+    view = fl.table("x.db", "seen", mode=mode, ttl=("at", "1 hour"))
+    fold = fl.fold(SEEN, into=view, name="seen")(lambda rows: rows if way == "Arrow" else rows.where("id IS NOT NULL"))
+    records = [
+        seen_at(0, "old"),
+        seen_at(10, "again"),
+        seen_at(30, "just"),
+        seen_at(40, "far", ahead=10**6),  # counts as what its record says, so it expires nobody
+        seen_at(85, "gone"),
+        seen_at(80, "again", "there"),
+        seen_at(90, "gone", None),
+    ]
+    made = tester(fold, records)
+    # The latest time told is that of 'gone', which is no row any more: 85 minutes.
+    kept = {"again", "far", "just"} if mode == "merge" else {"again", "far", "just", "gone"}
+    assert {row["id"] for row in made} == kept
+    assert [row["place"] for row in made if row["id"] == "again"] == ["there"]
+    assert tester.needs_spark(fold, records) == (way == "Spark")
+    tester.check_law(fold, records, tries=5)
+    wrong = fl.fold(SEEN, into=fl.table("x.db", "seen", ttl=("id", "1 hour")), name="wrong")(lambda rows: rows)
+    with pytest.raises(InvalidArgument, match="goes by 'id', which is not a TIMESTAMP"):
+        tester(wrong, records)
 
 
 def test_what_the_plan_shows_is_refused_before_it_runs(tester: FoldTester, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def _lengths(fold: Fold, directory: Path, spark: SparkSession, range_bytes: int 
     return [*found[:-1], feed.grown_bytes or 0]  # the last one told that it has caught up
 
 
+@pytest.mark.faults
 def test_only_ranges_whose_rows_stay_with_the_executors_grow(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from foldlog.spark.folds import runner
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed
 from folds_model import NUMBER, records_of
-from folds_shop import ALL, check_at_its_bookmark, check_rows, loaded, snapshot_of, write_pipeline
+from folds_shop import ALL, REDUCED, check_at_its_bookmark, check_rows, loaded, snapshot_of, write_pipeline
 from postgres_server import PostgresServer, server_binaries
 from spark.folds.kill_processes import Driver, Process, drivers, is_busy, kill, python_workers, wait_until
 from views.staged_contract import places_below
@@ -254,6 +254,61 @@ def test_killed_drivers_whose_executors_write_leave_nothing_twice_nothing_out_an
     shop.check_swept()
 
 
+@pytest.mark.faults
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [14])
+def test_killed_drivers_leave_states_that_every_record_has_stepped_once(
+    seed: int, log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
+) -> None:
+    shop = Shop(log, tmp_path, postgres_if_any, REDUCED)
+    kill_drivers(shop, tmp_path / "scratch", seed, kills=KILLS // 2)
+    shop.finish(spark)
+
+
+DYING = """
+import os, signal
+from foldlog.views.reduce.view import ReduceView
+
+stored, left = ReduceView.apply, [2]
+
+
+def apply(self, *given):
+    left[0] -= 1
+    if left[0] or "MOMENT" == "after":
+        stored(self, *given)
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+ReduceView.apply = apply
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_driver_that_dies_at_a_store_of_states_loses_the_range_or_has_stored_it(
+    moment: str, log: Log, tmp_path: Path, spark: SparkSession
+) -> None:
+    """The second store: the states of the first are looked up, and stepped on."""
+    shop = Shop(log, tmp_path, None, REDUCED)
+    writer = Writer(log, seed=15)
+    writer.append(200)
+    fl.run(list(shop.folds.values()), shop.data, once=True, spark=spark)
+    before = check_at_its_bookmark(shop.folds["reduce_sqlite"], shop.records())
+    writer.append(400)
+    file = tmp_path / "dying.py"
+    file.write_text(DYING.replace("MOMENT", moment) + shop.file.read_text())
+    with drivers(file, shop.data, tmp_path / "scratch", RANGE_BYTES, None) as another:
+        driver = another()
+        driver.go()
+        driver.wait_for_end()
+    shop.check()
+    after = check_at_its_bookmark(shop.folds["reduce_sqlite"], shop.records())
+    assert sum(after.values()) > sum(before.values())
+    assert sum(after.values()) < 600, "it was killed before the end"
+    shop.finish(spark)
+
+
 # --- Python workers -------------------------------------------------------------------------------------------------
 
 
@@ -374,6 +429,7 @@ def stop_in_the_middle(shop: Shop, writer: Writer, spark: SparkSession) -> None:
     shop.check()
 
 
+@pytest.mark.faults
 def test_retention_that_overtakes_a_stopped_fold_is_a_clear_error_or_a_counted_skip(
     log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
 ) -> None:

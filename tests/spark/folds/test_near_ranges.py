@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructType
 
 import foldlog
 import foldlog.spark as fl
 from file_view import FileView
+from foldlog.spark.driver_rows import evaluated, local_frame
 from foldlog.spark.folds import runner
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.reading import NearFrames, TopicFrames
@@ -111,19 +116,56 @@ def test_what_the_driver_reads_gives_what_tasks_give(
     assert verdict.answer == "equal"
 
 
-def test_a_fold_that_returns_its_rows_needs_no_task_for_a_short_range(
-    directory: Path, tmp_path: Path, spark: SparkSession
-) -> None:
+@pytest.mark.parametrize(
+    "kind", ["filtering", *(pytest.param(one, marks=pytest.mark.faults) for one in ("plain", "changing", "in sql"))]
+)
+def test_a_short_range_needs_no_task(directory: Path, tmp_path: Path, spark: SparkSession, kind: str) -> None:
     payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
     view = FileView(tmp_path / "view")
-    fold = fl.fold(payments, into=view, name="mirror")(lambda rows: rows)
+    fold = fl.fold(payments, into=view, name="mirror")(FUNCTIONS[kind])
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
     fl.run([fold], directory, once=True, spark=spark)
-    append(directory, ("tx3", None), ("tx50", payment(amount_paise=7)))
+    append(directory, ("tx3", None), ("tx50", payment(amount_paise=70)), ("tx19", payment(amount_paise=1)))
     before = _jobs(spark)
     fl.run([fold], directory, once=True, spark=spark)
     assert _jobs(spark) == before
-    assert view.rows() == mirror_of(directory, "payments")
+    assert ("tx50" in view.rows()) == (kind != "in sql")
+    if kind in ("plain", "filtering"):
+        least = 20 if kind == "filtering" else -1
+        assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > least)
+
+
+@pytest.mark.faults
+def test_rows_that_need_no_job_are_those_of_a_job(spark: SparkSession) -> None:
+    """Of all types, with nulls, and of more than go with a call."""
+    schema = StructType.fromDDL(
+        "t STRING, b BINARY, n BIGINT, s SMALLINT, f DOUBLE, d DECIMAL(20,3), o BOOLEAN, day DATE, at TIMESTAMP,"
+        " local TIMESTAMP_NTZ, m MAP<STRING, INT>, a ARRAY<STRUCT<x: INT, y: STRING>>"
+    )
+    full: dict[str, Any] = {
+        "t": "caf\u00e9 \U0001f375", "b": b"\0\xff", "n": -(2**63), "s": 7, "f": -0.0, "d": Decimal("12.340"),
+        "o": True, "day": date(1, 1, 1), "at": datetime(2026, 1, 1, 5, tzinfo=UTC), "local": datetime(1969, 12, 31),  # noqa: DTZ001
+        "m": [("k", None)], "a": [{"x": 1, "y": None}],
+    }  # fmt: skip
+    assert isinstance(schema, StructType)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    some: list[list[dict[str, Any]]] = [
+        [],
+        [full],
+        [full, dict.fromkeys(full), {**full, "t": "x" * 2_000_000}],
+        [full] * 6000,
+    ]
+    for rows in some:
+        table = pa.Table.from_pylist(rows, arrow)
+        given = local_frame(spark, table, schema)
+        assert given.schema == schema
+        changed = given.where("n IS NULL OR n < 5").withColumn("more", F.expr("upper(t) || ' ' || CAST(at AS STRING)"))
+        found = evaluated(changed)
+        assert (found is None) == (len(rows) == 6000)
+        wanted = spark.createDataFrame(table, schema).where("n IS NULL OR n < 5").toArrow()
+        if found is not None:
+            assert found.drop_columns(["more"]).equals(wanted)
+            assert found.schema == changed.toArrow().schema
 
 
 def _jobs(spark: SparkSession) -> int:

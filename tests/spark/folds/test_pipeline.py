@@ -176,6 +176,7 @@ def test_a_paused_fold_that_is_rebuilt_stays_paused(log: Log, tmp_path: Path, sp
         assert status.state == "paused"
 
 
+@pytest.mark.faults
 def test_a_writer_that_does_not_listen_costs_only_the_published_status(
     tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -209,6 +210,7 @@ def test_of_two_runners_one_rebuilds_and_says_how_far_it_is(log: Log, tmp_path: 
     assert {"verb": "rebuild", "done": 0, "total": 40} in doing
 
 
+@pytest.mark.faults
 def test_a_function_that_fails_for_ever_stands_as_failed_and_is_tried_again_when_it_is_resumed(
     log: Log, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

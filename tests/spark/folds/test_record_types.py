@@ -83,6 +83,7 @@ def held(view: fl.View, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for batch in view.scan().batches for row in batch.to_pylist())
 
 
+@pytest.mark.faults
 def test_each_fold_is_of_its_own_type_whatever_shares_the_key(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -132,6 +132,7 @@ def check(folds: list[Fold], directory: Path) -> None:
         assert found == expected(kind, records), fold.name
 
 
+@pytest.mark.faults
 def test_what_a_fold_says_is_deleted_is_so_on_each_kind_of_engine(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -52,6 +52,7 @@ def ends(directory: Path) -> dict[int, int]:
         return {number: bounds[1] for number, bounds in log.offsets("payments").items()}
 
 
+@pytest.mark.faults
 def test_a_view_that_begins_at_the_end_has_what_came_since_and_a_rebuild_from_the_start_has_all(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -16,7 +16,7 @@ import foldlog
 from foldlog.errors import DirectoryElsewhere, LogNotFound, RecordsMissing, UnknownTopic
 from foldlog.records.arrow import schema
 from foldlog.spark.origins.by_path import PathOrigin
-from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicGrowth, open_origin
+from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicGrowth
 
 
 @pytest.fixture
@@ -27,8 +27,7 @@ def log(tmp_path: Path) -> Iterator[foldlog.Log]:
 
 @pytest.fixture
 def origin(log: foldlog.Log) -> Iterator[PathOrigin]:
-    origin = open_origin(OriginSpec(path=log.path))
-    assert isinstance(origin, PathOrigin)
+    origin = PathOrigin.open(OriginSpec(path=log.path))
     yield origin
     origin.close()
 
@@ -202,9 +201,8 @@ def test_committed_records_end_where_a_transaction_is_open_and_leave_out_aborted
     tx = log.transaction("etl")
     tx.send("orders", "open", timestamp_ms=9000).result(60)
     level = {"isolation.level": "read_committed"}
-    committed, every = open_origin(OriginSpec(path=log.path, properties=level)), open_origin(OriginSpec(path=log.path))
-    assert isinstance(committed, PathOrigin)
-    assert isinstance(every, PathOrigin)
+    committed = PathOrigin.open(OriginSpec(path=log.path, properties=level))
+    every = PathOrigin.open(OriginSpec(path=log.path))
     assert committed.spec.properties == level  # executors open it with the same
     assert committed.bounds("orders") == {0: Bounds(0, 6, 0)}
     assert every.bounds("orders") == {0: Bounds(0, 7, 0)}

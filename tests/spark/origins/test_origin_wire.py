@@ -49,8 +49,7 @@ def broker(kafka_broker_factory: KafkaBrokerFactory, tmp_path: Path) -> KafkaBro
 
 @pytest.fixture
 def wire(broker: KafkaBroker) -> Iterator[WireOrigin]:
-    origin = open_origin(OriginSpec(bootstrap=broker, properties=QUICK))
-    assert isinstance(origin, WireOrigin)
+    origin = WireOrigin.open(OriginSpec(bootstrap=broker, properties=QUICK))
     yield origin
     origin.close()
 

@@ -9,14 +9,23 @@ import pytest
 
 import foldlog.spark as fl
 from foldlog.errors import FoldError, InvalidArgument
+from foldlog.spark.queries.joined import SqlJoin
 from foldlog.spark.queries.query import SqlQuery, parsed_query
 from foldlog.views.counters.windows import Sessions, Window
 
 SCHEMA = "merchant STRING, amount BIGINT, note STRING, at TIMESTAMP, part STRUCT<a: INT>, xs ARRAY<INT>"
 PAYMENTS = fl.topic("payments", key="tx_id", schema=SCHEMA)
 
-sql = partial(fl.sql, topics=[PAYMENTS])
+SHOPS = fl.topic("shops", key="shop", schema="city STRING, size BIGINT")
+
+sql = partial(fl.sql, topics=[PAYMENTS, SHOPS])
 """Other tests of this process declare a topic of this name, too."""
+
+
+def parsed(text: str) -> SqlQuery:
+    asked = parsed_query(text)
+    assert isinstance(asked, SqlQuery)
+    return asked
 
 
 def texts(query: SqlQuery) -> dict[str, str]:
@@ -24,7 +33,7 @@ def texts(query: SqlQuery) -> dict[str, str]:
 
 
 def test_the_parts_of_a_query_are_the_text_that_was_written() -> None:
-    asked = parsed_query(
+    asked = parsed(
         "select tx_id, concat(merchant, ', FROM ', note) AS title, p.amount IS DISTINCT FROM 7 odd, xs[0] AS `first x`"
         " from `payments` AS p -- a comment, with WHERE\n where amount > 0 AND note <> 'GROUP BY;' ;"
     )
@@ -40,7 +49,7 @@ def test_the_parts_of_a_query_are_the_text_that_was_written() -> None:
 
 
 def test_groups_and_measures() -> None:
-    asked = parsed_query(
+    asked = parsed(
         "SELECT upper(merchant) AS m, count(*) AS n, sum(amount + 1) AS total, count(note) AS notes, max(at) AS latest,"
         " avg(amount) FILTER (WHERE amount > 0 AND note IN ('a', 'b')) AS mean, count(DISTINCT note) AS different,"
         " count(*) FILTER (WHERE amount = 0) AS free FROM payments WHERE amount >= 0 GROUP BY 1"
@@ -78,7 +87,7 @@ def test_groups_and_measures() -> None:
 def test_windows(written: str, window: object) -> None:
     name = written.partition("(")[0]
     for start in (f"{name}.start", f"{written}.start AS window_start"):
-        asked = parsed_query(f"SELECT merchant, {start}, sum(amount) AS s FROM payments GROUP BY merchant, {written}")
+        asked = parsed(f"SELECT merchant, {start}, sum(amount) AS s FROM payments GROUP BY merchant, {written}")
         assert asked.window == window
         assert asked.time == "at"
         assert [item.name for item in asked.by] == ["merchant"]
@@ -91,8 +100,18 @@ LAWLESS = {
     "SELECT DISTINCT merchant FROM payments": "DISTINCT; a table keeps one row of each key",
     "SELECT merchant, count(*) AS n FROM payments GROUP BY merchant HAVING count(*) > 2": "HAVING; filter when",
     "SELECT tx_id, row_number() OVER (ORDER BY at) AS n FROM payments": "a window function",
-    "SELECT tx_id FROM payments JOIN shops ON amount < size": "a join; join two topics with",
-    "SELECT tx_id FROM payments, shops": "a join",
+    "SELECT tx_id FROM payments JOIN shops ON amount < size": "ON amount < size; joins are maintained on columns that",
+    "SELECT tx_id FROM payments JOIN shops ON upper(merchant) = shop": "joins are maintained on columns that",
+    "SELECT tx_id FROM payments JOIN shops ON city = 'Goa'": "a join that nothing is equal in",
+    "SELECT tx_id FROM payments, shops": "a CROSS JOIN; joins that are maintained are INNER and LEFT",
+    "SELECT tx_id FROM payments FULL OUTER JOIN shops ON merchant = shop": "a FULL OUTER JOIN",
+    "SELECT tx_id FROM payments LEFT SEMI JOIN shops ON merchant = shop": "a LEFT SEMI JOIN",
+    "SELECT tx_id FROM payments JOIN shops ON merchant = shop JOIN shops s ON merchant = s.shop": "two joins",
+    "SELECT city, count(*) AS n FROM payments JOIN shops ON merchant = shop GROUP BY city": "an aggregate over a join",
+    "SELECT tx_id, amount + size AS x FROM payments JOIN shops ON merchant = shop": "which computes with both topics",
+    "SELECT tx_id FROM payments JOIN shops ON merchant = shop WHERE amount > size": "on both topics",
+    "SELECT tx_id FROM payments LEFT JOIN shops ON merchant = shop WHERE city = 'Goa'": "write it in ON",
+    "SELECT tx_id FROM payments LEFT JOIN shops ON merchant = shop AND amount > 1": "write it in WHERE",
     "SELECT tx_id FROM payments WHERE merchant IN (SELECT name FROM shops)": "a subquery",
     "SELECT tx_id FROM (SELECT * FROM payments)": "a subquery",
     "WITH x AS (SELECT 1) SELECT * FROM payments": "WITH",
@@ -147,6 +166,12 @@ WRONG = {
     "SELECT window.start AS hour, count(*) AS n FROM payments GROUP BY window(at, '1 hour')": "AS window_start",
     "SELECT window.start, count(*) AS n FROM payments GROUP BY window(at, 5)": "is not a window such as",
     "SELECT merchant FROM payments": "does not select 'tx_id'; add it",
+    "SELECT tx_id, q.city FROM payments p JOIN shops s ON p.merchant = s.shop": "say of which topic the column 'q' is",
+    "SELECT tx_id, s.cty FROM payments p JOIN shops s ON p.merchant = s.shop": "'shops' has no column 'cty'; it has",
+    "SELECT tx_id, _offset AS o FROM payments JOIN shops ON merchant = shop": "payments._offset or shops._offset",
+    "SELECT tx_id FROM payments JOIN shop ON merchant = shop": "'shop', which is not a declared topic",
+    "SELECT tx_id FROM payments JOIN payments ON merchant = tx_id": "with itself",
+    "SELECT tx_id, s.shop AS merchant FROM payments LEFT JOIN shops s ON merchant = s.shop": "AS right_merchant",
 }
 
 
@@ -160,6 +185,25 @@ def test_a_wrong_query_gets_one_sentence(query: str) -> None:
 def test_columns_of_structs_lambdas_and_meta_are_known() -> None:
     columns = "TX_ID, payments.part.a AS a, part.a AS b, transform(xs, x -> x + 1) AS c, _offset AS o"
     sql(f"SELECT {columns} FROM payments", into="x.db", name="x")
+
+
+def test_a_join_is_a_fold_of_two_topics(tmp_path: Path) -> None:
+    fold = sql(
+        "SELECT p.tx_id, amount * 2 AS twice, s.city AS `the city` FROM payments p LEFT JOIN shops s"
+        " ON s.shop = p.merchant AND size BETWEEN 1 AND 3 WHERE amount > 0 AND (note IS NULL OR note <> 'a AND b')",
+        into=tmp_path / "x.db",
+        name="placed",
+    )
+    assert [part.topic.name for part in fold.parts] == ["payments", "shops"]
+    join = fold.function
+    assert isinstance(join, SqlJoin)
+    assert (join.how, join.on) == ("left", {"merchant": "shop"})
+    assert join.left.items == {"tx_id": "p.tx_id", "twice": "amount * 2", "merchant": "`p`.`merchant`"}
+    assert join.left.where == ["amount > 0", "(note IS NULL OR note <> 'a AND b')"]
+    assert join.right.items == {"the city": "s.city", "shop": "`s`.`shop`"}
+    assert join.right.where == ["size BETWEEN 1 AND 3"]
+    with pytest.raises(InvalidArgument, match="give a table of SQLite or PostgreSQL"):
+        sql("SELECT tx_id FROM payments JOIN shops ON merchant = shop", into=fl.lake(tmp_path / "lake"), name="x")
 
 
 def test_where_it_goes(tmp_path: Path) -> None:

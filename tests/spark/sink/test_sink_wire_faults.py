@@ -122,6 +122,7 @@ def judge(served: ServedDirectory, last: int) -> None:
     assert len(uncommitted) > len(wanted), "nothing was aborted, so nothing was tested"
 
 
+@pytest.mark.faults
 def test_a_kill_of_each_kind_leaves_every_batch_once(tmp_path: Path) -> None:
     with ServedDirectory(tmp_path, *CREATE) as served:
         drivers = Drivers(served, random.Random(1))

@@ -166,6 +166,7 @@ def test_a_schema_of_other_columns_is_told_in_a_sentence(spark: SparkSession, lo
     assert "column 'value' is binary and not string" in refusal(lambda: read(spark, log, "value string").collect())
 
 
+@pytest.mark.faults
 def test_records_that_vanish_are_explained_or_counted(spark: SparkSession, tmp_path: Path) -> None:
     with foldlog.open(tmp_path, background=False) as log:
         log.create_topic("orders")

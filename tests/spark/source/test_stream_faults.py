@@ -81,6 +81,7 @@ def test_a_recreated_topic_against_an_old_checkpoint(spark: SparkSession, log: L
     assert places(pa.concat_tables(found)) == written(log)
 
 
+@pytest.mark.faults
 def test_records_that_vanish_between_planning_and_reading(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     """The planner saw them, the task does not: it fails as clearly, or gives what is left."""
     log.create_topic("orders")

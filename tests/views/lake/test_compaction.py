@@ -32,7 +32,7 @@ CUTS = range(8, 41, 8)
 GOAL = CompactionGoal(1 << 20, 0)
 
 KINDS = ["delta", "iceberg", "parquet"]
-MORE_KINDS = ["merge", "delta by merchant", "iceberg by merchant"]
+MORE_KINDS = ["merge", "delta by merchant", "iceberg by merchant", "parquet by merchant"]
 
 
 def case_of(kind: str, path: Path) -> ViewCase:
@@ -45,7 +45,7 @@ def case_of(kind: str, path: Path) -> ViewCase:
 def files_in(kind: str, path: Path) -> list[str]:
     """The files of the newest state."""
     if kind.startswith("parquet"):
-        return [str(one) for one in (path / "current").glob("p*.parquet")]
+        return [str(one) for one in (path / "current").rglob("p*.parquet")]
     if not kind.startswith("iceberg"):
         return DeltaTable(path).file_uris()
     with closing(SqlCatalog("foldlog", uri=f"sqlite:///{path}/catalog.db")) as catalog:

@@ -25,8 +25,9 @@ from foldlog.views.contract import Shape, View
 from foldlog.views.lake import delta_modes as lake_delta_modes
 from foldlog.views.lake import storage as lake_storage
 from foldlog.views.lake.lake import lake
+from foldlog.views.staging import StageRefusal
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
-from views.staged_contract import Died, StagedCase, StagedContract, dying, places_below
+from views.staged_contract import Died, StagedCase, StagedContract, dying, places_below, reports
 from views.view_contract import (
     COLUMNS,
     START,
@@ -487,3 +488,15 @@ def test_a_lake_that_cannot_be_reached_so_is_refused_before_anything_is_touched(
         lake(path, **arguments)
     assert "pw@" not in str(refused.value)
     assert "sig=" not in str(refused.value)
+
+
+@pytest.mark.parametrize("loading", [False, pytest.param(True, marks=pytest.mark.faults)])
+def test_executors_refuse_a_partition_that_would_be_read_as_null(tmp_path: Path, loading: bool) -> None:
+    view = lake(tmp_path / "payments", mode="merge" if loading else "append", partition_by="merchant")
+    view.prepare(HistoryCase.shape, START, loading=loading)
+    place = view.stage({0: (0, 1)}, START)
+    assert place is not None
+    rows = delta_of([{"tx_id": "a", "merchant": "", "_offset": 0}], COLUMNS, 0, 1).rows.drop_columns(["_topic"])
+    (refusal,) = reports(place, rows, 0)
+    assert isinstance(refusal, StageRefusal)
+    assert "would be read as null" in refusal.why

@@ -5,6 +5,8 @@ What is in a bucket is listed with boto3; what a table names, with deltalake and
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
 import pickle
@@ -12,17 +14,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
-from foldlog.errors import ViewUnavailable
+from foldlog.errors import SchemaChanged, ViewUnavailable
 from foldlog.views.contract import View
+from foldlog.views.lake.compaction import CompactionGoal
 from foldlog.views.lake.lake import lake
+from foldlog.views.lake.storage import ObjectStorage
 from object_store import KEY_ID, SECRET, Bucket, bucket, s3_server
 from views.lake.lake_cases import HistoryCase
-from views.staged_contract import StagedCase, StagedContract, stage
-from views.view_contract import START, ViewCase, at, held, in_order, opened, play, some_events
+from views.staged_contract import Died, StagedCase, StagedContract, dying, stage
+from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, opened, play, some_events
 
 __all__ = ["bucket", "s3_server"]
 
@@ -97,11 +102,48 @@ class TestIcebergFromExecutorsInS3(StagedContract):
         return StagedCase(inner, lambda: places_in(bucket), steps=steps, loose=lambda: loose_iceberg(bucket, tmp_path))
 
 
+def parquet(bucket: Bucket, **more: Any) -> View:
+    return lake(bucket.url("lake/payments"), "parquet", storage_options=bucket.options, **more)
+
+
+def manifest_of(bucket: Bucket) -> dict[str, Any]:
+    return json.loads(bucket.read("lake/payments/_foldlog.json"))  # type: ignore[no-any-return]
+
+
+def loose_parquet(bucket: Bucket) -> list[str]:
+    """Files that the manifest does not name."""
+    manifest = manifest_of(bucket)
+    named = {f"lake/payments/{one['path']}" for one in manifest["files"]}
+    return [key for key in bucket.objects("lake/") if key.endswith(".parquet") and key not in named]
+
+
+@pytest.mark.faults
+class TestParquetInS3(ViewContract):
+    """format="parquet": the manifest is the commit."""
+
+    @pytest.fixture
+    def case(self, bucket: Bucket) -> ViewCase:
+        return HistoryCase(lambda: parquet(bucket))
+
+
+@pytest.mark.faults
+class TestParquetFromExecutorsInS3(StagedContract):
+    """Rows that executors have written, and partitions."""
+
+    @pytest.fixture
+    def case(self, bucket: Bucket) -> StagedCase:
+        inner = HistoryCase(lambda: parquet(bucket, partition_by="merchant"))
+        steps = [f"foldlog.views.lake.parquet_objects.{name}" for name in ("adopt", "finish")]
+        steps += [f"foldlog.views.lake.parquet_objects.ParquetObjects.{name}" for name in ("_replaced", "_sweep")]
+        return StagedCase(inner, lambda: places_in(bucket), steps=steps, loose=lambda: loose_parquet(bucket))
+
+
 def view_of(kind: str, bucket: Bucket, scratch: Path) -> View:
-    return delta(bucket) if kind == "delta" else iceberg(bucket, scratch)
+    return {"delta": delta, "parquet": parquet}[kind](bucket) if kind != "iceberg" else iceberg(bucket, scratch)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_rows_of_the_driver_and_of_executors_and_a_rebuild(kind: str, bucket: Bucket, tmp_path: Path) -> None:
     case = HistoryCase(lambda: view_of(kind, bucket, tmp_path))
     with opened(case) as view:
@@ -129,7 +171,9 @@ def test_rows_of_the_driver_and_of_executors_and_a_rebuild(kind: str, bucket: Bu
     assert [key for key in bucket.objects() if key.endswith(".parquet")] == []
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "kind", ["delta", *(pytest.param(one, marks=pytest.mark.faults) for one in ("iceberg", "parquet"))]
+)
 def test_secrets_are_nowhere_but_in_the_requests(
     kind: str, bucket: Bucket, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +221,72 @@ def test_a_directory_with_something_else_is_left_alone(bucket: Bucket) -> None:
     delta(bucket).prepare(HistoryCase.shape, START)
     with pytest.raises(ViewUnavailable, match="holds other files"):
         other.prepare(HistoryCase.shape, START)
+
+
+def test_a_stranger_reads_parquet_by_its_manifest_and_finds_what_is_committed(bucket: Bucket) -> None:
+    case = HistoryCase(lambda: parquet(bucket, partition_by="merchant"))
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        play(view, case, EVENTS, [20])
+        stage(view, case, EVENTS, 20, 40)  # its runner dies
+        files = manifest_of(bucket)["files"]
+        rows = [
+            row
+            for one in files
+            for row in pq.read_table(io.BytesIO(bucket.read(f"lake/payments/{one['path']}"))).to_pylist()
+        ]
+        assert in_order(rows) == in_order(case.content(EVENTS, 20))
+        assert sum(one["rows"] for one in files) == 20
+        assert {one["values"]["merchant"] for one in files} == {"Chai Point", "Café", None}
+        assert view.size_bytes() == sum(one["bytes"] for one in files)
+        with pytest.raises(SchemaChanged, match="it is partitioned by merchant and not by nothing"):
+            parquet(bucket).prepare(case.shape, START)
+
+
+def test_small_objects_are_joined_and_readers_of_an_older_manifest_have_their_time(bucket: Bucket) -> None:
+    case = HistoryCase(lambda: parquet(bucket, partition_by="merchant"))
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        play(view, case, EVENTS, [10, 20, 30])
+        old = manifest_of(bucket)["files"]
+        done = view.compact(CompactionGoal(1 << 20, 3_600_000))
+        assert (done.joined, done.written, done.removed) == (len(old), 3, 0)
+        assert len(manifest_of(bucket)["files"]) == done.files == 3
+        assert all(f"lake/payments/{one['path']}" in bucket.objects() for one in old), "a reader may be at them"
+        assert held(view) == in_order(case.content(EVENTS, 30))
+        assert view.bookmark() == at(30)
+        assert view.compact(CompactionGoal(10, 0)).removed == len(old)
+        assert loose_parquet(bucket) == []
+        view.apply(case.delta(EVENTS, 30, 60), at(30), at(60))
+        assert held(view) == in_order(case.content(EVENTS, 60))
+
+
+def test_a_swap_that_died_after_its_commit_is_done(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = HistoryCase(lambda: parquet(bucket))
+    with opened(case) as view, closing(view.shadow("rebuild")) as shadow:
+        view.prepare(case.shape, START)
+        play(view, case, EVENTS, [20])
+        shadow.prepare(case.shape, at(0, epoch=1))
+        play(shadow, case, EVENTS, [40], epoch=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(ObjectStorage, "remove", dying("foldlog.views.lake.storage.ObjectStorage.remove", "before"))
+            with pytest.raises(Died):
+                view.swap(shadow)
+        assert view.bookmark() == at(40, epoch=1)
+        assert shadow.bookmark() is None, "the next rebuild would write into the table"
+        shadow.drop()
+        assert held(view) == in_order(case.content(EVENTS, 40))
+        assert view.drop_old()
+        assert loose_parquet(bucket) == []
+
+
+def test_a_manifest_that_nobody_understands_is_one_sentence(bucket: Bucket) -> None:
+    view = parquet(bucket)
+    view.prepare(HistoryCase.shape, START)
+    bucket.put("lake/payments/_foldlog.json", b'{"foldlog_parquet": 2}')
+    with pytest.raises(ViewUnavailable, match="a newer version of foldlog wrote it") as refused:
+        view.bookmark()
+    assert "\n" not in str(refused.value)
 
 
 def catalog_tables(catalog: Catalog) -> list[tuple[str, ...]]:

@@ -23,15 +23,28 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.files import paths, posix
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape
 from foldlog.views.lake.lake import lake
 from foldlog.views.lake.parquet import ParquetHistory, file_name
+from foldlog.views.staging import StageRefusal
 from views.lake.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
-from views.staged_contract import StagedCase, StagedContract, places_below
-from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, held, in_order, opened, play, some_events
+from views.staged_contract import StagedCase, StagedContract, places_below, reports
+from views.view_contract import (
+    COLUMNS,
+    START,
+    ViewCase,
+    ViewContract,
+    at,
+    delta_of,
+    held,
+    in_order,
+    opened,
+    play,
+    some_events,
+)
 
 
 class TestParquetHistory(ViewContract):
@@ -55,6 +68,27 @@ class TestParquetFromExecutors(StagedContract):
         inner = HistoryCase(lambda: lake(tmp_path / "payments", "parquet"))
         steps = [f"foldlog.views.lake.parquet.{name}" for name in ("rename", "replace_file", "_settle", "sweep")]
         return StagedCase(inner, lambda: places_below(tmp_path), steps=steps, loose=lambda: pending_in(tmp_path))
+
+
+@pytest.mark.faults
+class TestParquetByMerchant(ViewContract):
+    """Files in directories, by a column."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> ViewCase:
+        return HistoryCase(lambda: lake(tmp_path / "payments", "parquet", partition_by="merchant"))
+
+
+@pytest.mark.faults
+class TestParquetByMerchantFromExecutors(StagedContract):
+    """Files in directories, by a column, that executors have written."""
+
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> StagedCase:
+        inner = HistoryCase(lambda: lake(tmp_path / "payments", "parquet", partition_by=["merchant"]))
+        steps = [f"foldlog.views.lake.parquet.{name}" for name in ("rename", "replace_file", "_settle", "sweep")]
+        loose = lambda: sorted(str(one) for one in tmp_path.rglob("_pending/**/*.parquet"))  # noqa: E731
+        return StagedCase(inner, lambda: places_below(tmp_path), steps=steps, loose=loose)
 
 
 @pytest.fixture
@@ -121,6 +155,41 @@ def test_everybody_who_reads_parquet_finds_the_rows_and_all_columns(case: ViewCa
     query = f"SELECT count(*), count(DISTINCT _offset), count(note) FROM {files}"
     with duckdb.connect() as connection:
         assert connection.execute(query).fetchall() == [(20, 20, 0)]
+
+
+def test_files_are_split_by_columns_as_hive_names_them_and_everybody_finds_the_rows(
+    tmp_path: Path, current: Path
+) -> None:
+    path = tmp_path / "payments"
+    case = HistoryCase(lambda: lake(path, "parquet", partition_by="merchant"))
+    with opened(case) as view:
+        view.prepare(case.shape, START)
+        rows: list[dict[str, object]] = [
+            {"tx_id": f"tx-{offset}", "merchant": merchant, "amount": offset, "_offset": offset}
+            for offset, merchant in enumerate(["a/b=c", "Café 7", None, "a/b=c"])
+        ]
+        view.apply(delta_of(rows, COLUMNS, 0, 4), START, at(4))
+        assert sorted(name for name in os.listdir(current) if name[0] not in "_.") == [
+            "merchant=Caf%C3%A9 7", "merchant=__HIVE_DEFAULT_PARTITION__", "merchant=a%2Fb%3Dc"
+        ]  # fmt: skip
+        found = [(row["tx_id"], row["merchant"]) for row in held(view)]
+        assert sorted(found) == [("tx-0", "a/b=c"), ("tx-1", "Café 7"), ("tx-2", None), ("tx-3", "a/b=c")]
+        files = f"read_parquet('{current}/**/*.parquet', hive_partitioning = true)"
+        query = f"SELECT merchant, count(*) FROM {files} GROUP BY 1"
+        with duckdb.connect() as connection:
+            assert dict(connection.execute(query).fetchall()) == {"a/b=c": 2, "Café 7": 1, None: 1}
+        for text, told in (("", "an empty text"), ("__HIVE_DEFAULT_PARTITION__", "the text '__HIVE")):
+            with pytest.raises(InvalidArgument, match=f"{told}.*would be read as null"):
+                view.apply(delta_of([{"tx_id": "x", "merchant": text, "_offset": 4}], COLUMNS, 4, 5), at(4), at(5))
+            place = view.stage({0: (4, 5)}, at(4))
+            assert place is not None
+            (refusal,) = reports(place, delta_of([{"tx_id": "x", "merchant": text}], COLUMNS, 4, 5).rows, 0)
+            assert isinstance(refusal, StageRefusal), "executors would have stored null"
+        assert view.bookmark() == at(4)
+        with pytest.raises(SchemaChanged, match="it is partitioned by merchant and not by nothing"):
+            lake(path, "parquet").prepare(case.shape, START)
+        with pytest.raises(InvalidArgument, match="the fold gives no such column"):
+            lake(tmp_path / "others", "parquet", partition_by="country").prepare(case.shape, START)
 
 
 class Crash(BaseException):

@@ -26,7 +26,7 @@ from foldlog.limits import PEEK_ROWS_MAX
 from foldlog.views.contract import Delta, Shape, View
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation, counters
-from foldlog.views.lake.lake import lake
+from foldlog.views.lake.lake import Format, lake
 from foldlog.views.peek.peek import Page, Peek, open_peek
 from foldlog.views.search.search import search
 from foldlog.views.table.table import table
@@ -92,6 +92,15 @@ def test_a_text_is_found_wherever_it_stands(view: View) -> None:
         found = peek.search("point 2" if view.kind != "search" else "point AND 2", 50)
         assert sorted(map(str, column(found, "tx_id"))) == [event.tx_id for event in CHAI if event.offset % 3 == 2]
         assert peek.search("coffee").rows == []
+
+
+@pytest.mark.parametrize("format_", ["delta", "parquet"])
+def test_columns_that_split_the_files_are_shown_and_searched(format_: Format, tmp_path: Path) -> None:
+    view = lake(tmp_path / "lake", format_, partition_by="merchant")
+    fill(view, CHAI, 0, 20)
+    with closing(view), peek_of(view) as peek:
+        assert set(column(peek.rows(20), "merchant")) == {"Chai Point 0", "Chai Point 1", "Chai Point 2"}
+        assert len(peek.search("point 2", 50).rows) == len(CHAI) // 3
 
 
 def test_a_look_goes_on_across_a_rebuild(view: View) -> None:

@@ -259,6 +259,14 @@ class TestNewest:
         feed(view, [_version(None, 3, city=None)])
         assert [(row["id"], row["city"]) for row in held(view)] == [("b", "x")]
 
+    def test_a_tombstone_withdraws_by_a_digest_of_the_key_where_the_fold_has_changed_that(self, make: Make) -> None:
+        columns = COLUMNS.append(pa.field("_record", pa.string()))
+        view = make()
+        view.prepare(Shape(columns, "_record", ("id",)), START)
+        feed(view, [_version(1, 0, _record="r1"), _version(1, 1, id="b", _record="r2")], columns)
+        feed(view, [_version(None, 2, id=None, city=None, _record="r1")], columns)
+        assert [row["id"] for row in held(view)] == ["b"]
+
     def test_new_columns_are_added_and_what_else_changes_is_refused(self, make: Make) -> None:
         view = make()
         view.prepare(SHAPE, START)

@@ -1,4 +1,4 @@
-"""Moving a group that has members: they are sent away, and their offsets committed before they are back."""
+"""Moving a group that has members: they are evicted, and their offsets committed before they are back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HAS_MEMBERS: Final = (UnknownMember, IllegalGeneration, RebalanceInProgress, Gro
 
 
 def commit_evicting(commit: Callable[[], None], evict_and_commit: Callable[[], None]) -> None:
-    """Commit as nobody's member; where members are in the way, send them away and commit, again and again for some
+    """Commit as nobody's member; where members are in the way, evict them and commit, again and again for some
     seconds: each can be back before the commit is there, and a group that has just begun waits for more members even
     when all have gone.
 

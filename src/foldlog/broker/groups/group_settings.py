@@ -78,7 +78,7 @@ GROUP_SETTINGS: Final = MappingProxyType(
             "group.consumer.session.timeout.ms",
             lambda broker: broker.consumer.session_timeout_ms,
             lambda broker: (broker.consumer.session_timeout_min_ms, broker.consumer.session_timeout_max_ms),
-            "How long a member may be silent before its partitions are others'.",
+            "How long a member may be silent before its partitions go to others.",
         ),
         "share.assignment.interval.ms": _number(
             "group.share.assignment.interval.ms",
@@ -118,7 +118,7 @@ GROUP_SETTINGS: Final = MappingProxyType(
             "group.share.record.lock.duration.ms",
             lambda broker: broker.share.limits.record_lock_duration_ms,
             lambda broker: (broker.share.record_lock_duration_min_ms, broker.share.record_lock_duration_max_ms),
-            "How long a record is its taker's before others are given it.",
+            "How long a member holds a record before it goes to another.",
         ),
         "share.renew.acknowledge.enable": GroupSetting(
             "BOOLEAN", lambda broker: "true", "Whether members may ask for more time for a record."

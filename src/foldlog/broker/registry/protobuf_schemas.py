@@ -235,6 +235,16 @@ def _own(messages: Any, scope: str) -> Iterator[tuple[str, pb.DescriptorProto]]:
             yield from _own(message.nested_type, f"{scope}.{message.name}")
 
 
+def message_names(text: str) -> list[str]:
+    """The full names of the messages of a file; none if it is not a file."""
+    try:
+        file = _unpacked(text) or parse_file(text, "")
+    except ProtoSyntaxError:
+        return []
+    scope = f".{file.package}" if file.package else ""
+    return [name.removeprefix(".") for name, _ in _own(file.message_type, scope)]
+
+
 class _Comparison:
     """Why a reader cannot read what a writer wrote. A changed package alone is no reason, as with Confluent."""
 

@@ -32,6 +32,9 @@ from foldlog.limits import REGISTRY_PARSED_MAX, REGISTRY_REFERENCES_MAX, REGISTR
 if TYPE_CHECKING:
     from foldlog.broker.registry.store import SchemaStore
 
+ALL_CONTEXTS: Final = ":*:"
+"""The prefix of the subjects of all contexts."""
+
 NONE: Final = "NONE"
 BACKWARD: Final = "BACKWARD"
 LEVELS: Final = (
@@ -175,12 +178,12 @@ class Registry:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """The subjects that have versions; with `prefix` ":*:" those of all contexts."""
+        """The subjects that have versions and begin with `prefix`; see `has_prefix`."""
         with self._store.lock:
             state = self._store.state()
             found = []
             for subject in sorted(state.subjects):
-                if prefix == ":*:" or (subject.startswith(prefix) and (prefix or not subject.startswith(":."))):
+                if has_prefix(subject, prefix):
                     alive = bool(state.versions(subject))
                     if (deleted_only and not alive) or (not deleted_only and (alive or deleted)):
                         found.append(subject)
@@ -494,6 +497,17 @@ class Registry:
             if name in state.modes:
                 return state.modes[name]
         return READWRITE
+
+
+def has_prefix(subject: str, prefix: str) -> bool:
+    """Whether the subject begins so. Without a context in the prefix, only subjects of the default one do.
+
+    >>> [has_prefix(":.eu:orders", prefix) for prefix in ("", "orders", ":.eu:", ":.eu:or", ALL_CONTEXTS)]
+    [False, False, True, True, True]
+    """
+    if prefix == ALL_CONTEXTS:
+        return True
+    return subject.startswith(prefix) and (bool(prefix) or not subject.startswith(":."))
 
 
 def check_subject(subject: str) -> None:

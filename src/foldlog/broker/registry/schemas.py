@@ -5,12 +5,15 @@ To add a kind: a class with the members of `ParsedSchema`, and a row in `parse_s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from foldlog.broker.registry.refusals import invalid_schema
 from foldlog.errors import brief_repr
+from foldlog.limits import REGISTRY_PARSED_MAX
 
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
@@ -103,3 +106,31 @@ def parse_schema(kind: str, text: str, referenced: Sequence[Referenced] = ()) ->
     except RecursionError:
         raise invalid_schema("it is nested too deeply") from None
     raise invalid_schema(f"there is no schema type {brief_repr(kind)}; there are {', '.join(TYPES)}")
+
+
+@lru_cache(REGISTRY_PARSED_MAX)
+def record_names(schema: SchemaText) -> frozenset[str]:
+    """The names that a schema gives what it describes: the name of an Avro schema, the title of a JSON Schema, the
+    messages of a Protobuf file. Empty if it has none.
+
+    >>> sorted(record_names(SchemaText(AVRO, '{"type": "record", "name": "Order", "namespace": "shop", "fields": []}')))
+    ['shop.Order']
+    >>> sorted(record_names(SchemaText(JSON, '{"title": "Order"}')))
+    ['Order']
+    """
+    if schema.kind == PROTOBUF:
+        from foldlog.broker.registry.protobuf_schemas import message_names
+
+        return frozenset(message_names(schema.text))
+    try:
+        root = json.loads(schema.text)
+    except ValueError:
+        root = schema.text
+    if schema.kind == JSON:
+        name = root.get("title") if isinstance(root, dict) else None
+    elif isinstance(root, dict):
+        name, space = root.get("name", root.get("type")), root.get("namespace")
+        name = f"{space}.{name}" if space and isinstance(name, str) and "." not in name else name
+    else:
+        name = root  # "string" and other types without a name of their own
+    return frozenset([name] if isinstance(name, str) else [])

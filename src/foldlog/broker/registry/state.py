@@ -126,6 +126,11 @@ class RegistryState:
         users = set() if known is None else known.users.get(schema_id, set())
         return [self.subjects[subject][number] for subject, number in sorted(users)]
 
+    def subjects_of_id(self, context: str, schema_id: int) -> set[str]:
+        """The subjects with a version that has the id, a deleted one too."""
+        known = self._contexts.get(context)
+        return set() if known is None else {subject for subject, _ in known.users.get(schema_id, ())}
+
     @property
     def contexts(self) -> list[str]:
         return sorted({DEFAULT_CONTEXT, *map(context_of, self.subjects)})

@@ -20,6 +20,7 @@ from foldlog.records.loops import BatchBuilder, decode
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
+    from foldlog.broker.registry.schemas import SchemaText
 
 logger = logging.getLogger("foldlog.registry")
 
@@ -62,7 +63,7 @@ class SchemaStore:
             for record in records:
                 why = self._state.apply(record.key or b"", record.value)
                 if why is not None:
-                    logger.warning("offset %d of %s is passed over: %s", record.offset, SCHEMAS_TOPIC, why)
+                    logger.warning("offset %d of %s is skipped: %s", record.offset, SCHEMAS_TOPIC, why)
             self._next_offset = next_offset
         return self._state
 
@@ -100,7 +101,10 @@ class SchemaStore:
         partition.wait_acknowledged(appended.next_offset)
         return self.state()
 
-    def knows_id(self, schema_id: int) -> bool:
-        """Whether a schema of the default context has that id; a deleted one keeps it until it is deleted for good."""
+    def of_id(self, schema_id: int) -> tuple[SchemaText, set[str]] | None:
+        """The schema of the default context with that id, and the subjects that it is in. Of a deleted one, too, until
+        it is deleted for good."""
         with self.lock:
-            return self.state().schema(DEFAULT_CONTEXT, schema_id) is not None
+            state = self.state()
+            schema = state.schema(DEFAULT_CONTEXT, schema_id)
+            return None if schema is None else (schema, state.subjects_of_id(DEFAULT_CONTEXT, schema_id))

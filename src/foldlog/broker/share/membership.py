@@ -173,7 +173,7 @@ class ShareGroups:
         elif member is None and group is not None and len(group.members) >= self._members_max:
             return GroupErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self._members_max} members already"
         if not self._budget.has_room(_said_bytes(request)):
-            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all memory they may; try again"
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all their memory; try again later"
         return GroupErrorCode.NONE, ""
 
     def _accept(self, group: ShareGroup, before: ShareMember, member: ShareMember, *, is_new: bool) -> ShareMember:
@@ -373,7 +373,7 @@ def refuse_share_heartbeat(request: ShareHeartbeat) -> HeartbeatResult | None:
         "an id is too long": not all(fits(label, LABEL_BYTES_MAX) for label in labels),
         "the subscription is too long": _said_bytes(request) > MEMBER_METADATA_BYTES_MAX,
         f"there is no member epoch {request.member_epoch}": request.member_epoch < LEAVE_EPOCH,
-        "who joins has to name its topics": request.member_epoch == JOIN_EPOCH and not request.topics,
+        "a joining member must name its topics": request.member_epoch == JOIN_EPOCH and not request.topics,
     }
     sentence = next((sentence for sentence, is_bad in checks.items() if is_bad), None)
     return None if sentence is None else _refused(request, GroupErrorCode.INVALID_REQUEST, sentence)

@@ -235,7 +235,7 @@ class SharePartition:
         self, member: str, batches: Sequence[AcknowledgedBatch], limits: ShareLimits, now_ms: float
     ) -> bool:
         """Take in what a member says of records that it has acquired, in the order of their offsets. All of it or
-        nothing: False if one of them is not acquired by it (any more). What lies below the start is done already, and
+        nothing: False if one of them is not acquired by it any more. What lies below the start is done already, and
         left out."""
         before = -1
         for batch in batches:

@@ -285,13 +285,13 @@ class ShareStore:
         self, group: str, member: str, topic: str, number: int, batches: Sequence[AcknowledgedBatch]
     ) -> Saved | None:
         """Take in what a member says of records. All or nothing; it counts once what is returned is durable. Raises
-        InvalidRecordState if one of them is not acquired by the member (any more), InvalidArgument if it asks for more
+        InvalidRecordState if one of them is not acquired by the member any more, InvalidArgument if it asks for more
         time and the group is set not to give any."""
         config = self.configs.share(group)
         limits = config.limits
         if not config.may_renew and any(AcknowledgeType.RENEW in one.types for one in batches):
             raise InvalidArgument(
-                f"group {brief_repr(group)} lets nobody renew locks: its share.renew.acknowledge.enable is false"
+                f"group {brief_repr(group)} does not allow renewing locks: its share.renew.acknowledge.enable is false"
             )
         partition = self._writable().writable_partition((topic, number))
         with self.lock:

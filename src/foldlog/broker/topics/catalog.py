@@ -9,6 +9,9 @@ The file is JSON, a topic a line, and ends with the CRC-32C of every byte before
     "orders":{"id":"<32 hex digits>","config":{"retention.ms":"1000"},"partitions":[0,1],"growths":[]}},
     "crc32c":"89abcdef"}
 
+A topic that was deleted, and whose objects in a store of segments are not all gone yet, is named behind the id of the
+directory, as `"removed":[["orders","<32 hex digits>"]]`.
+
 `partitions` holds each partition's slot in the checkpoint. `growths` has, for each time partitions were added, the
 count from then on and where the older partitions ended: keys move when the count changes, and a reader that needs the
 order of a key has to read those ends before the newer partitions.
@@ -20,7 +23,7 @@ import json
 import uuid
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from foldlog.broker.checked_json import compact, lines_of, sealed, unsealed
 from foldlog.broker.topics.config import TopicConfig
@@ -87,12 +90,20 @@ class CatalogTopic:
         return self if self.name in KAFKA_OWN_TOPICS else self.configured(self.config.with_defaults(defaults))
 
 
+class RemovedTopic(NamedTuple):
+    """A deleted topic that may have objects in the store."""
+
+    name: str
+    topic_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """All topics at one moment. Immutable: a change is a new catalog, in force once `store` has returned."""
 
     directory_id: str
     topics: Mapping[str, CatalogTopic]
+    removed: tuple[RemovedTopic, ...] = ()
 
     @classmethod
     def empty(cls) -> Catalog:
@@ -107,7 +118,18 @@ class Catalog:
         return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
 
     def without_topics(self, names: Container[str]) -> Catalog:
-        return replace(self, topics={other: topic for other, topic in self.topics.items() if other not in names})
+        gone = [topic for topic in self.topics.values() if topic.name in names]
+        tiered = [topic for topic in gone if topic.config.log.remote or topic.config.log.deletes_remote]
+        return replace(
+            self,
+            topics={other: topic for other, topic in self.topics.items() if other not in names},
+            removed=(*self.removed, *(RemovedTopic(topic.name, topic.topic_id) for topic in tiered)),
+        )
+
+    def without_removed(self, topics: Iterable[RemovedTopic]) -> Catalog:
+        """A copy that has forgotten topics whose objects are gone."""
+        gone = set(topics)
+        return replace(self, removed=tuple(topic for topic in self.removed if topic not in gone))
 
     def free_slots(self, count: int) -> list[int]:
         """The lowest unused slot numbers. They may still hold the state of a deleted partition."""
@@ -137,8 +159,9 @@ def store(files: Files, directory: str, catalog: Catalog) -> None:
 
 
 def encode(catalog: Catalog) -> bytes:
-    topics = lines_of({name: _fields_of(topic) for name, topic in catalog.topics.items()})
-    return sealed(f'{{"version":{VERSION},"directory_id":"{catalog.directory_id}","topics":{{{topics}}}')
+    topics = lines_of({name: fields_of(topic) for name, topic in catalog.topics.items()})
+    removed = f'"removed":{compact(catalog.removed)},' if catalog.removed else ""
+    return sealed(f'{{"version":{VERSION},"directory_id":"{catalog.directory_id}",{removed}"topics":{{{topics}}}')
 
 
 def decode(data: bytes, path: str) -> Catalog:
@@ -147,14 +170,16 @@ def decode(data: bytes, path: str) -> Catalog:
     try:
         fields = unsealed(data, path, VERSION, _RESTORE)
         topics = {name: _topic_of(name, topic) for name, topic in fields["topics"].items()}
-        return Catalog(str(uuid.UUID(fields["directory_id"])), topics)
+        removed = tuple(RemovedTopic(name, topic_id) for name, topic_id in fields.get("removed", ()))
+        return Catalog(str(uuid.UUID(fields["directory_id"])), topics, removed)
     except (NewerVersion, CorruptLog):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FoldlogError) as error:
         raise NewerVersion(path, None, VERSION, f"its checksum is right, and {error!r} is not known here") from error
 
 
-def _fields_of(topic: CatalogTopic) -> dict[str, Any]:
+def fields_of(topic: CatalogTopic) -> dict[str, Any]:
+    """What is stored of a topic, besides its name."""
     return {
         "id": topic.topic_id,
         "config": dict(topic.config.settings),
@@ -169,7 +194,7 @@ def _topic_of(name: str, fields: dict[str, Any]) -> CatalogTopic:
         topic_id=fields["id"],
         config=TopicConfig.parse(fields["config"]),
         slots=tuple(fields["partitions"]),
-        growths=_growths_of(fields["growths"]),
+        growths=growths_of(fields["growths"]),
     )
 
 
@@ -177,7 +202,7 @@ def _growths_fields(growths: Iterable[Growth]) -> list[dict[str, Any]]:
     return [{"partitions": growth.partitions, "ends": growth.ends} for growth in growths]
 
 
-def _growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
+def growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
     return tuple(Growth(growth["partitions"], tuple(growth["ends"])) for growth in fields)
 
 
@@ -188,6 +213,6 @@ def parse_growths(text: str) -> tuple[Growth, ...]:
     (Growth(partitions=4, ends=(10, 12)),)
     """
     try:
-        return _growths_of(json.loads(text))
+        return growths_of(json.loads(text))
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a list of growths: {brief_repr(text)}") from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.topics import catalog as catalogs
-from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, CatalogTopic, RemovedTopic
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.directories import TopicDirectories
 from foldlog.broker.topics.names import folded_name, is_internal, kafka_topic_id, refuse_collision, require_text
@@ -362,6 +362,11 @@ class TopicChanges:
             slot.store(SlotState(clean=True))
         self._checkpoint.sync()
         return tuple(slots)
+
+    def forget_removed(self, topics: Iterable[RemovedTopic]) -> None:
+        """The objects of these deleted topics are gone from the store. Durable on return."""
+        with self._one_change("the catalog could not be changed"):
+            self._commit(self.catalog.without_removed(topics))
 
     def _commit(self, catalog: Catalog) -> None:
         # One rename decides. Published afterwards: no caller sees a topic that a power cut could take back.

@@ -4,7 +4,7 @@ Two defaults are not Kafka's: `flush.messages` is 1, so that a record is synced 
 `retention.ms` is -1, so that nothing is deleted unless asked for. The names that begin with `foldlog.` are our
 additions.
 
-Some of Kafka's settings are about replicas, tiered storage or older brokers, and have no effect here. Tools set them
+Some of Kafka's settings are about replicas or older brokers, and have no effect here. Tools set them
 all the same, so they are checked, kept and listed, and their text says that they do nothing.
 """
 
@@ -25,6 +25,12 @@ from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
 
 _POLICIES: Final = ("compact", "delete")
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+TOPIC_NAME_STRATEGY: Final = "TopicNameStrategy"
+RECORD_NAME_STRATEGY: Final = "RecordNameStrategy"
+TOPIC_RECORD_NAME_STRATEGY: Final = "TopicRecordNameStrategy"
+ANY_SUBJECT: Final = "any"
+_STRATEGIES: Final = (TOPIC_NAME_STRATEGY, RECORD_NAME_STRATEGY, TOPIC_RECORD_NAME_STRATEGY, ANY_SUBJECT)
+_CONFLUENT_PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 _COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -75,8 +81,13 @@ def _idle_switch(default: str, doc: str, choices: tuple[str, ...] = ("true", "fa
     return Setting("BOOLEAN", default, " or ".join(choices), doc, parse, _no_fields)
 
 
-def _switch(field: str, doc: str) -> Setting:
-    return replace(_idle_switch("false", doc), fields=lambda text: {field: text == "true"})
+def _switch(field: str, doc: str, *, when: str = "true") -> Setting:
+    return replace(_idle_switch("false", doc), fields=lambda text: {field: text == when})
+
+
+def _local_limit(field: str, total: str, doc: str) -> Setting:
+    allowed = f"an integer from -2 to {MAX_INT64} (-2: as {total}; -1: no limit)"
+    return replace(_integer(field, -2, -2, MAX_INT64, doc), allowed=allowed)
 
 
 def _idle_text(kafka_type: str, default: str, pattern: str, allowed: str, doc: str) -> Setting:
@@ -132,6 +143,16 @@ def _compression(doc: str) -> Setting:
     return Setting(by_name.kafka_type, by_name.default, by_name.allowed, doc, parse, by_name.fields)
 
 
+def _subject_strategy(field: str, doc: str) -> Setting:
+    """A strategy by its name, or by that of Confluent's class, which is in the settings of clients."""
+    by_name = _one_of(_STRATEGIES, doc, lambda text: {field: text})
+
+    def parse(value: object) -> str:
+        return by_name.parse(value.strip().removeprefix(_CONFLUENT_PACKAGE) if isinstance(value, str) else value)
+
+    return replace(by_name, parse=parse)
+
+
 def _cleanup_policy(doc: str) -> Setting:
     def parse(value: object) -> str:
         if isinstance(value, str):
@@ -177,14 +198,26 @@ _IN_EFFECT: Final = {
     "foldlog.key.schema.validation": _switch(
         "validates_keys", "Refuse what clients send unless its key names a schema that is registered."
     ),
+    "foldlog.key.subject.name.strategy": _subject_strategy(
+        "key_subject_strategy", "The subject that a validated key's schema has to be in; any: in whichever."
+    ),
     "foldlog.segment.records": _integer(
         "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
     ),
     "foldlog.value.schema.validation": _switch(
         "validates_values", "Refuse what clients send unless its value names a schema that is registered."
     ),
+    "foldlog.value.subject.name.strategy": _subject_strategy(
+        "value_subject_strategy", "The subject that a validated value's schema has to be in; any: in whichever."
+    ),
     "index.interval.bytes": _integer(
         "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
+    ),
+    "local.retention.bytes": _local_limit(
+        "local_retention_bytes", "retention.bytes", "Free the oldest segments of a partition above this, once copied."
+    ),
+    "local.retention.ms": _local_limit(
+        "local_retention_ms", "retention.ms", "How long a segment stays on the disk once it is copied to the store."
     ),
     "max.message.bytes": _integer("max_message_bytes", 1048588, 0, MAX_INT32, "The largest batch, as it is sent."),
     "max.compaction.lag.ms": _integer(
@@ -211,6 +244,13 @@ _IN_EFFECT: Final = {
     "min.compaction.lag.ms": _integer(
         "min_compaction_lag_ms", 0, 0, MAX_INT64, "How long a record stays out of compaction's reach."
     ),
+    "remote.log.copy.disable": _switch(
+        "copies", "Copy no more segments to the store; what is there is read.", when="false"
+    ),
+    "remote.log.delete.on.disable": _switch(
+        "deletes_remote", "Delete what is in the store when remote.storage.enable is set to false."
+    ),
+    "remote.storage.enable": _switch("remote", "Copy sealed segments to the store of the broker, and read from there."),
     "retention.bytes": _integer(
         "retention_bytes", -1, -1, MAX_INT64, "Delete the oldest segments of a partition above this size."
     ),
@@ -226,7 +266,6 @@ _IN_EFFECT: Final = {
 }
 
 _ONE_REPLICA: Final = "No effect: a partition has one replica."
-_ONE_TIER: Final = "No effect: all segments are in the data directory."
 _ONE_FORMAT: Final = "No effect: batches are kept and served as record batch v2."
 _DEFAULT_LEVEL: Final = "No effect: batches that are compressed here are compressed at the codec's usual level."
 
@@ -239,8 +278,6 @@ _WITHOUT_EFFECT: Final = {
     ),
     "follower.replication.throttled.replicas": _throttled_replicas(_ONE_REPLICA),
     "leader.replication.throttled.replicas": _throttled_replicas(_ONE_REPLICA),
-    "local.retention.bytes": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
-    "local.retention.ms": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
     "message.downconversion.enable": _idle_switch("true", _ONE_FORMAT),
     "message.format.version": _idle_text(
         "STRING", "3.0-IV1", r"[0-9]+(\.[0-9]+){1,3}(-IV[0-9]+)?", "a version such as 3.0-IV1", _ONE_FORMAT
@@ -250,9 +287,6 @@ _WITHOUT_EFFECT: Final = {
     ),
     "min.insync.replicas": _idle_integer(1, 1, MAX_INT32, _ONE_REPLICA),
     "preallocate": _idle_switch("false", "No effect: segments grow as they are written."),
-    "remote.log.copy.disable": _idle_switch("false", _ONE_TIER),
-    "remote.log.delete.on.disable": _idle_switch("false", _ONE_TIER),
-    "remote.storage.enable": _idle_switch("false", "There is no remote storage to enable.", choices=("false",)),
     "segment.index.bytes": _idle_integer(
         10 << 20, 4, MAX_INT32, "No effect: an index is as long as its segment needs."
     ),
@@ -288,7 +322,9 @@ class TopicConfig:
         if not settings:
             return DEFAULT_CONFIG
         texts = {name: _parse_setting(name, settings[name]) for name in sorted(settings, key=str)}
-        return cls(MappingProxyType(texts), _log_config(texts))
+        log = _log_config(texts)
+        refuse_tier(log)
+        return cls(MappingProxyType(texts), log)
 
     def with_changes(self, changes: Mapping[str, object | None]) -> TopicConfig:
         """A copy with some settings replaced; None resets one to its default."""
@@ -325,6 +361,30 @@ def _log_config(texts: Mapping[str, str]) -> LogConfig:
     for name, text in texts.items():
         fields.update(TOPIC_SETTINGS[name].fields(text))
     return LogConfig(**fields)
+
+
+def refuse_tier(log: LogConfig) -> None:
+    """Raise InvalidConfig for settings of tiered storage that Kafka refuses, too."""
+    if not log.remote:
+        return
+    if log.compact:
+        raise InvalidConfig(
+            "remote.storage.enable=true is not allowed with cleanup.policy=compact: compaction rewrites"
+        )
+    for name, local, total in (
+        ("ms", log.local_retention_ms, log.retention_ms),
+        ("bytes", log.local_retention_bytes, log.retention_bytes),
+    ):
+        if local != -2 and total != -1 and (local == -1 or local > total):
+            raise InvalidConfig(
+                f"local.retention.{name}={local} is not allowed; it is at most retention.{name}={total}, or -2 for the"
+                " same"
+            )
+        if not log.copies and local not in (-2, total):
+            raise InvalidConfig(
+                f"local.retention.{name}={local} is not allowed with remote.log.copy.disable=true: what is not copied"
+                f" is on the disk for as long as retention.{name}={total} says; set it to -2"
+            )
 
 
 def _require_mapping(settings: object) -> None:

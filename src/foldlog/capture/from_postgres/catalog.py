@@ -6,15 +6,12 @@ is published. So a table is refused here, before anything is changed in the data
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from foldlog.capture.database import RowLayout, Table
 from foldlog.capture.from_postgres.values import Encode, TypeInfo, encoder_of
 from foldlog.errors import DatabaseRefused
-
-if TYPE_CHECKING:
-    from foldlog.capture.from_postgres.connecting import Connection
 
 _KEY: Final = """
     SELECT array_agg(attname::text ORDER BY number) FROM pg_index
@@ -58,37 +55,41 @@ class Columns(NamedTuple):
     encoders: tuple[Encode, ...]
 
 
+Ask = Callable[[str, Sequence[object] | Mapping[str, object]], list[tuple[Any, ...]]]
+"""Runs a query with its arguments, and returns its rows."""
+
+
 class TableCatalog:
     """Asks one connection; types are asked for once."""
 
-    def __init__(self, connection: Connection, *, is_numeric_text: bool) -> None:
-        self._connection = connection
+    def __init__(self, ask: Ask, *, is_numeric_text: bool) -> None:
+        self._ask = ask
         self._is_numeric_text = is_numeric_text
         self._types: dict[int, Encode] = {}
 
     def tables(self, names: Sequence[str]) -> tuple[list[Table], list[str]]:
         """Those of these names, or all; and of all, why some are left out. DatabaseRefused if a named one cannot be."""
         if not names:
-            rows = self._connection.execute(_TABLES + _NOT_OURS).fetchall()
+            rows = self._ask(_TABLES + _NOT_OURS, ())
             reasons = [reason for row in rows if (reason := _why_not(row)) is not None]
             return [_table(row) for row in rows if _why_not(row) is None], reasons
         found: dict[str, Table] = {}
         for name in names:
-            row = self._connection.execute(_TABLES + _NAMED, {"name": name}).fetchone()
-            if row is None:
+            rows = self._ask(_TABLES + _NAMED, {"name": name})
+            if not rows:
                 raise DatabaseRefused(
                     f"there is no table {name!r} in the database; say schema.table, as \\d in psql shows it"
                 )
-            reason = _why_not(row)
+            reason = _why_not(rows[0])
             if reason is not None:
                 raise DatabaseRefused(reason)
-            table = _table(row)
+            table = _table(rows[0])
             found[table.id] = table
         return list(found.values()), []
 
     def columns(self, table: Table) -> Columns:
         """As they are in the transaction of the connection."""
-        rows = self._connection.execute(_COLUMNS, (int(table.id),)).fetchall()
+        rows = self._ask(_COLUMNS, (int(table.id),))
         layout = RowLayout(table.schema, table.name, [name for name, _ in rows], table.keys)
         return Columns(layout, tuple(self.encoder(oid) for _, oid in rows))
 
@@ -100,8 +101,8 @@ class TableCatalog:
         return found
 
     def _type(self, oid: int) -> TypeInfo | None:
-        row = self._connection.execute(_TYPE, (oid,)).fetchone()
-        return None if row is None else TypeInfo(int(row[0]), int(row[1]), _char(row[2]))
+        rows = self._ask(_TYPE, (oid,))
+        return TypeInfo(int(rows[0][0]), int(rows[0][1]), _char(rows[0][2])) if rows else None
 
 
 def _table(row: Sequence[Any]) -> Table:

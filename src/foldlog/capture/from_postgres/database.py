@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event as StopEvent
@@ -144,7 +144,10 @@ class CapturedPostgres:
     @property
     def _catalog(self) -> TableCatalog:
         if self._known_catalog is None:
-            self._known_catalog = TableCatalog(self._connection, is_numeric_text=self._capture.numeric == "string")
+            self._known_catalog = TableCatalog(
+                lambda text, arguments: self._ask(text, arguments, step="reading the catalog"),
+                is_numeric_text=self._capture.numeric == "string",
+            )
         return self._known_catalog
 
     def _check_server(self, connection: Connection) -> None:
@@ -161,7 +164,9 @@ class CapturedPostgres:
                 " SYSTEM SET wal_level = logical, and restart the server"
             )
 
-    def _ask(self, text: str, *arguments: object, step: str) -> list[tuple[Any, ...]]:
+    def _ask(
+        self, text: str, arguments: Sequence[object] | Mapping[str, object] = (), *, step: str
+    ) -> list[tuple[Any, ...]]:
         psycopg = load_psycopg()
         try:
             cursor = self._connection.execute(text.encode(), arguments or None)
@@ -182,6 +187,9 @@ class CapturedPostgres:
         )
         return "/".join(str(part) for part in rows[0])
 
+    def why_another(self) -> str:
+        return f"{self.place} is another database than the one that was captured before"
+
     def tables(self) -> list[Table]:
         found, left_out = self._catalog.tables(self._capture.tables)
         for reason in left_out:
@@ -194,8 +202,17 @@ class CapturedPostgres:
     # --- publication and slot -------------------------------------------------------------------------------------
 
     def _slot(self) -> _Slot | None:
-        rows = self._ask(_SLOT, self._slot_name, step="looking for the slot")
+        rows = self._ask(_SLOT, (self._slot_name,), step="looking for the slot")
         return _Slot(*rows[0]) if rows else None
+
+    def wait_until_free(self) -> None:
+        until = time.monotonic() + BUSY_S
+        while (slot := self._slot()) is not None and slot.reader is not None:
+            if time.monotonic() > until or self._stop.wait(0.2):
+                raise CaptureRunning(
+                    f"{self.place}: slot {self._slot_name!r} is read by process {slot.reader} of the server, so the"
+                    " capture runs elsewhere; stop it there first"
+                )
 
     def check_unused(self) -> None:
         if self._slot() is not None:
@@ -204,6 +221,12 @@ class CapturedPostgres:
                 " capture of another log may read it; give this one another name with --name, or remove the slot with"
                 " 'foldlog capture drop'"
             )
+
+    def consent(self) -> str | None:
+        return None  # a slot and a publication touch no table
+
+    def stale(self, tables: Sequence[Table]) -> frozenset[str]:
+        return frozenset()  # the stream describes tables as they were
 
     def prepare(self, tables: Sequence[Table], position: int | None, *, anew: bool) -> int:
         self._publish(tables)
@@ -216,24 +239,29 @@ class CapturedPostgres:
         return self._exported[0]
 
     def _publish(self, tables: Sequence[Table]) -> None:
-        """The publication has exactly these tables. It comes before the slot: the stream looks it up as of then."""
+        """The publication has these tables. It comes before the slot: the stream looks it up as of then."""
         names = ", ".join(f"ONLY {quoted(table.schema)}.{quoted(table.name)}" for table in tables)
-        rows = self._ask(
-            "SELECT puballtables, pubviaroot, array(SELECT prrelid::bigint FROM pg_publication_rel WHERE prpubid ="
-            " pg_publication.oid) FROM pg_publication WHERE pubname = %s",
-            self._publication,
-            step="looking for the publication",
+        step = "looking for the publication"
+        is_there = self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", (self._publication,), step=step)
+        published = set(
+            self._ask(
+                "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s",
+                (self._publication,),
+                step=step,
+            )
         )
-        if not rows:
-            text = f"CREATE PUBLICATION {self._publication} FOR TABLE {names} WITH (publish_via_partition_root = true)"
-        elif rows[0][0] or {str(oid) for oid in rows[0][2]} == {table.id for table in tables}:
+        wanted = {(table.schema, table.name) for table in tables}
+        if wanted == published:
             return
-        else:
+        text = f"CREATE PUBLICATION {self._publication} FOR TABLE {names} WITH (publish_via_partition_root = true)"
+        if is_there:
             text = f"ALTER PUBLICATION {self._publication} SET TABLE {names}"
         psycopg = load_psycopg()
         try:
             self._connection.execute(text.encode())
         except psycopg.Error as error:
+            if wanted <= published:
+                return  # somebody else's, for all tables or more than these
             if error.sqlstate != PRIVILEGE:
                 raise self._refused("making the publication", error) from error
             raise DatabaseRefused(
@@ -252,16 +280,11 @@ class CapturedPostgres:
         return parse_lsn(made["consistent_point"] or ""), made["snapshot_name"] or ""
 
     def _drop_slot(self) -> bool:
-        until = time.monotonic() + BUSY_S
-        while (slot := self._slot()) is not None:
-            if slot.reader is None:
-                self._ask("SELECT pg_drop_replication_slot(%s)", self._slot_name, step="dropping the slot")
-                return True
-            if time.monotonic() > until or self._stop.wait(0.2):
-                raise CaptureRunning(
-                    f"{self.place}: slot {self._slot_name!r} is read by process {slot.reader}; stop it"
-                )
-        return False
+        self.wait_until_free()
+        if self._slot() is None:
+            return False
+        self._ask("SELECT pg_drop_replication_slot(%s)", (self._slot_name,), step="dropping the slot")
+        return True
 
     def _check_slot(self, position: int) -> _Slot:
         """ChangesLost unless the slot has everything since our bookmark."""
@@ -306,8 +329,10 @@ class CapturedPostgres:
             reading.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
             # Rows that a policy hides are an error: the stream has them.
             reading.execute("SET LOCAL row_security = off")
-            reading.execute("SET LOCAL statement_timeout = 0")
-            catalog = TableCatalog(reading, is_numeric_text=self._capture.numeric == "string")
+            catalog = TableCatalog(
+                lambda text, arguments: reading.execute(text.encode(), arguments).fetchall(),
+                is_numeric_text=self._capture.numeric == "string",
+            )
             yield SnapshotRows(position, lambda table: self._rows(reading, catalog.columns(table)))
         except psycopg.Error as error:
             raise self._refused("reading the snapshot", error) from error
@@ -316,7 +341,7 @@ class CapturedPostgres:
             self._exported = None
             self._leave()  # a temporary slot ends with its connection
 
-    def _rows(self, reading: Connection, columns: Columns) -> Iterator[tuple[RowLayout, Fragments]]:
+    def _rows(self, reading: Connection, columns: Columns) -> Generator[tuple[RowLayout, Fragments], None, None]:
         layout, encoders = columns
         names = ", ".join(map(quoted, layout.columns))
         table = f"{quoted(layout.schema)}.{quoted(layout.table)}"
@@ -348,7 +373,7 @@ class CapturedPostgres:
         )
         return int(rows[0][0])
 
-    def stream(self, position: int) -> Iterator[Event]:
+    def stream(self, position: int, snapshots: Collection[int]) -> Generator[Event, None, None]:
         until = time.monotonic() + BUSY_S
         while True:
             self._leave()
@@ -451,7 +476,7 @@ class CapturedPostgres:
         done = []
         if self._drop_slot():
             done.append(f"replication slot {self._slot_name}")
-        if self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self._publication, step="looking"):
+        if self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", (self._publication,), step="looking"):
             self._ask(f"DROP PUBLICATION {self._publication}", step="dropping the publication")
             done.append(f"publication {self._publication}")
         return done

@@ -68,7 +68,7 @@ class ReplicationConnection:
 
     def messages(self) -> Iterator[tuple[int, bytes | None]]:
         """Each message with its position; None for a keepalive, whose position is how far the server has looked.
-        (0, None) whenever nothing has come for a while."""
+        (0, None) whenever nothing more has come, before it is waited for."""
         libpq = self._libpq
         waiting = select.poll()
         waiting.register(libpq.socket, select.POLLIN)
@@ -84,8 +84,8 @@ class ReplicationConnection:
                     if wants_answer:
                         self._feedback()
             elif size == 0:
-                if not waiting.poll(_LOOK_S * 1000):
-                    yield 0, None
+                yield 0, None
+                waiting.poll(_LOOK_S * 1000)
                 self._consume()
             else:
                 raise self._ended()

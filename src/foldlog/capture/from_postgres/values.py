@@ -27,8 +27,9 @@ Encode = Callable[[str], str]
 
 SESSION: Final = (
     "-c DateStyle=ISO,YMD -c TimeZone=UTC -c IntervalStyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1"
+    " -c statement_timeout=0 -c idle_in_transaction_session_timeout=0"
 )
-"""Options of every connection whose texts are read here."""
+"""Options of every connection whose texts are read here. A snapshot takes its time, and keeps what exported it open."""
 
 _NUMBERS: Final = frozenset({20, 21, 23, 26})
 _FLOATS: Final = frozenset({700, 701})

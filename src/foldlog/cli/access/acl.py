@@ -28,13 +28,14 @@ from foldlog.client.backends.backend import backend_of
 from foldlog.errors import InvalidArgument, brief_repr
 
 DESCRIPTION: Final = """\
-Access control lists. Each allows or denies one operation on a resource to a principal. What nothing allows is refused;
-one that denies outweighs all that allow. They count where the broker has authorizer.class.name=foldlog"""
+An access control list (ACL) allows or denies a principal one operation on a resource. Without an ACL that allows it, an
+operation is denied. An ACL that denies overrides all that allow. ACLs apply if the broker has
+authorizer.class.name=foldlog."""
 
 NOUN: Final = Noun(
     {
         "create": LazyVerb("access.acl:create_acls", "allow or deny operations on a resource"),
-        "list": LazyVerb("access.acl:list_acls", "the ACLs there are"),
+        "list": LazyVerb("access.acl:list_acls", "list ACLs"),
         "delete": LazyVerb("access.acl:delete_acls", "delete ACLs"),
     },
     DESCRIPTION,
@@ -62,7 +63,7 @@ LIST_COLUMNS: Final = (
 
 CREATE: Final = """\
 A principal is User:alice, or alice for short; User:* is everybody. A resource is topic:NAME, group:NAME,
-transactional-id:NAME, user:NAME or cluster; the name * stands for all.
+transactional-id:NAME, user:NAME or cluster; the name * means all.
 
   foldlog acl create alice read,describe topic:orders
   foldlog acl create alice read group:billing- --prefixed
@@ -111,10 +112,12 @@ def parse_resource(text: str) -> tuple[ResourceType, str]:
 
 def filter_options() -> list[Option]:
     return [
-        option("--principal", metavar="PRINCIPAL", read=parse_principal, told="only theirs, such as User:alice"),
+        option(
+            "--principal", metavar="PRINCIPAL", read=parse_principal, told="only for this principal, such as User:alice"
+        ),
         option("--operation", metavar="OP", read=parse_operations, told="only these operations"),
-        option("--resource", metavar="KIND:NAME", read=parse_resource, told="only with this resource, as it was given"),
-        switch("--matching", told="with --resource: all that count for it, prefixes and * too"),
+        option("--resource", metavar="KIND:NAME", read=parse_resource, told="only on exactly this resource"),
+        switch("--matching", told="with --resource: all ACLs that apply to it, also by prefix or *"),
         option("--host", metavar="HOST", told="only for this address"),
     ]
 
@@ -127,7 +130,7 @@ def list_acls(arguments: Arguments) -> int:
     with open_log(arguments, write=False) as log:
         access = backend_of(log).access()
         found = sorted({acl for wanted in _filters(arguments) for acl in access.acls(wanted)})
-    what = "no ACL is so" if _is_filtered(arguments) else "there are no ACLs"
+    what = "no ACL matches" if _is_filtered(arguments) else "there are no ACLs"
     show(arguments, LIST_COLUMNS, [_row(acl) for acl in found], nothing=what)
     return DONE
 
@@ -152,7 +155,7 @@ def _filters(arguments: Arguments) -> list[AclFilter]:
     """One for each operation: a filter has one, or any."""
     kind, name = arguments.resource or (ResourceType.ANY, None)
     if arguments.matching and name is None:
-        raise InvalidArgument("--matching needs the --resource that ACLs are to count for")
+        raise InvalidArgument("--matching needs --resource")
     wanted = AclFilter(
         kind=kind,
         name=name,
@@ -174,9 +177,9 @@ def _is_filtered(arguments: Arguments) -> bool:
 @command(
     argument("principal", "PRINCIPAL", "who: User:alice, or alice", read=parse_principal),
     argument("operations", "OP[,…]", "what: read, write, describe, …, all", read=parse_operations),
-    argument("resource", "KIND:NAME", "with what: topic:orders, group:app, cluster, …", read=parse_resource),
-    switch("--prefixed", told="the name is a prefix: of all resources that begin with it"),
-    switch("--deny", told="deny it, whatever else allows it"),
+    argument("resource", "KIND:NAME", "on what: topic:orders, group:app, cluster, …", read=parse_resource),
+    switch("--prefixed", told="the name is a prefix, for all resources that begin with it"),
+    switch("--deny", told="deny it, even if other ACLs allow it"),
     option("--host", metavar="HOST", default=ANY_NAME, told="only from this address (default: * for all)"),
     format_option(),
     *log_options(),
@@ -203,7 +206,7 @@ def create_acls(arguments: Arguments) -> int:
 
 @command(
     *filter_options(),
-    switch("--all", told="all ACLs there are"),
+    switch("--all", told="all ACLs"),
     dry_run_option(),
     yes_option(),
     format_option(),
@@ -219,7 +222,7 @@ def delete_acls(arguments: Arguments) -> int:
         access = backend_of(log).access()
         found = sorted({acl for wanted in filters for acl in access.acls(wanted)})
         if not found:
-            remark("no ACL is so; nothing was changed")
+            remark("no ACL matches; nothing was changed")
         elif not arguments.dry_run:
             if not is_confirmed(arguments, f"delete {counted(len(found), 'ACL')}?"):
                 return FAILED

@@ -11,22 +11,22 @@ from foldlog.cli.tables import Outcome, format_option, show_outcomes
 from foldlog.server.access.own_certificates import SecureFiles, renew_certificates
 
 DESCRIPTION: Final = """\
-Certificates that foldlog serve --secure made. It renews the broker's by itself, a month before its end, and clients
-notice nothing: the authority stays."""
+The certificates of foldlog serve --secure. The broker renews its own a month before its end, and clients notice
+nothing: the authority stays."""
 
 NOUN: Final = Noun(
-    {"renew": LazyVerb("access.certificate:renew", "make the broker's certificate anew, or the authority too")},
+    {"renew": LazyVerb("access.certificate:renew", "renew the broker's certificate, or the authority too")},
     DESCRIPTION,
 )
 
 RENEW: Final = """\
-A broker that serves the directory takes the new certificate within seconds. Use --authority where the directory was
-stolen, or its ca-key.pem is lost: clients are then refused until they have the new ca.pem."""
+A broker that serves the directory uses the new certificate within seconds. Use --authority if the directory was stolen,
+or its ca-key.pem is lost: clients then cannot connect until they have the new ca.pem."""
 
 
 @command(
-    argument("dir", "DIR", "the directory that is served with --secure"),
-    switch("--authority", told="make the authority anew, too: every client needs the new ca.pem"),
+    argument("dir", "DIR", "the directory served with --secure"),
+    switch("--authority", told="also renew the authority: every client then needs the new ca.pem"),
     yes_option(),
     format_option(),
     more=RENEW,

@@ -29,13 +29,13 @@ from foldlog.client.backends.backend import backend_of
 from foldlog.errors import InvalidArgument, brief_repr
 
 DESCRIPTION: Final = """\
-Quotas: what a user, a client id, both together or an address may use. Who uses more is told to wait, and not listened
-to until then. Of several that are for a client, the most particular counts."""
+A quota limits what a user, a client id, both together or an address may use. The broker delays clients that use more.
+If several quotas apply to a client, the most specific counts."""
 
 NOUN: Final = Noun(
     {
         "set": LazyVerb("access.quota:set_quotas", "set quotas"),
-        "list": LazyVerb("access.quota:list_quotas", "the quotas there are"),
+        "list": LazyVerb("access.quota:list_quotas", "list quotas"),
         "delete": LazyVerb("access.quota:delete_quotas", "delete quotas"),
     },
     DESCRIPTION,
@@ -82,16 +82,16 @@ def entity_options() -> list[Option]:
     return in_section(
         "whose quota",
         *one_of(
-            option("--user", metavar="USER", told="a user's"),
-            switch("--default-user", told="of each user without one"),
+            option("--user", metavar="USER", told="for this user"),
+            switch("--default-user", told="for each user without a quota"),
         ),
         *one_of(
-            option("--client-id", metavar="ID", told="a client id's; with --user, of that user's clients with it"),
-            switch("--default-client-id", told="of each client id without one"),
+            option("--client-id", metavar="ID", told="for this client id; with --user, only for that user"),
+            switch("--default-client-id", told="for each client id without a quota"),
         ),
         *one_of(
-            option("--ip", metavar="ADDRESS", told="an address's"),
-            switch("--default-ip", told="of each address without one"),
+            option("--ip", metavar="ADDRESS", told="for this address"),
+            switch("--default-ip", told="for each address without a quota"),
         ),
     )
 
@@ -153,7 +153,7 @@ def set_quotas(arguments: Arguments) -> int:
 
 
 @command(
-    argument("keys", "KEY", "only these quotas of it", choices=_KEYS, is_many=True, is_needed=False),
+    argument("keys", "KEY", "only these quotas", choices=_KEYS, is_many=True, is_needed=False),
     *entity_options(),
     dry_run_option(),
     yes_option(),

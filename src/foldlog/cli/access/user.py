@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from foldlog.client.access import AccessAdmin
 
 DESCRIPTION: Final = """\
-Users of a directory or a broker, who log in by SASL with their name and password. What they may do is said by ACLs: see
+The users of a directory or a broker, who log in by SASL with a name and a password. ACLs say what they may do: see
 foldlog acl --help"""
 
 NOUN: Final = Noun(
     {
-        "create": LazyVerb("access.user:create_user", "make a user"),
-        "list": LazyVerb("access.user:list_users", "the users there are"),
+        "create": LazyVerb("access.user:create_user", "create a user"),
+        "list": LazyVerb("access.user:list_users", "list users"),
         "password": LazyVerb("access.user:change_password", "replace a user's password"),
-        "delete": LazyVerb("access.user:delete_users", "delete users: they cannot log in any more"),
+        "delete": LazyVerb("access.user:delete_users", "delete users"),
     },
     DESCRIPTION,
 )
@@ -49,12 +49,13 @@ _BYTES_MAX: Final = 4 * PASSWORD_CHARACTERS_MAX + 2
 """Of a file with a password: UTF-8, and the end of its line."""
 
 PASSWORD: Final = """\
-The password is asked for, and not shown. A script gives it in a file, or on standard input with --password-file -; it
-is the first line. It is not an option's value: everybody on the machine could read it there."""
+The command asks for the password and does not show it. In a script, give it in a file, or on standard input with
+--password-file -, as the first line. There is no option for the password itself: everybody on the machine could read
+it."""
 
 
 def password_option() -> Option:
-    return option("--password-file", metavar="FILE", told="where the password is; - for standard input")
+    return option("--password-file", metavar="FILE", told="the file with the password; - for standard input")
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
@@ -177,6 +178,6 @@ def _asked() -> str:
     if not is_attended():
         raise InvalidArgument("nobody is at a terminal to give the password; use --password-file FILE, or - for a pipe")
     first = getpass("password: ")
-    if getpass("the same again: ") != first:
-        raise InvalidArgument("that were two different passwords; nothing was changed")
+    if getpass("repeat it: ") != first:
+        raise InvalidArgument("the two passwords differ; nothing was changed")
     return first

@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 DESCRIPTION: Final = """\
-Measures appends that are each acknowledged before the next, appends in batches, reading back, and the time from an
-append until another thread has read the record; and, in turns with them, what the disk does alone: how long a sync of
-one record takes, and how fast it is written in one go. The ratios are the result: absolute figures depend on the
-machine, and on what else it does just then.
+Measures appends acknowledged one by one, appends in batches, reading back, and the time from an append until another
+thread has read the record. In turns with them it measures the disk alone: the sync of one record, and one large write.
+Look at the ratios: absolute figures depend on the machine and its load.
 
-It uses a topic of its own and removes it at the end, also after Ctrl-C. Without -d or -b, a directory of its own in the
-current one. Of a broker (-b) the disk cannot be seen, so that nothing is compared with it. It is bounded: by --records
-and by --seconds for each measurement, whichever comes first."""
+It uses its own topic and removes it at the end, also after Ctrl-C. Without -d or -b, it uses its own directory below
+the current one. It cannot see a broker's disk (-b), so it compares nothing then. Each measurement ends after --records
+or --seconds, whichever comes first."""
 
 PREFIX: Final = "foldlog-bench-"
 
@@ -57,10 +56,10 @@ COLUMNS: Final = (
         metavar="N",
         read=count_value(1, BENCH_RECORDS_MAX),
         default="1000000",
-        told="at most so many (default: 1000000)",
+        told="at most this many records (default: 1000000)",
     ),
-    option("--size", metavar="BYTES", default="100", told="of each record's value (default: 100)"),
-    option("--seconds", metavar="S", default="3", told="for each measurement, at most (default: 3)"),
+    option("--size", metavar="BYTES", default="100", told="size of each record's value (default: 100)"),
+    option("--seconds", metavar="S", default="3", told="at most this long for each measurement (default: 3)"),
     *log_options(),
     format_option(),
     description=DESCRIPTION,
@@ -225,7 +224,8 @@ def _speed(tally: Tally, disk: Disk | None) -> float | None:
 def _explain(disk: Disk | None) -> None:
     if disk is None:
         remark(
-            "of a broker the disk cannot be seen: nothing is compared with it, and the network is part of every time"
+            "a broker's disk cannot be measured from here: nothing is compared with it, and every time includes"
+            " the network"
         )
     else:
         remark("VS DISK: times as a multiple of one sync, speed as a share of one large write")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.confirmation import is_confirmed, yes_option
-from foldlog.cli.exit_codes import DONE, INTERRUPTED
+from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.log_options import init_option, log_options, open_log
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import (
@@ -26,36 +26,46 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import size_text
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument
+from foldlog.exposition import Family, Sample, render
 
 if TYPE_CHECKING:
     from foldlog.capture import Capture, CaptureStatus
 
 DESCRIPTION: Final = """\
-A capture writes every change of a database's tables into topics: first a snapshot, then what commits, a transaction of
-the log for each of the database's, each change once. A table's topic holds the table: its keys are the primary key.
+A capture writes every change of a database's tables into topics: first a snapshot, then each transaction that commits,
+exactly once. A table's topic holds the table: its keys are the primary key.
 
   foldlog capture run postgresql://postgres@localhost/shop -d data/
   foldlog capture status postgresql://postgres@localhost/shop -d data/
+  foldlog capture run shop.db -d data/
 
-PostgreSQL needs wal_level=logical. A password is best kept in ~/.pgpass or PGPASSWORD. In place of the URL there may be
-a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…", tables=[...])."""
+PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. SQLite gets triggers. Instead of the
+database you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
 
 NOUN: Final = Noun(
     {
-        "run": LazyVerb("capture.capture:run_capture", "write what changes in a database into the log"),
-        "status": LazyVerb("capture.capture:show_status", "how far a capture is, and what the database keeps for it"),
-        "drop": LazyVerb("capture.capture:drop_capture", "remove from the database what a capture has made there"),
+        "run": LazyVerb("capture.capture:run_capture", "write the changes of a database into the log"),
+        "status": LazyVerb(
+            "capture.capture:show_status", "show how far a capture is, and what the database keeps for it"
+        ),
+        "drop": LazyVerb("capture.capture:drop_capture", "remove a capture's slot and publication from the database"),
     },
     DESCRIPTION,
 )
 
-_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions")
+_FOR_A_URL: Final = ("table", "name", "values", "keys", "numeric", "partitions", "together")
 
 
 def _target() -> list[Argument | Option]:
     return [
-        argument("target", "URL|FILE", "postgresql://user@host/database, or a Python file that declares captures"),
-        option("--name", metavar="NAME", told="the capture (default: named after the database); of a file, which one"),
+        argument(
+            "target",
+            "DATABASE|FILE",
+            "postgresql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
+        ),
+        option(
+            "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
+        ),
     ]
 
 
@@ -65,8 +75,7 @@ def _target() -> list[Argument | Option]:
         "--table",
         metavar="TABLE[=TOPIC]",
         is_repeated=True,
-        told="a table, and the topic it goes into (default: all with a primary key, into NAME.SCHEMA.TABLE); may be"
-        " repeated",
+        told="a table, and its topic (default: all with a primary key, into NAME.SCHEMA.TABLE); repeatable",
     ),
     option(
         "--values",
@@ -84,23 +93,33 @@ def _target() -> list[Argument | Option]:
         "--numeric",
         metavar="FORM",
         choices=("string", "number"),
-        told="how exact numbers are written: string (the default) or number, with all digits",
+        told="how to write exact numbers: string (the default) or number, with all digits",
     ),
-    option("--partitions", metavar="N", read=count_value(1), told="of topics that are made (default: 1)"),
-    switch("--once", told="stop when everything is written that has committed so far"),
+    option("--partitions", metavar="N", read=count_value(1), told="partitions of new topics (default: 1)"),
+    option(
+        "--together",
+        metavar="N",
+        read=count_value(1),
+        told="while the capture is behind, write up to N of PostgreSQL's transactions as one (default: 1)",
+    ),
+    switch("--once", told="stop after writing everything that has committed so far"),
     option(
         "--snapshot",
         metavar="again",
         choices=("again",),
-        told="again: compare every table with its topic first, and write what differs",
+        told="again: first compare every table with its topic, and write what differs",
     ),
+    yes_option(),
     init_option(),
     *log_options(),
 )
 def run_capture(arguments: Arguments) -> int:
-    from foldlog.capture import run
+    from foldlog.capture import consent, run
 
     capture = _chosen(arguments)
+    question = consent(capture)
+    if question is not None and not is_confirmed(arguments, question):
+        return FAILED
     with open_log(arguments, write=True, make=True) as log, StopOnSignals(remark) as signals:
         signals.listen()
         done = run(
@@ -138,9 +157,12 @@ _TABLE_COLUMNS: Final = (
 @command(
     *_target(),
     format_option(),
+    switch("--metrics", told="print metrics for Prometheus, as a node exporter reads them from a file *.prom"),
     *log_options(),
-    more="LAG is how much of the database's log is not in the topics yet, KEPT how much it cannot forget before: both"
-    " grow while nobody runs the capture.",
+    more=(
+        "LAG is how much of the database's log is not in the topics yet; KEPT is how much of it the database has to"
+        " keep. Both grow while nobody runs the capture."
+    ),
 )
 def show_status(arguments: Arguments) -> int:
     from foldlog.capture import status
@@ -148,6 +170,9 @@ def show_status(arguments: Arguments) -> int:
     capture = _chosen(arguments)
     with open_log(arguments, write=False) as log:
         found = status(capture, log)
+    if arguments.metrics:
+        say(render(_families(found)).decode().rstrip("\n"))
+        return DONE
     if arguments.format == "json":
         show_json({**asdict(found), "tables": [asdict(table) for table in found.tables]})
         return DONE
@@ -169,6 +194,23 @@ def show_status(arguments: Arguments) -> int:
     return DONE
 
 
+def _families(found: CaptureStatus) -> list[Family]:
+    """What is not known is left out."""
+    source = found.source
+    numbers: dict[str, tuple[str, float | None]] = {
+        "running": ("1 while a process reads the changes.", int(source.reader is not None)),
+        "lost": ("1 if changes since the last run are lost.", int(source.state.endswith("lost"))),
+        "lag_bytes": ("How much of the database's log is not in the topics.", source.lag_bytes),
+        "lag_changes": ("Changes that are not in the topics.", source.lag_changes),
+        "kept_bytes": ("How much of its log the database keeps for the capture.", source.kept_bytes),
+    }
+    return [
+        Family(f"foldlog_capture_{name}", "gauge", text, [Sample(number, (("capture", found.name),))])
+        for name, (text, number) in numbers.items()
+        if number is not None
+    ]
+
+
 def _row(found: CaptureStatus) -> dict[str, object]:
     source = found.source
     lag = None if source.lag_bytes is None else size_text(source.lag_bytes)
@@ -188,7 +230,7 @@ def _row(found: CaptureStatus) -> dict[str, object]:
 @command(
     *_target(),
     yes_option(),
-    more="The log keeps the topics. A run after this needs --snapshot again.",
+    more="The topics stay. The next run needs --snapshot again.",
 )
 def drop_capture(arguments: Arguments) -> int:
     from foldlog.capture import drop
@@ -217,7 +259,7 @@ def _chosen(arguments: Arguments) -> Capture:
         return of_url(arguments.target, chosen or None, **given)
     name = given.pop("name", None)
     if given:
-        raise InvalidArgument(f"--{next(iter(given))} is for a URL; {arguments.target} says how its captures are")
+        raise InvalidArgument(f"--{next(iter(given))} is for a database; {arguments.target} says how its captures are")
     found = {capture.name: capture for capture in load_captures(arguments.target)}
     if name is None and len(found) == 1:
         return next(iter(found.values()))

@@ -36,24 +36,21 @@ if TYPE_CHECKING:
     from foldlog.spark.origins.origin import OriginSpec
 
 DESCRIPTION: Final = """\
-Copies topics between directories, brokers and Kafka clusters, in any direction, whole batches at a time. Order, keys,
-headers, times, tombstones and partitions are kept; so are the settings that the target knows, and offsets where it
-allows that: always in a directory, and at a broker where the source has neither expired nor compacted anything.
-Elsewhere offsets are mapped.
+Copies topics between directories, brokers and Kafka clusters, in any direction. It keeps order, keys, headers, times,
+tombstones and partitions, and the settings that the target knows. A directory keeps offsets; a broker does too, unless
+the source has expired or compacted records. Otherwise offsets are mapped.
 
-A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients. A password is
-best kept in a file: --from-config and --to-config.
+A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients. Keep passwords
+in a file: --from-config and --to-config.
 
   foldlog copy orders payments --from data/ --to kafka://broker:9092
   foldlog copy orders=orders-2025 --from data/ --to archive/
 
-What groups have committed is translated, so that they go on in the copy where they stand; with --folds, so are the
-bookmarks of a pipeline's views. At the end both sides are read again and compared, as far as an earlier copy has not
-done so; --check-all compares everything.
+It translates the committed offsets of groups, so that they continue in the copy; with --folds, also the bookmarks of a
+pipeline's views. At the end it reads both sides again and compares what is new; --check-all compares everything.
 
-It may be stopped at any time, also by a crash: called again, it goes on after what has arrived, and nothing is doubled.
-Called later once more, it brings what has been written since; with --follow it stays and does so by itself, a second or
-so behind: a warm standby. Nobody else may write to the copies meanwhile."""
+You can stop it at any time, and run it again: it continues, and doubles nothing. Run it later to copy what is new, or
+use --follow to keep copying, a second or so behind: a warm standby. Nobody else may write to the copies meanwhile."""
 
 _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
 
@@ -62,7 +59,7 @@ _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-
     argument(
         "topics",
         "TOPIC[=NAME]",
-        "a topic, and what it is to be called in the target",
+        "a topic, and its name in the target",
         is_many=True,
         is_needed=False,
     ),
@@ -71,21 +68,22 @@ _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-
     init_option(),
     *property_options(prefix="from", of=" for the log to copy from"),
     *property_options(prefix="to", of=" for the log to copy to"),
-    switch("--all", told="all topics of the source, instead of naming them"),
+    switch("--all", told="all topics of the source"),
     option(
-        "--folds", metavar="FILE", told="the pipeline whose views are to go on in the copy; its runner must not run"
+        "--folds", metavar="FILE", told="the pipeline whose views shall continue in the copy; stop its runner first"
     ),
-    switch("--no-groups", told="leave out what groups have committed"),
+    switch("--no-groups", told="do not copy the committed offsets of groups"),
     *one_of(
         switch("--no-check", told="do not read both sides again at the end"),
         switch("--check-all", told="compare everything at the end, not only what is new since the last check"),
     ),
     switch(
         "--follow",
-        told="go on copying what is written, with groups, until a signal ends it; without --dry-run, --folds and"
-        " --no-groups",
+        told=(
+            "keep copying new records and groups until a signal ends it; not with --dry-run, --folds and --no-groups"
+        ),
     ),
-    option("--interval", metavar="TIME", told="with --follow, how often to look for more (default: 1s)"),
+    option("--interval", metavar="TIME", told="with --follow, how often to look for new records (default: 1s)"),
     dry_run_option(),
     format_option(),
     description=DESCRIPTION,
@@ -95,7 +93,7 @@ def run(arguments: Arguments) -> int:
     if arguments.follow:
         return follow(arguments, interval_s)
     if arguments.interval is not None:
-        raise InvalidArgument("--interval is how often --follow looks for more; add --follow, or leave it out")
+        raise InvalidArgument("--interval needs --follow; add --follow, or leave --interval out")
     folds = _declared(arguments)
     with (
         opened(arguments) as (source, target),
@@ -302,15 +300,13 @@ def is_broker(location: str) -> bool:
 # --- following ------------------------------------------------------------------------------------------------------
 
 
-FOLLOWING: Final = "following; SIGTERM or Ctrl-C ends it, and the same command goes on from there"
+FOLLOWING: Final = "following; SIGTERM or Ctrl-C ends it, and the same command continues from there"
 
 
 def follow(arguments: Arguments, interval_s: float) -> int:
     """Copy what there is, tell of it, and go on until a signal comes, or what was copied turns out to be wrong."""
     if arguments.dry_run or arguments.folds or arguments.no_groups:
-        raise InvalidArgument(
-            "--follow copies records and groups as they come; leave out --dry-run, --folds, --no-groups"
-        )
+        raise InvalidArgument("--follow does not work with --dry-run, --folds and --no-groups; leave them out")
     with StopOnSignals(remark) as signals, opened(arguments) as (source, target):
         signals.listen()
         standby = _Standby(arguments, source, target)

@@ -31,6 +31,7 @@ _BELOW_ANY: Final = -2
 
 _CHANGES: Final = "changes"
 _IN_THE_LOG: Final = "its view is a topic of the log, which it makes anew there: do not copy that topic"
+_SEVERAL: Final = "it reads several topics as one: drop it, and run it on the copies"
 _READS_COPY: Final = "it reads the copy already"
 _NOT_BEGUN: Final = "it has not begun: it begins with the copy"
 
@@ -107,8 +108,13 @@ def plan_folds(folds: Sequence[Fold], copying: Copying, plans: Sequence[Plan], s
 def _each_fold(
     folds: Sequence[Fold], maps: Mapping[Route, OffsetMap], look: Callable[[Fold, Ways], FoldMove]
 ) -> list[FoldMove]:
+    from foldlog.spark.topics_read import reads_topic
+
     moves: list[FoldMove] = []
     for fold in (part for one in folds for part in one.parts):
+        if fold.topic.is_several and any(reads_topic(fold.topic, route.topic) for route in maps):
+            moves.append(FoldMove(fold.name, fold.view.place, _SEVERAL, {}, {}))
+            continue
         routes = {route.partition: route for route in maps if route.topic == fold.topic.name}
         if not routes:
             continue

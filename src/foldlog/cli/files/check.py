@@ -18,8 +18,10 @@ from typing import Final
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing, settle_journal
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.directories import plan_settlement
+from foldlog.broker.topics.names import partition_directory
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.files.check_report import CheckReport, Finding
+from foldlog.cli.files.check_store import check_store
 from foldlog.cli.files.check_targets import CheckTarget, Targets, find_targets
 from foldlog.cli.output import say
 from foldlog.cli.parsing import Arguments, argument, command, count_value, one_of, option, switch
@@ -36,21 +38,23 @@ from foldlog.log.doctor.inspection import inspect, inspect_alone, inspect_live
 from foldlog.log.doctor.repair import cut_out, rebuild
 from foldlog.log.doctor.segment_scan import ForEach
 from foldlog.log.journal.format import Placed
-from foldlog.log.journal.recovery import JOURNAL_NAME, Owner, keep_aside, read_journal
+from foldlog.log.journal.recovery import JOURNAL_NAME, JournalContents, Owner, keep_aside, read_journal, refuse_missing
 from foldlog.log.layout import free_cut_name, read_layout
 
 DESCRIPTION: Final = """\
-Reads every byte of a log and verifies it: the catalog, the CRC, offsets, leader epoch and records of every batch, and
-the indexes. Prints one line a partition; the exit code is 1 if something is damaged, and the file, the byte and the
-reason are named. Changes nothing, takes no lock, and may run beside the log's writer.
+Reads and verifies every byte of a log: the catalog, the CRC, offsets, leader epoch and records of every batch, and the
+indexes. Prints one line per partition. If something is damaged, it names the file, the byte and the reason, and exits
+with 1. It changes nothing, takes no lock, and may run beside the log's writer.
 
-PATH is a log's directory, one partition of it, or one segment. Directories that Apache Kafka wrote are read as well.
+What topics have in a store of segments is read and verified, too, object by object.
 
-With --repair, which needs the log to be closed, what is derived from the batches and wrong or missing is made anew:
-indexes, producer snapshots, leader epochs, the checkpoint. It takes no byte out of a segment.
+PATH is a log's directory, one partition of it, or one segment; also of Apache Kafka's.
 
-With --cut-out, which needs the log to be closed, damaged bytes are moved into .cut files beside the segment, never
-deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
+--repair rebuilds what is wrong or missing and can be derived from the batches: indexes, producer snapshots, leader
+epochs, the checkpoint. It removes no byte from a segment. Close the log first.
+
+--cut-out moves damaged bytes into .cut files beside the segment, and puts a batch without records in their place, so
+that every other record keeps its offset and can be read. Close the log first."""
 
 
 _JOURNAL_ADVICE: Final = "every partition says by itself whether it lacks something; open the log to see"
@@ -61,18 +65,18 @@ def _cores() -> int:
 
 
 @command(
-    argument("path", "PATH", "the log's directory; or a partition's, or a segment"),
-    option("--topic", metavar="T", told="of a log, only this topic"),
+    argument("path", "PATH", "the directory of a log or a partition, or a segment"),
+    option("--topic", metavar="T", told="only this topic of the log"),
     *one_of(
-        switch("--repair", told="make indexes and the like anew where they are wrong"),
-        switch("--cut-out", told="set damaged bytes aside, so that the rest can be used"),
+        switch("--repair", told="rebuild wrong indexes and other derived files"),
+        switch("--cut-out", told="move damaged bytes aside, so that the rest can be read"),
     ),
     option(
         "-j",
         "--jobs",
         metavar="N",
         read=count_value(1, CHECK_JOBS_MAX),
-        told="segments looked at at a time (default: one a core)",
+        told="number of segments to check at a time (default: one per core)",
     ),
     format_option(),
     description=DESCRIPTION,
@@ -88,6 +92,9 @@ def run(arguments: Arguments) -> int:
     else:
         lines = _verify(targets, report, jobs)
     for line in lines:
+        if not is_json:
+            say(line)
+    for line in check_store(files, targets, report):
         if not is_json:
             say(line)
     if targets.is_all and targets.catalog is not None:
@@ -176,9 +183,31 @@ def _report_journal(files: Files, path: str, catalog: Catalog, report: CheckRepo
     seen = set(read_journal(files, path, directory_id).damages) if contents.damages else set()
     for damage in (damage for damage in contents.damages if damage in seen):
         yield from report.damage(CorruptLog(damage.path, damage.position, damage.reason, _JOURNAL_ADVICE))
+    for error in _lost_with_the_journal(files, path, catalog, contents):
+        yield from report.damage(error)
     if contents.entries:
         count = sum(len(use.commits) for use in contents.uses)
         yield from report.note(f"{path}/{JOURNAL_NAME}: {counted(count, 'commit')} that a writer replays where need be")
+
+
+def _lost_with_the_journal(
+    files: Files, path: str, catalog: Catalog, contents: JournalContents
+) -> Iterator[CorruptLog]:
+    """Partitions whose slot says that more was durable than segment and journal hold: a writer refuses them."""
+    try:
+        checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=False)
+    except (FileNotFoundError, CorruptLog):
+        return  # reported already
+    for topic in catalog.topics.values():
+        for number, slot in enumerate(topic.slots):
+            entries = contents.entries.get((uuid.UUID(topic.topic_id).bytes, number), ())
+            state = checkpoint.slot(slot).load()
+            if state is None or any(placed.entry.next_offset >= state.durable_offset for _, placed in entries):
+                continue
+            try:
+                refuse_missing(files, f"{path}/{partition_directory(topic.name, number)}", checkpoint.slot(slot))
+            except CorruptLog as error:
+                yield error
 
 
 # Changing

@@ -39,6 +39,7 @@ class CheckReport:
     notes: list[str] = field(default_factory=list)
     damages: list[dict[str, object]] = field(default_factory=list)
     partitions: list[dict[str, object]] = field(default_factory=list)
+    stores: list[dict[str, object]] = field(default_factory=list)
 
     def note(self, text: str) -> Iterator[str]:
         self.notes.append(text)
@@ -66,6 +67,7 @@ class CheckReport:
             "notes": self.notes,
             "damages": self.damages,
             "partitions": self.partitions,
+            **({"stores": self.stores} if self.stores else {}),
         }
 
 

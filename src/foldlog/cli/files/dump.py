@@ -33,14 +33,13 @@ from foldlog.log.layout import METADATA_NAME
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 DESCRIPTION: Final = """\
-Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and
-the entries of indexes, producer snapshots, leader epochs, the checkpoint, the catalog and the journal. What Apache
-Kafka wrote is read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of
-metadata.
-Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
+Shows the content of a log's files as it is on disk: the batches of segments and, with --records, their records; the
+entries of indexes, producer snapshots, leader epochs, the checkpoint, the catalog and the journal. It also reads Apache
+Kafka's files, including those that only Kafka has: aborted transactions, offsets of partitions, snapshots of metadata.
+It shows damaged bytes in their place, continues behind them, and then exits with 1.
 
-PATH is a file, the directory of a partition, or that of a log. Of a directory the segments are shown, with --all the
-other files, too. It takes no lock: the last batch of a segment that is being written may look cut off."""
+PATH is a file, or the directory of a partition or a log. For a directory it shows the segments, with --all also the
+other files. It takes no lock: the last batch of a segment that is being written may look cut off."""
 
 _STEM: Final = re.compile(r"(?P<base>\d{20})(?P<kind>\..*)")
 _RANGE: Final = re.compile(r"(?P<start>\d*)(?P<colon>:?)(?P<stop>\d*)")
@@ -50,18 +49,18 @@ _SMALL_NAMES: Final = (EPOCHS_NAME, METADATA_NAME)
 
 
 @command(
-    argument("paths", "PATH", "a file, a partition's directory, or a log's", is_many=True),
-    option("--topic", metavar="T", told="of a log, only this topic"),
-    option("-p", "--partition", metavar="N", read=count_value(0), told="of a log, only this partition of the topic"),
-    switch("--records", told="the records of each batch, too"),
-    option("--offsets", metavar="A:B", told="only from offset A to before B; A: and :B are ranges, too"),
-    switch("--all", told="of directories also indexes, snapshots, epochs, checkpoint, journal"),
+    argument("paths", "PATH", "a file, or the directory of a partition or a log", is_many=True),
+    option("--topic", metavar="T", told="only this topic of the log"),
+    option("-p", "--partition", metavar="N", read=count_value(0), told="only this partition of the topic"),
+    switch("--records", told="also show the records of each batch"),
+    option("--offsets", metavar="A:B", told="only from offset A to before B; also A: or :B"),
+    switch("--all", told="for directories, also show indexes, snapshots, epochs, checkpoint, journal"),
     option(
         "--format",
         metavar="FORMAT",
         choices=FORMATS,
         default="text",
-        told="text (the default), wide (long values whole) or json (one object a line)",
+        told="text (the default), wide (with whole values) or json (one object per line)",
     ),
     description=DESCRIPTION,
 )

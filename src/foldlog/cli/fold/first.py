@@ -61,8 +61,8 @@ def _source_words(arguments: Arguments) -> str:
     one_fold(),
     *source_options(),
     option("--master", metavar="URL", told="where Spark runs (default: this machine)"),
-    option("--conf", metavar="NAME=VALUE", told="a setting of Spark's; may be repeated", is_repeated=True),
-    option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
+    option("--conf", metavar="NAME=VALUE", told="a Spark setting; repeatable", is_repeated=True),
+    option("--spark-log", metavar="FILE", told="append Spark's own output to this file"),
     format_option(),
 )
 def explain_fold(arguments: Arguments) -> int:

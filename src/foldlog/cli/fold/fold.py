@@ -35,9 +35,10 @@ from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.cli.units import parse_duration_ms, parse_seconds, parse_size_bytes
 from foldlog.cli.wording import counted
 from foldlog.client.fold_bulletin import MIXED
-from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, ranges_text
+from foldlog.client.places import BACK_HELP, POINTS_HELP, parse_topic_points, places_text, topics_ranges_text
 from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
 from foldlog.limits import FOLD_PREVIEW_MAX
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import FoldState, Preview
@@ -47,27 +48,29 @@ if TYPE_CHECKING:
 DEFAULT_FILE: Final = "folds.py"
 
 DESCRIPTION: Final = """\
-A pipeline is a Python file that declares folds: functions from a topic's rows to a view of them, such as a table, a
-search index or counters. Every view keeps its own bookmark, so a fold can be stopped, rewound, rebuilt and proven.
+A pipeline is a Python file that declares folds: functions from a topic's rows to a view, such as a table, a search
+index or counters. Every view keeps its own bookmark, so you can stop, rewind, rebuild and verify a fold.
 
 The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and FOLDLOG_SOURCE take either."""
 
 NOUN: Final = Noun(
     {
-        "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
+        "run": LazyVerb("fold.fold:run_folds", "keep views up to date, from their bookmarks on"),
         "init": LazyVerb("fold.first:init_pipeline", "write a first pipeline for a topic, from its records"),
-        "explain": LazyVerb("fold.first:explain_fold", "say what a run of a fold would read, shuffle and write"),
-        "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records; nothing is stored"),
+        "explain": LazyVerb("fold.first:explain_fold", "show what a run of a fold would read, shuffle and write"),
+        "preview": LazyVerb("fold.fold:preview_fold", "show what a fold makes of the last records, without storing it"),
         "graph": LazyVerb("fold.graph:show_graph", "draw which folds read what others write"),
-        "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
+        "status": LazyVerb("fold.fold:show_status", "show bookmark, end, lag and last error of each fold"),
         "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
-        "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
-        "backfill": LazyVerb("fold.fold:backfill_fold", "compute the rows of some keys anew, from all their records"),
-        "verify": LazyVerb("fold.fold:verify_fold", "replay with another split into a scratch view, and compare"),
-        "compact": LazyVerb("fold.fold:compact_fold", "join a lake's small files, remove what only old states need"),
-        "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark; the log is not touched"),
-        "pause": LazyVerb("fold.fold:pause_fold", "ask the running runner to leave a fold alone"),
-        "resume": LazyVerb("fold.fold:resume_fold", "ask the running runner to go on with a fold"),
+        "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a new view beside the old one, then swap them"),
+        "backfill": LazyVerb("fold.fold:backfill_fold", "recompute the rows of some keys, from all their records"),
+        "verify": LazyVerb("fold.fold:verify_fold", "replay the log into a scratch view, and compare"),
+        "compact": LazyVerb(
+            "fold.fold:compact_fold", "join a lake's small files, and remove those that only old states need"
+        ),
+        "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark, but not the log"),
+        "pause": LazyVerb("fold.fold:pause_fold", "ask the runner to pause a fold"),
+        "resume": LazyVerb("fold.fold:resume_fold", "ask the runner to resume a fold"),
     },
     DESCRIPTION,
 )
@@ -110,8 +113,10 @@ def key_option() -> Option:
     return option(
         "--folds-key",
         metavar="FILE",
-        told="folds.key of the served directory, or a copy, where the log is a broker: it takes the status and the"
-        " commands of folds from who has it",
+        told=(
+            "folds.key of the served directory, or a copy, if the log is a broker: needed to publish the folds'"
+            " status and to command them"
+        ),
     )
 
 
@@ -121,13 +126,13 @@ def spark_options() -> list[Option]:
         option(
             "--conf",
             metavar="NAME=VALUE",
-            told="a setting of Spark's, such as spark.executor.memory=2g; may be repeated",
+            told="a Spark setting, such as spark.executor.memory=2g; repeatable",
             is_repeated=True,
         ),
         option(
-            "--range-bytes", metavar="N", read=count_value(1), told="about how much is read at once (default: 64 MiB)"
+            "--range-bytes", metavar="N", read=count_value(1), told="about how much to read at once (default: 64 MiB)"
         ),
-        option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
+        option("--spark-log", metavar="FILE", told="append Spark's own output to this file"),
     ]
 
 
@@ -143,27 +148,29 @@ def spark_options() -> list[Option]:
     ),
     names_argument(),
     *source_options(),
-    switch("--once", told="stop when everything that is there at the start has been read"),
-    switch("--until-caught-up", told="stop when nothing is left to read, what comes meanwhile included"),
+    switch("--once", told="stop after reading everything that was there at the start"),
+    switch("--until-caught-up", told="stop when nothing is left to read, including records that arrive meanwhile"),
     option(
         "--timeout",
         metavar="TIME",
-        told="begin no further range after this time, Spark's start included; the exit code is 124 if --once or"
-        " --until-caught-up has not got there",
+        told=(
+            "start no new range after this time, which includes Spark's start; the exit code is 124 if --once or"
+            " --until-caught-up is not done"
+        ),
     ),
-    option("--interval", metavar="TIME", default="1s", told="how often to look for more (default: 1s)"),
+    option("--interval", metavar="TIME", default="1s", told="how often to look for new records (default: 1s)"),
     switch("--strict", told="stop at a record that does not parse"),
-    switch("--skip-missing", told="go on, counting, where the log no longer holds what is next"),
+    switch("--skip-missing", told="skip records that the log no longer holds, and count them"),
     switch(
         "--accept-change",
-        told="go on where a fold's function has changed: old and new logic mix in its view until a rebuild",
+        told="continue although a fold's function has changed: old and new logic mix in its view until a rebuild",
     ),
     option(
         "--metrics",
         metavar="PLACE",
-        told="metrics for Prometheus: served at HOST:PORT, or written to a file *.prom for its node exporter",
+        told="metrics for Prometheus: serve them at HOST:PORT, or write them to a file *.prom for its node exporter",
     ),
-    switch("--lineage", told="send OpenLineage events, to where OPENLINEAGE_URL or OPENLINEAGE_CONFIG says"),
+    switch("--lineage", told="send OpenLineage events to OPENLINEAGE_URL, or as OPENLINEAGE_CONFIG says"),
     key_option(),
     *spark_options(),
 )
@@ -205,11 +212,11 @@ def run_folds(arguments: Arguments) -> int:
         metavar="N",
         read=count_value(1, FOLD_PREVIEW_MAX),
         default="100",
-        told="of so many records (default: 100)",
+        told="use this many records (default: 100)",
     ),
     option("--master", metavar="URL", told="where Spark runs (default: this machine)"),
-    option("--conf", metavar="NAME=VALUE", told="a setting of Spark's; may be repeated", is_repeated=True),
-    option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
+    option("--conf", metavar="NAME=VALUE", told="a Spark setting; repeatable", is_repeated=True),
+    option("--spark-log", metavar="FILE", told="append Spark's own output to this file"),
     format_option(),
 )
 def preview_fold(arguments: Arguments) -> int:
@@ -232,14 +239,15 @@ def preview_fold(arguments: Arguments) -> int:
 
 def _preview_json(found: Preview) -> dict[str, object]:
     dead = [] if found.dead is None else found.dead.to_pylist()
-    records = ranges_text(_spans(found))
+    records = topics_ranges_text(_spans(found))
     return {"records": records, "in": found.given.to_pylist(), "out": found.made.to_pylist(), "dead_letters": dead}
 
 
 def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
     given, made = found.given.to_pylist(), found.made.to_pylist()
     dead = [] if found.dead is None else found.dead.to_pylist()
-    say(f"{counted(len(given), 'row')} of {found.topic} ({ranges_text(_spans(found))}), as {fold.name} gets them:")
+    where = topics_ranges_text(_spans(found))
+    say(f"{counted(len(given), 'row')} of {found.topic} ({where}), as {fold.name} gets them:")
     _print_rows(arguments, found.given.column_names, given)
     say(f"\n{counted(len(made), 'row')} that {fold.view.place} would get; nothing is stored:")
     _print_rows(arguments, found.made.column_names, made)
@@ -248,8 +256,8 @@ def _show_preview(arguments: Arguments, fold: Fold, found: Preview) -> None:
         _print_rows(arguments, ["_partition", "_offset", "reason"], dead)
 
 
-def _spans(found: Preview) -> Iterator[tuple[int, int, int]]:
-    return ((number, *span) for number, span in sorted(found.ranges.items()))
+def _spans(found: Preview) -> Iterator[tuple[str, int, int, int]]:
+    return ((*located(found.topic, number), *span) for number, span in sorted(found.ranges.items()))
 
 
 def _print_rows(arguments: Arguments, names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> None:
@@ -278,7 +286,7 @@ def show_status(arguments: Arguments) -> int:
     *source_options(),
     file_option(),
     option("--to", metavar="PLACE", told=f"where to, before the bookmark: {BACK_HELP}", is_needed=True),
-    switch("--dry-run", told="only say what would be read again"),
+    switch("--dry-run", told="only show what would be read again"),
     downstream_option(),
     key_option(),
 )
@@ -321,8 +329,8 @@ def _rewind_one(arguments: Arguments, fold: Fold, source: OriginSpec, to: str) -
     one_fold(),
     *source_options(),
     file_option(),
-    switch("--accept-loss", told="also if the log no longer holds everything"),
-    switch("--drop-old", told="do not keep what was replaced"),
+    switch("--accept-loss", told="rebuild even if the log no longer holds everything"),
+    switch("--drop-old", told="do not keep the old view"),
     option("--start", metavar="PLACE", told=f"begin there, and not where the view began: {POINTS_HELP}"),
     downstream_option(),
     key_option(),
@@ -387,8 +395,8 @@ def verify_fold(arguments: Arguments) -> int:
     one_fold(),
     *source_options(),
     file_option(),
-    switch("--old", told="only what the last rebuild replaced"),
-    switch("--dry-run", told="only say what would be removed"),
+    switch("--old", told="only the view that the last rebuild replaced"),
+    switch("--dry-run", told="only show what would be removed"),
     key_option(),
 )
 def drop_fold(arguments: Arguments) -> int:
@@ -414,12 +422,14 @@ def drop_fold(arguments: Arguments) -> int:
 @command(
     one_fold(),
     file_option(),
-    option("--target-size", metavar="SIZE", default="128MiB", told="what files are joined to (default: 128MiB)"),
+    option("--target-size", metavar="SIZE", default="128MiB", told="the size of joined files (default: 128MiB)"),
     option(
         "--keep",
         metavar="TIME",
         default="7d",
-        told="how long what only older states of the table need is kept, for readers and time travel (default: 7d)",
+        told=(
+            "how long to keep files that only older states of the table need, for readers and time travel (default: 7d)"
+        ),
     ),
 )
 def compact_fold(arguments: Arguments) -> int:

@@ -35,7 +35,7 @@ def files_argument() -> Argument:
 
 @command(
     files_argument(),
-    option("--svg", metavar="OUT", told="write a picture to this file instead"),
+    option("--svg", metavar="OUT", told="write an SVG picture to this file instead"),
     format_option(),
 )
 def show_graph(arguments: Arguments) -> int:
@@ -66,7 +66,7 @@ def _entry(graph: FoldGraph, name: str) -> dict[str, object]:
 
 
 def downstream_option() -> Option:
-    return switch("--downstream", told="also the folds behind it, which read what it writes")
+    return switch("--downstream", told="also do this to the folds that read what it writes")
 
 
 def behind(fold: Fold, folds: Sequence[Fold]) -> list[Fold]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from foldlog.cli.progress_bar import redraws
 from foldlog.cli.tables import Column, rich_table
-from foldlog.client.places import ranges_text
+from foldlog.client.places import topics_ranges_text
 from foldlog.clock import Clock, SystemClock
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -203,7 +204,8 @@ def error_text(feed: Feed) -> str:
 
 def last_ranges_text(feed: Feed) -> str:
     """The ranges read last, per partition."""
-    return ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges) or "-"
+    spans = ((*located(one.topic, one.partition), one.start, one.stop) for one in feed.last_ranges)
+    return topics_ranges_text(spans) or "-"
 
 
 def _dead_text(feed: Feed) -> str:

@@ -45,18 +45,16 @@ if TYPE_CHECKING:
     from foldlog.client.positions import TopicPartition
 
 DESCRIPTION: Final = """\
-A group is a name under which readers share a topic's partitions, and under which the log keeps how far they have read:
-the committed offset of each partition, which is the next one they want. Its lag is what lies from there to the end; in
-a partition that a member has and nothing is committed in, from the log's start (FROM START counts them)."""
+A group is a name under which readers share a topic's partitions. The log keeps how far they have read: the committed
+offset of each partition, which they read next. The lag counts from there to the end, or from the log's start in a
+partition that a member has without a commit (FROM START counts these)."""
 
 NOUN: Final = Noun(
     {
-        "list": LazyVerb("group.group:list_groups", "the groups there are, and their lag"),
-        "describe": LazyVerb(
-            "group.group:describe_groups", "where a group stands in each partition, and who its members are"
-        ),
-        "seek": LazyVerb("group.group:seek_group", "move a group: the next read goes on from there"),
-        "delete": LazyVerb("group.group:delete_groups", "forget groups without members, and what they committed"),
+        "list": LazyVerb("group.group:list_groups", "list groups and their lag"),
+        "describe": LazyVerb("group.group:describe_groups", "show a group's offset in each partition, and its members"),
+        "seek": LazyVerb("group.group:seek_group", "move a group to another place"),
+        "delete": LazyVerb("group.group:delete_groups", "delete groups without members, and what they committed"),
     },
     DESCRIPTION,
 )
@@ -145,7 +143,7 @@ def topics_option() -> Option:
         metavar=TOPIC_PARTITION,
         dest="topics",
         read=parse_topic_partition,
-        told="only there: a topic, or one partition of it; may be given again",
+        told="only this topic, or this partition; repeatable",
         is_repeated=True,
     )
 
@@ -156,7 +154,7 @@ def topics_option() -> Option:
 @command(
     argument("patterns", "PATTERN", "only these: names, or patterns such as 'app-*'", is_many=True, is_needed=False),
     quiet_option(),
-    switch("--internal", told="also groups of the log's own, in which copies note how far they are"),
+    switch("--internal", told="also internal groups, in which foldlog copy keeps its progress"),
     format_option(),
     *log_options(),
 )
@@ -167,7 +165,7 @@ def list_groups(arguments: Arguments) -> int:
             return show_names(names)
         runs = FoldRunsOf(log)
         groups = [facts_of(log, name, runs) for name in names]
-    what = "no group has such a name" if arguments.patterns else "there are no groups: nobody has committed anything"
+    what = "no group matches" if arguments.patterns else "there are no groups: nobody has committed anything"
     show(arguments, LIST_COLUMNS, [group.row() for group in groups], nothing=what)
     return DONE
 
@@ -274,11 +272,14 @@ class Move:
     dry_run_option(),
     format_option(),
     *log_options(),
-    more="  foldlog group seek fraud --to @-6h --topic orders --dry-run -d data\n\n"
-    "Without --topic it moves in every partition it has committed in. A group with members is left alone, since they"
-    " would commit their own place again: stop them, or say --evict, which removes them from the group and moves it"
-    " before they are back, so that they go on from the new place. Members of a queue (a share group) cannot be sent"
-    " away.",
+    more=(
+        "  foldlog group seek fraud --to @-6h --topic orders --dry-run -d data\n"
+        "\n"
+        "Without --topic it moves the group in every partition that it has committed. It does not move a group with"
+        " members, because they would commit their own place again. Stop them, or use --evict: it removes them from"
+        " the group and moves it before they rejoin, so that they continue from the new place. It cannot evict"
+        " members of a queue (a share group)."
+    ),
 )
 def seek_group(arguments: Arguments) -> int:
     spec = parse_points(arguments.to)
@@ -348,12 +349,12 @@ def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
 @command(
     argument("groups", "GROUP", "its name", is_many=True),
     topics_option(),
-    switch("--if-exists", told="a group that does not exist is no error"),
+    switch("--if-exists", told="do nothing if the group does not exist"),
     dry_run_option(),
     yes_option(),
     format_option(),
     *log_options(),
-    more="With --topic, only what they committed there is forgotten.",
+    more="With --topic, this deletes only what they committed there.",
 )
 def delete_groups(arguments: Arguments) -> int:
     with open_log(arguments, write=not arguments.dry_run) as log:
@@ -366,14 +367,14 @@ def delete_groups(arguments: Arguments) -> int:
         offsets = {name: _offsets_to_forget(log, name, arguments) for name in chosen}
         losses = {name: _loss(len(each), is_queue=name in queues) for name, each in offsets.items()}
         if chosen and not arguments.dry_run:
-            if not is_confirmed(arguments, f"forget {_named(losses)} for good?"):
+            if not is_confirmed(arguments, f"delete {_named(losses)} for good?"):
                 return FAILED
             for name in chosen:
                 if arguments.topics is None:
                     log.delete_group(name)
                 else:
                     log.delete_offsets(name, offsets[name])
-    went = "would be forgotten" if arguments.dry_run else "forgotten"
+    went = "would be deleted" if arguments.dry_run else "deleted"
     outcomes = [
         Outcome(
             f"{name}: {went}, {losses[name]}",
@@ -391,8 +392,8 @@ def _queues_among(log: Log, groups: Iterable[str], arguments: Arguments) -> set[
     found = {name for name in groups if is_of_a_queue(backend_of(log), name)}
     if found and arguments.topics is not None:
         raise InvalidArgument(
-            f"group {min(found)!r} is a queue's, and is forgotten as a whole: leave out --topic, or move it in that"
-            " topic with foldlog group seek"
+            f"group {min(found)!r} belongs to a queue and can only be deleted as a whole: leave out --topic, or move it"
+            " in that topic with foldlog group seek"
         )
     return found
 

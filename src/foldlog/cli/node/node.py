@@ -27,13 +27,13 @@ _READ_BYTES: Final = 1 << 16
 _SIGNAL_EXIT: Final = 128  # shells add the number of the signal that ended a process
 
 DESCRIPTION: Final = """\
-Serves a partitioned log as JSON lines, one message a line in Maelstrom's envelope, from standard input to standard
+Serves a partitioned log as JSON lines, one message per line in Maelstrom's envelope, from standard input to standard
 output: init, partition_append, partition_read, partition_info, commit_offset, fetch_offset, and the messages of
-Maelstrom's kafka workload (send, poll, commit_offsets, list_committed_offsets). An answer to an append comes after the
-record is durable. Ends with its input.
+Maelstrom's kafka workload (send, poll, commit_offsets, list_committed_offsets). It answers an append after the record
+is durable. It ends when its input ends.
 
-With --dir, the node joins whoever serves that directory; where nobody does, it serves it itself, so that several nodes
-with the same --dir are one log. Without, it is the only node."""
+With --dir, the node joins the process that serves that directory, or serves it itself. So several nodes with the same
+--dir are one log. Without --dir, it is the only node."""
 
 
 def _count(text: str) -> int:
@@ -45,9 +45,9 @@ def _count(text: str) -> int:
 @command(
     option("--dir", metavar="D", told="keep the log in this directory (default: a temporary one, removed at the end)"),
     init_option(),
-    option("--segment-records", metavar="N", read=_count, told="begin a new segment after N records"),
+    option("--segment-records", metavar="N", read=_count, told="start a new segment after N records"),
     switch("--short-names", told="name segments with eight digits, not twenty"),
-    switch("--verbose", told="answer with segment, timestamp and next_offset, asked for or not"),
+    switch("--verbose", told="always answer with segment, timestamp and next_offset"),
     description=DESCRIPTION,
 )
 def run(arguments: Arguments) -> int:

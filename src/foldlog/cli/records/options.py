@@ -57,7 +57,7 @@ def partitions_option() -> Option:
 def output_options(text: str = "each value on a line") -> list[Option]:
     """The options for how records are printed."""
     return in_section(
-        "what is printed",
+        "output",
         option(
             "--format",
             metavar="FORMAT",
@@ -70,13 +70,15 @@ def output_options(text: str = "each value on a line") -> list[Option]:
             "--decode",
             metavar="HOW",
             choices=NAMES,
-            told="show each value decoded: json and msgpack as JSON, hex as rows of bytes, text; registry: each key and"
-            " value by the schema that it names, as JSON; auto: MessagePack as JSON, and all else as it is",
+            told=(
+                "decode each value: json and msgpack print JSON, hex prints rows of bytes, text prints text;"
+                " registry decodes key and value by the schema that each names; auto decodes only MessagePack"
+            ),
         ),
         option(
             "--registry",
             metavar="URL",
-            told="with --decode, if that is registry: where the schemas are (default: in the log's own topic _schemas)",
+            told="with --decode, for registry: where the schemas are (default: the log's own topic _schemas)",
         ),
         switch("-Z", "--show-null", told="print NULL for a key or value that is null, in text and with -f"),
     )

@@ -92,11 +92,13 @@ def count(text: str) -> int:
 @command(
     argument("patterns", "PATTERN", "only these: names, or patterns such as 'pay*'", is_many=True, is_needed=False),
     quiet_option(),
-    switch("--internal", told="also topics of the log's own, such as the groups'"),
+    switch("--internal", told="also internal topics, such as __consumer_offsets"),
     format_option(),
     *log_options(),
-    more="OFFSETS is how many lie between start and end: as many as there are records, or more where compaction removed"
-    " some. Sizes on disk are known of directories only.",
+    more=(
+        "OFFSETS is the number of offsets between start and end: the number of records, or more after compaction."
+        " Sizes on disk are known only for directories."
+    ),
 )
 def list_topics(arguments: Arguments) -> int:
     with open_log(arguments, write=False) as log:
@@ -104,7 +106,7 @@ def list_topics(arguments: Arguments) -> int:
         if arguments.quiet:
             return show_names(names)
         rows = [_topic_row(log, name, partitions_of(log, name)) for name in names]
-    what = "no topic has such a name" if arguments.patterns else "there are no topics"
+    what = "no topic matches" if arguments.patterns else "there are no topics"
     show(arguments, LIST_COLUMNS, rows, nothing=f"{what}; to make one: foldlog topic create NAME")
     for row in rows:
         if row["error"]:
@@ -134,7 +136,7 @@ def _number(text: str | None) -> int | None:
 
 @command(
     argument("topics", "TOPIC", "a name, or a pattern such as 'pay*'", is_many=True),
-    switch("--all", told="every setting, also those that have their default"),
+    switch("--all", told="every setting, also those with their default"),
     format_option(),
     *log_options(),
     more="Shows the settings that differ from their default; --all, or --format wide, shows every one.",
@@ -213,20 +215,24 @@ def _extent(partitions: Sequence[PartitionFacts]) -> str:
 @command(
     argument("topics", "TOPIC", "its name", is_many=True),
     init_option(),
-    option("-p", "--partitions", metavar="N", read=count, default="1", told="how many (default: 1)"),
+    option("-p", "--partitions", metavar="N", read=count, default="1", told="number of partitions (default: 1)"),
     option(
         "--replication-factor",
         metavar="N",
         read=count,
-        told="how many brokers of a cluster have each record (default: as the cluster says); 1 with -d",
+        told="number of replicas (default: the cluster's); 1 with -d",
     ),
-    settings_option("a setting, such as retention.ms=7d; may be given again"),
-    switch("--if-not-exists", told="leave a topic that exists as it is: no error"),
+    settings_option("a setting, such as retention.ms=7d; repeatable"),
+    switch("--if-not-exists", told="do nothing if the topic exists"),
     format_option(),
     *log_options(),
-    more="Settings have Kafka's names; times and sizes may be written as 7d or 1GiB:\n\n"
-    "  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n\n"
-    "A directory that holds no log yet becomes one.",
+    more=(
+        "Settings have Kafka's names. You can write times and sizes as 7d or 1GiB:\n"
+        "\n"
+        "  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n"
+        "\n"
+        "If the directory does not exist or is empty, this makes a log in it."
+    ),
 )
 def create_topics(arguments: Arguments) -> int:
     from foldlog.broker.topics.names import check_user_topic_name
@@ -273,13 +279,16 @@ def _created(log: Log, name: str, arguments: Arguments, settings: Mapping[str, s
 @command(
     argument("topics", "TOPIC", "its name", is_many=True),
     option("-p", "--partitions", metavar="N", read=count, told="add partitions until there are N"),
-    settings_option("a setting and its value, or NAME= for the default; may be given again"),
+    settings_option("a setting and its value, or NAME= for the default; repeatable"),
     dry_run_option(),
     format_option(),
     *log_options(),
-    more="  foldlog topic alter orders -c retention.ms=1d -c segment.bytes= -d data\n\n"
-    "Nothing behind the sign puts a setting back to its default. Partitions can only become more, and keys move then:"
-    " the order of a key starts anew in another partition.",
+    more=(
+        "  foldlog topic alter orders -c retention.ms=1d -c segment.bytes= -d data\n"
+        "\n"
+        "NAME= without a value restores the default. You can add partitions, but not remove them. Keys then move to"
+        " other partitions, so the order of a key starts anew."
+    ),
 )
 def alter_topics(arguments: Arguments) -> int:
     changes = parse_settings(arguments.settings or ())
@@ -341,7 +350,7 @@ def _setting_outcome(topic: str, setting: str, before: str | None, now: str | No
 
 @command(
     argument("topics", "TOPIC", "its name", is_many=True),
-    switch("--if-exists", told="a topic that does not exist is no error"),
+    switch("--if-exists", told="do nothing if the topic does not exist"),
     dry_run_option(),
     yes_option(),
     format_option(),

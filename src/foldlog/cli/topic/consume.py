@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 CONSUME: Final = """\
-Reads from the start of the topics to where they end now, one partition after the other, each in order. With --follow
-it then waits for more, and partitions are mixed as their records arrive; Ctrl-C ends it.
+Reads from the start of the topics to their current end, one partition after the other, each in order. With --follow it
+then waits for new records and prints them as they arrive, partitions mixed. Ctrl-C ends it.
 
-With --group it reads on from where the group is, as a member of it, and commits what was printed.
+With --group it joins the group, continues from the group's place, and commits what it has printed.
 
   foldlog topic consume orders -o -10           the last ten of each partition
   foldlog topic consume orders -o @-1h          the last hour
@@ -29,21 +29,20 @@ With --group it reads on from where the group is, as a member of it, and commits
   foldlog topic consume orders --format json | jq .value"""
 
 TAIL: Final = """\
-The youngest records of all partitions together, by their timestamps; then those that arrive, as they do. Ctrl-C ends
-it."""
+Prints the newest records of all partitions together, by timestamp, then new ones as they arrive. Ctrl-C ends it."""
 
 
 @command(
     argument("topics", "TOPIC", "the topics, read in this order", is_many=True),
     option("-o", "--offset", metavar="PLACE", read=parse_place, told=f"what to read (default: start): {PLACE_HELP}"),
     partitions_option(),
-    option("-n", "--count", metavar="COUNT", read=count_value(1), told="stop after so many records"),
-    switch("-F", "--follow", told="wait for more at the end"),
+    option("-n", "--count", metavar="COUNT", read=count_value(1), told="stop after this many records"),
+    switch("-F", "--follow", told="at the end, wait for new records"),
     option(
         "-g",
         "--group",
         metavar="GROUP",
-        told="read as a member of this group, without -p; -o start or -o end says where it begins",
+        told="read as a member of this group, without -p; -o start or -o end says where a new group begins",
     ),
     isolation_option(),
     *output_options(),
@@ -77,7 +76,7 @@ def _consume(arguments: Arguments, log: Log, output: RecordOutput) -> None:
         return
     output.write_all(read_reaches(log, wanted, arguments.count))
     if output.count == 0:
-        remark("there are no records there; with --follow it waits for some")
+        remark("there are no records there; --follow waits for some")
 
 
 def _print_arrivals(
@@ -96,7 +95,7 @@ def _print_arrivals(
 
 def _check_group_options(arguments: Arguments) -> None:
     if arguments.partitions is not None:
-        raise InvalidArgument("the members of a group share its partitions; leave -p out, or --group")
+        raise InvalidArgument("members of a group share its partitions: use --group or -p, not both")
     if arguments.offset is not None and arguments.offset.text not in ("start", "end"):
         raise InvalidArgument(
             f"a group reads on from where it is, so -o {arguments.offset.text} has no place here; move it first:"
@@ -151,7 +150,12 @@ def _consume_as_group(arguments: Arguments, log: Log, output: RecordOutput) -> N
 @command(
     argument("topics", "TOPIC", "the topics", is_many=True),
     option(
-        "-n", "--count", metavar="COUNT", read=count_value(0), default="10", told="so many records first (default: 10)"
+        "-n",
+        "--count",
+        metavar="COUNT",
+        read=count_value(0),
+        default="10",
+        told="begin with this many records (default: 10)",
     ),
     partitions_option(),
     isolation_option(),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 PRODUCE: Final = """\
-Reads lines from the files, or from standard input, and writes each as a record; returns once all of them are durable,
-and says on standard error how many. A line that is no record ends it, with what came before it written.
+Reads lines from the files, or from standard input, and writes each as a record. It returns once all of them are
+durable, and says on standard error how many. An invalid line ends it; the records before that line are written.
 
 As text, a line is a value; with -K ':' it is a key and a value. As JSON, it is what 'topic consume --format json'
 prints: "value" is required, "key", "headers", "partition" and "timestamp" are used, "topic" and "offset" are not.
@@ -25,7 +25,8 @@ prints: "value" is required, "key", "headers", "partition" and "timestamp" are u
   echo '{"amount": 100}' | foldlog topic produce orders -k u1
   foldlog topic produce orders -k u1 --tombstone            delete the key u1
   foldlog topic consume orders --format json |
-  foldlog topic produce copies --format json                copy a topic"""
+  foldlog topic produce copies --format json                copy a topic
+"""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 BY_KEY: Final = "key"
@@ -52,11 +53,15 @@ def header_value(text: str) -> tuple[str, bytes]:
 
 @command(
     argument("topic", "TOPIC", "the topic"),
-    argument("files", "FILE", "what to read; - is standard input (default)", is_many=True, is_needed=False),
+    argument("files", "FILE", "the files to read; - is standard input (default)", is_many=True, is_needed=False),
     *one_of(
         option("-k", "--key", metavar="KEY", read=bytes_value, told="the key of every record"),
         option(
-            "-K", "--key-delimiter", metavar="DELIM", read=delimiter_value, told="each line is a key, this, and a value"
+            "-K",
+            "--key-delimiter",
+            metavar="DELIM",
+            read=delimiter_value,
+            told="what separates the key from the value in each line",
         ),
     ),
     option(
@@ -64,7 +69,7 @@ def header_value(text: str) -> tuple[str, bytes]:
         "--partition",
         metavar="P",
         read=partition_value,
-        told="the partition of every record; key: by its key, also where a JSON line names a partition",
+        told='the partition of every record; "key" chooses it by the key, also if a JSON line names a partition',
     ),
     option(
         "-H",
@@ -72,7 +77,7 @@ def header_value(text: str) -> tuple[str, bytes]:
         dest="headers",
         metavar="NAME=VALUE",
         read=header_value,
-        told="a header for every record; may be given again",
+        told="a header for every record; repeatable",
         is_repeated=True,
     ),
     option(
@@ -80,8 +85,10 @@ def header_value(text: str) -> tuple[str, bytes]:
     ),
     switch(
         "--tombstone",
-        told="delete keys: the one of -k, and no file is read, or else each line is one, without -K; a record with the"
-        " value null is written",
+        told=(
+            "delete the key of -k, without reading a file; or each line is a key to delete, without -K; this writes"
+            " records with the value null"
+        ),
     ),
     # FOLDLOG_FORMAT may be "wide" for all tables; here it is accepted, and means text.
     option(
@@ -89,7 +96,7 @@ def header_value(text: str) -> tuple[str, bytes]:
         metavar="{text,json}",
         choices=FORMATS,
         default="text",
-        told="what a line is: text (default), or json, which has its own keys: without -k, -K and --tombstone",
+        told="what a line is: text (default), or json, which contains the key: without -k, -K and --tombstone",
     ),
     *log_options(),
     more=PRODUCE,
@@ -119,7 +126,7 @@ def produce(arguments: Arguments) -> int:
         if partition is not None:
             checked_partition(arguments.topic, partition, count)
         if is_read and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]) and sys.stdin and sys.stdin.isatty():
-            remark("a record a line; Ctrl-D ends it")
+            remark("type one record per line; Ctrl-D ends it")
         with log.producer(compression=arguments.compression) as producer:
             sending = Sending(producer, arguments.topic, _kept_ms(log, arguments.topic))
             try:
@@ -160,7 +167,7 @@ def _kept_ms(log: Log, topic: str) -> int | None:
 
 def _check_options(arguments: Arguments) -> None:
     if arguments.format == "json" and (arguments.key is not None or arguments.key_delimiter or arguments.tombstone):
-        raise InvalidArgument("JSON lines have keys and values of their own; leave out -k, -K and --tombstone")
+        raise InvalidArgument("JSON lines contain their own keys and values; leave out -k, -K and --tombstone")
     if arguments.tombstone and arguments.key_delimiter is not None:
         raise InvalidArgument("with --tombstone there are no values, so each line is a key; leave out -K")
     if arguments.tombstone and arguments.key is not None and arguments.files:

@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 LATEST: Final = """\
-The topic read as a table: of each key the newest record; a tombstone removes the key. Rows come in the order of their
-last change. Memory grows with the number of keys, as all rows are held until the topic is read.
+Reads the topic as a table: the newest record of each key; a tombstone removes the key. Rows come in the order of their
+last change. Memory grows with the number of keys.
 
-With --key it is one row, and exit code 3 if there is none; only the partition of that key is read, from its end.
+With --key it prints one row, or exits with 3 if there is none. It then reads only the key's partition, from its end.
 
   foldlog topic latest orders                     the table now
   foldlog topic latest orders --as-of @-1h        the table an hour ago
   foldlog topic latest orders --key u1 -f '%v\\n'  one value"""
 
 HISTORY: Final = """\
-Every record of one key, oldest first, tombstones included; exit code 3 if there is none. Only the partition of that key
-is read."""
+Prints every record of one key, oldest first, tombstones included. Exits with 3 if there is none. It reads only the
+key's partition."""
 
 AS_OF_HELP: Final = (
-    "the table as it was there: @-1h, @2026-01-15T10:30, or an offset in each partition; what lies before it counts"
-    " (default: end)"
+    "the table before this place: @-1h, @2026-01-15T10:30, or an offset in each partition (default: end)"
 )
 ALL_PARTITIONS_HELP: Final = (
-    "look for the key in every partition: where the topic has grown, or producers place keys by rules of their own"
+    "look for the key in every partition: use it if the topic has gained partitions, or producers place keys"
+    " differently"
 )
 
 

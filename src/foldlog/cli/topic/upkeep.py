@@ -76,9 +76,12 @@ PLANNED_COLUMNS: Final = (
     yes_option(),
     format_option(),
     *log_options(),
-    more="  foldlog topic trim orders --before @-30d --dry-run -d data\n\n"
-    "The log start offset moves to the place; offsets are never used again. With --partitions, the others are left as"
-    " they are.",
+    more=(
+        "  foldlog topic trim orders --before @-30d --dry-run -d data\n"
+        "\n"
+        "This moves the log start offset to the place; offsets are never used again. With --partitions, other"
+        " partitions stay as they are."
+    ),
 )
 def trim_topic(arguments: Arguments) -> int:
     spec = parse_point(arguments.before)
@@ -96,7 +99,7 @@ def trim_topic(arguments: Arguments) -> int:
     if arguments.dry_run:
         remark(f"{counted(removed, 'offset')} would be deleted; nothing was changed (--dry-run)")
     elif not removed:
-        remark("nothing lies before that")
+        remark("there is nothing before that place")
     return DONE
 
 
@@ -132,15 +135,21 @@ def planned_trim(log: Log, topic: str, spec: PlaceSpec, partitions: Sequence[int
 
 
 @command(
-    argument("topics", "TOPIC", "default: all that have compact in cleanup.policy", is_many=True, is_needed=False),
+    argument(
+        "topics", "TOPIC", "the topics (default: all with compact in cleanup.policy)", is_many=True, is_needed=False
+    ),
     option("--recompress", metavar="CODEC", choices=CODECS, told=f"one of {', '.join(CODECS)}"),
-    switch("--force", told="also topics whose cleanup.policy does not say compact"),
+    switch("--force", told="also topics without compact in cleanup.policy"),
     dry_run_option(),
     format_option(),
     *log_options(is_for_brokers=False),
-    more="The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once, with"
-    " everything up to now. Offsets stay what they are. A broker does it for the directory that it serves.\n\n"
-    "With --recompress, no record is removed: what is there is stored in another codec, where that makes it smaller.",
+    more=(
+        "The log compacts topics with compact in cleanup.policy by itself; this does it at once, for everything up"
+        " to now. Offsets stay the same. A broker compacts the directory that it serves.\n"
+        "\n"
+        "With --recompress, it removes no record: it stores records in another codec, where that makes them"
+        " smaller."
+    ),
 )
 def compact_topics(arguments: Arguments) -> int:
     with open_log(arguments, write=not arguments.dry_run) as opened:
@@ -149,14 +158,14 @@ def compact_topics(arguments: Arguments) -> int:
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]
             show(arguments, PLANNED_COLUMNS, rows)
-            remark("this is what would be gone through; nothing was changed (--dry-run)")
+            remark("this would be compacted; nothing was changed (--dry-run)")
             return DONE
         if arguments.recompress:
             rows = [row for topic in topics for row in _recompressed(log, topic, arguments.recompress)]
         else:
             rows = [row for topic in topics for row in _compacted(log, topic)]
     columns = RECOMPRESS_COLUMNS if arguments.recompress else COMPACT_COLUMNS
-    show(arguments, columns, rows, nothing="no topic has compact in its cleanup.policy; name one")
+    show(arguments, columns, rows, nothing="no topic has compact in its cleanup.policy; name a topic")
     return DONE
 
 
@@ -166,8 +175,10 @@ def _directory(log: Log, arguments: Arguments) -> Log:
 
     if not is_directory(log):
         if arguments.recompress:
-            raise InvalidArgument("--recompress works on files that no broker serves; stop it, and say -d DIR")
-        raise InvalidArgument("a broker compacts its topics by itself, when it is due; say -d DIR for a directory")
+            raise InvalidArgument("--recompress works on a directory that no broker serves: stop it, and use -d DIR")
+        raise InvalidArgument(
+            "a broker compacts its topics by itself, when it is due; use -d DIR for a directory that no broker serves"
+        )
     return log
 
 

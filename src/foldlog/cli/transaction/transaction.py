@@ -34,16 +34,18 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 DESCRIPTION: Final = """\
-A transactional id is a name under which one producer at a time writes in transactions. While one is open, readers of
-committed records stop where it begins, in each of its partitions."""
+A transactional id is a name under which one producer at a time writes in transactions. While a transaction is open,
+readers of committed records stop at its first record in each partition."""
 
 NOUN: Final = Noun(
     {
-        "list": LazyVerb("transaction.transaction:list_transactions", "the transactional ids there are"),
+        "list": LazyVerb("transaction.transaction:list_transactions", "list transactional ids"),
         "describe": LazyVerb(
-            "transaction.transaction:describe_transactions", "the producer of an id, and what it has open where"
+            "transaction.transaction:describe_transactions", "show the producer of an id, and its open transaction"
         ),
-        "abort": LazyVerb("transaction.transaction:abort_transactions", "abort what is open, and fence its producer"),
+        "abort": LazyVerb(
+            "transaction.transaction:abort_transactions", "abort an open transaction, and fence its producer"
+        ),
     },
     DESCRIPTION,
 )
@@ -103,7 +105,7 @@ def _now_ms() -> int:
 
 @command(
     argument("patterns", "PATTERN", "only these: names, or patterns such as 'etl-*'", is_many=True, is_needed=False),
-    switch("--open", told="only those that have a transaction open"),
+    switch("--open", told="only those with an open transaction"),
     quiet_option(),
     format_option(),
     *log_options(),
@@ -118,7 +120,9 @@ def list_transactions(arguments: Arguments) -> int:
         ]
     if arguments.quiet:
         return show_names([one.transactional_id for one in found])
-    what = "no transactional id is so" if arguments.patterns or arguments.open else "nobody has used transactions here"
+    what = (
+        "no transactional id matches" if arguments.patterns or arguments.open else "nobody has used transactions here"
+    )
     show(arguments, LIST_COLUMNS, [_row(one, _now_ms()) for one in found], nothing=what)
     return DONE
 
@@ -174,10 +178,10 @@ def _partition_rows(log: Log, one: TransactionDescription) -> list[dict[str, obj
 # --- aborting -------------------------------------------------------------------------------------------------------
 
 ABORT: Final = """\
-Its producer gets an error with whatever it does next, and nothing of the transaction counts.
+The producer gets an error with its next request, and nothing of the transaction counts.
 
-A transaction hangs if it is open in a partition and no transactional id has it open (any more). --partition and
---start-offset end it in that partition alone, as Kafka's own tool does:
+A transaction hangs if it is open in a partition but no transactional id has it open. --partition and --start-offset end
+it in that partition alone, as Kafka's own tool does:
 
   foldlog transaction abort --partition orders:0 --start-offset 1234"""
 
@@ -185,9 +189,12 @@ A transaction hangs if it is open in a partition and no transactional id has it 
 @command(
     argument("ids", "ID", "a transactional id", is_many=True, is_needed=False),
     option(
-        "--partition", metavar="TOPIC:P", read=parse_topic_partition, told="where a transaction hangs, instead of an id"
+        "--partition",
+        metavar="TOPIC:P",
+        read=parse_topic_partition,
+        told="the partition where a transaction hangs, instead of an id",
     ),
-    option("--start-offset", metavar="OFFSET", read=count_value(0), told="where it begins there"),
+    option("--start-offset", metavar="OFFSET", read=count_value(0), told="the offset where it begins there"),
     dry_run_option(),
     yes_option(),
     format_option(),

@@ -567,7 +567,7 @@ class GroupMemberships(Protocol):
         since: Mapping[TopicPartition, Since],
     ) -> None:
         """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's, or is so
-        again, but not without a break from when `since` names. If the group does not know the member (any more), it is
+        again, but not without a break from when `since` names. If the group does not know the member any more, it is
         asked soon, so that the member joins again."""
         ...
 

@@ -210,7 +210,7 @@ def topic_or_none(backend: DirectoryBroker, name: str) -> CatalogTopic | None:
 def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigned:
     names = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
     return NotAssigned(
-        f"{names} is not assigned to this member of group {group!r} (any more), so nothing can be committed there;"
+        f"{names} is not assigned to this member of group {group!r} any more, so nothing can be committed there;"
         " whoever reads it now goes on from the last commit"
     )
 

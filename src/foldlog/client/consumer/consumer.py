@@ -95,7 +95,7 @@ class Consumer:
         self._check_usable()
         names = tuple(dict.fromkeys(checked_topics(topics)))
         if not names:
-            raise InvalidArgument("subscribe() was given no topics; unsubscribe() is how to stop reading")
+            raise InvalidArgument("subscribe() was given no topics; use unsubscribe() to stop reading")
         for name in names:
             self._backend.check_topic(name)
         self._count_as_handled()
@@ -331,7 +331,7 @@ class Consumer:
         """Commit the group's position: all that was handed out, or up to and including one record, or given offsets.
 
         An offset is the next one to read: one more than that of the last handled record. `metadata` is stored beside
-        it. Durable on return. Raises NotAssigned with the partitions that this member does not hold (any more): with
+        it. Durable on return. Raises NotAssigned with the partitions that this member does not hold any more: with
         `offsets` nothing is then committed; without, all that it still holds is, and the error says which records
         another member will see again.
 

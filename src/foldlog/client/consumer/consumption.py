@@ -199,7 +199,7 @@ class Consumption:
         cursor = self._cursors.get(partition) if type(number) is int else None
         if cursor is None:
             self._broker.partition(topic, number)  # raises if there is no such partition
-            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
+            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() shows what is")
         return cursor
 
     def chosen(self, partitions: list[TopicPartition]) -> list[Cursor]:

@@ -117,20 +117,20 @@ class Queue:
         return [record for record, _ in taken]
 
     def ack(self, *records: Record) -> None:
-        """These are done: nobody is given them again. Durable on return. Raises InvalidRecordState if the lock of one
+        """Mark records as done: nobody gets them again. Durable on return. Raises InvalidRecordState if the lock of one
         timed out."""
         self._acknowledge(records, AcknowledgeType.ACCEPT)
 
     def release(self, *records: Record) -> None:
-        """Give these back: another worker, or this one, takes them again."""
+        """Give these records back, for another worker or this one."""
         self._acknowledge(records, AcknowledgeType.RELEASE)
 
     def reject(self, *records: Record) -> None:
-        """These cannot be worked on, by anybody: nobody is given them again. Durable on return."""
+        """Give up on these records: nobody gets them again. Durable on return."""
         self._acknowledge(records, AcknowledgeType.REJECT)
 
     def renew(self, *records: Record) -> None:
-        """These take longer: their locks begin anew, as if they had been taken now. They stay this queue's. Raises
+        """Renew the locks of these records, as if you had just taken them. Raises
         InvalidRecordState if the lock of one timed out, InvalidArgument if the group is set not to allow it, and
         ReadOnly on a cluster, whose client library cannot ask for it."""
         self._check_held(records)

@@ -122,7 +122,7 @@ def _login_mistake(connection: WireConnection, properties: ClusterProperties) ->
         connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
     except ConnectionError:
         return Mistake(
-            f"{connection.address} hangs up on this client, as listeners do on who has to log in and does not",
+            f"{connection.address} closes the connection, as a listener does if the client has to log in",
             f"set security.protocol={'SASL_SSL' if properties.tls else 'SASL_PLAINTEXT'} instead of {protocol},"
             " sasl.mechanism, sasl.username and sasl.password",
         )
@@ -166,7 +166,7 @@ def _distrust(address: Address, error: ssl.SSLCertVerificationError) -> Mistake:
     if error.verify_code in _EXPIRED:
         return Mistake(f"{address} shows a certificate that is out of date ({reason})", "renew it at the broker")
     return Mistake(
-        f"{address} shows a certificate that nobody vouches for here ({reason})",
+        f"{address} shows a certificate that is not trusted here ({reason})",
         "set ssl.ca.location to the file of the authority that signed it",
     )
 

@@ -144,7 +144,7 @@ class ClusterProperties:
         properties = with_one_name(properties)
         unused = sorted(name for name in properties if name not in _NUMBERS and name not in _WORDS)
         if unused:
-            _log.debug("these Kafka client properties mean nothing here: %s", ", ".join(unused))
+            _log.debug("these Kafka client properties have no effect here: %s", ", ".join(unused))
         protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
         if protocol not in _PROTOCOLS:
             raise InvalidConfig(
@@ -186,13 +186,11 @@ def _check_tls_files(properties: Mapping[str, str]) -> None:
     for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
         if properties.get(name):
             raise InvalidConfig(
-                f"{name} is not taken as text; have it in a file, and name that in ssl.keystore.location"
+                f"{name} cannot be given as text; put it into a file, and name that in ssl.keystore.location"
             )
     for name in _LIBRDKAFKAS_ALONE:
         if name in properties:
-            raise OnlyLibrdkafka(
-                f"{name} is not taken by the connections that are not librdkafka's; name files instead"
-            )
+            raise OnlyLibrdkafka(f"{name} works only with librdkafka's connections; name files instead")
     for name in _FILES:
         path = properties.get(name)
         if path and path != _PROBE and not exists(path):

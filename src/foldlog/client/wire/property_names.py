@@ -127,7 +127,7 @@ def with_one_name(properties: Mapping[str, str]) -> dict[str, str]:
         known = SYNONYMS.get(name, name)
         if found.setdefault(known, value) != value:
             other = next(one for one, same in SYNONYMS.items() if same == known)
-            raise InvalidConfig(f"{known} and {other} are two names of one property, and differ; say one")
+            raise InvalidConfig(f"{known} and {other} are two names of one property, and differ; give one")
     return found
 
 

@@ -43,7 +43,7 @@ def fetch_range(
 ) -> Generator[Fetched, None, None]:
     """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
 
-    OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
+    OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not any more the one with that
     id. A broker that is lost on the way is gone on from, or from whoever leads then, exactly where it was.
     """
     reader = RangeReader(links, WantedRange(topic, partition, start, stop, topic_id))

@@ -156,7 +156,7 @@ def _inspect_synced(
         scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
-        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is made anew from the batches")
+        notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is rebuilt from the batches")
         hints.append(f"{directory}/{EPOCHS_NAME}")
     damages = scanned.damages(directory)
     if damaged_epochs:
@@ -167,7 +167,7 @@ def _inspect_synced(
     notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
     if state.has_transactions and not damages:
         bad_indexes = wrong_transaction_indexes(files, directory, layout)
-        notes += [f"{path}: {fault}; make it anew with --repair" for path, fault in bad_indexes]
+        notes += [f"{path}: {fault}; rebuild it with --repair" for path, fault in bad_indexes]
         hints += [path for path, _ in bad_indexes]
     return Inspection(
         directory,
@@ -245,7 +245,7 @@ def state_without_checkpoint(layout: PartitionLayout) -> SlotState:
 def _stretches(layout: PartitionLayout, state: SlotState, *, has_slot: bool) -> list[Stretch]:
     """Every segment that has to be there, with its bounds."""
     bases = sorted(base for base in layout.logs if base <= state.active_base_offset)
-    while len(bases) > 1 and bases[1] <= state.log_start_offset:
+    while len(bases) > 1 and bases[1] <= state.local_start_offset:
         bases = bases[1:]  # expired: an interrupted retention is finished at the next open
     if state.active_base_offset not in bases:
         bases.append(state.active_base_offset)
@@ -306,7 +306,7 @@ def _notes(directory: str, layout: PartitionLayout, state: SlotState, known: Slo
     if layout.swaps or layout.cleaned:
         notes.append(f"{directory}: a compaction is under way or was interrupted; the next open finishes it")
     first = min(layout.logs, default=state.synced_offset)
-    if first > state.log_start_offset:
+    if first > state.local_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
     return notes
 

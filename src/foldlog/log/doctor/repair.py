@@ -231,7 +231,7 @@ def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int
             active_position=0,
             segment_count=len(inspection.segments) + (seal.end_offset != active.base_offset),
         )
-        if start > state.log_start_offset:
+        if start > state.local_start_offset:
             state = state._replace(log_start_offset=start, start_reason=StartReason.MISSING)
     state = state._replace(generation=(state.generation | 1) + 1, clean=False, poisoned=False)
     epochs = inspection.epoch_starts if inspection.epochs_are_damaged else None

@@ -330,7 +330,7 @@ def _wanted(
         rolled = max(logs, default=0)
         return [one for one in wanted if one[1].entry.next_offset > rolled]
     # The log start is durable before a segment is removed: such bytes were deleted, not lost.
-    start = known.log_start_offset
+    start = known.local_start_offset
     return [one for one in wanted if one[1].entry.base_offset in logs or one[1].entry.next_offset > start]
 
 

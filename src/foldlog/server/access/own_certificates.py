@@ -99,12 +99,12 @@ class OwnCertificates:
             why = _why_anew(files, self._names, now)
             if why is not None:
                 renew_certificates(files, self._names, now=now)
-                logger.info("the broker's certificate was made anew: %s", why)
+                logger.info("the broker's certificate was renewed: %s", why)
         except (FoldlogError, OSError) as error:
             if not exists(files.broker):
                 raise
             if self._told != str(error):
-                logger.warning("the broker's certificate cannot be made anew, and stays as it is: %s", error)
+                logger.warning("the broker's certificate cannot be renewed, and stays as it is: %s", error)
             self._told = str(error)
 
 
@@ -145,7 +145,7 @@ def renew_certificates(
         replace_file(disk, files.ca_key, _pem(made.key) + _certificate_pem(made.certificate), private=True)
     elif not exists(files.ca_key):
         raise InvalidConfig(
-            f"the key of the authority is not in {files.directory}, so its certificate cannot be made anew;"
+            f"the key of the authority is not in {files.directory}, so its certificate cannot be renewed;"
             f" {_COMMAND.format(directory=files.directory)} --authority makes both, and clients need the new {CA_NAME}"
         )
     authority = _read_authority(files)

@@ -192,7 +192,7 @@ def check_location(location: str, *, takes_clear: bool = False) -> None:
         raise InvalidConfig(f"{SETTING} is like https://login.example.com/keys, without a user in it")
     if is_clear(location) and not takes_clear:
         raise InvalidConfig(
-            f"{SETTING}={brief_repr(location)} is not encrypted: whoever is on the way could put in keys of their own;"
+            f"{SETTING}={brief_repr(location)} is not encrypted: somebody on the way could replace the keys;"
             f" use https, or a file; {CLEAR_SETTING}=true allows it, for a network that only you are on"
         )
 

@@ -275,15 +275,16 @@ _SERVER_SETTINGS: Final = {
     "node.id": _integer(1, 0, MAX_INT32, "The number of this broker, as clients see it."),
     "listeners": _text_list(("127.0.0.1:9092",), _ADDRESSES, "Where to listen. Port 0 is any free one."),
     "advertised.listeners": _text_list(
-        (), _ADDRESSES, "What clients are told to connect to; where there is none, the address that is listened on."
+        (), _ADDRESSES, "The addresses that clients connect to; by default those of `listeners`."
     ),
     "listener.security.protocol.map": _text_list(
         (),
         "a list of NAME:PROTOCOL with commas between them",
-        "What the names of listeners stand for: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        "The security protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     "foldlog.insecure": _boolean(
-        False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
+        False,
+        "Allow listeners that other machines can reach and where everybody may read, write and delete everything.",
     ),
     "authorizer.class.name": _authorizer("Whether ACLs decide who may do what; without, everybody may do everything."),
     "super.users": _principals("Who may do everything, whatever ACLs say."),
@@ -306,7 +307,7 @@ _SERVER_SETTINGS: Final = {
     ),
     "foldlog.jwks.insecure": _boolean(
         False,
-        "Take the keys of tokens from an address of http on another machine: who is on the way can put in others.",
+        "Take the keys of tokens from an address of http on another machine: somebody on the way can replace them.",
     ),
     "foldlog.metrics.open": _boolean(False, "Let everybody see /metrics, also where clients of the broker log in."),
     "foldlog.console": _optional_text(
@@ -314,11 +315,11 @@ _SERVER_SETTINGS: Final = {
     ),
     "foldlog.console.token": _secret(
         f"at least {TOKEN_CHARS_MIN} characters of ASCII without a space",
-        "What a browser has to know to see the console; made up where other machines reach it and none is set.",
+        "The token that a browser needs; generated if other machines can reach the console and none is set.",
     ),
-    "foldlog.console.read.only": _boolean(False, "Refuse every change that is asked for in the console."),
+    "foldlog.console.read.only": _boolean(False, "Refuse every change from the console."),
     "foldlog.console.views": _view_locations(
-        "Where views are that the console opens whoever runs their folds, and hosts that it may send passwords to.",
+        "Places of views that the console may open, and hosts that it may send passwords to.",
     ),
     "foldlog.registry": _optional_text(
         "HOST:PORT or https://HOST:PORT", "Where to serve the schema registry, Confluent's REST API; nowhere if unset."
@@ -331,15 +332,22 @@ _SERVER_SETTINGS: Final = {
         limits.JOURNAL_ENABLED,
         "Sync small appends of all partitions together, in a journal of the data directory.",
     ),
+    "foldlog.tier": _optional_text(
+        "the URL of a bucket, such as s3://bucket/prefix, or of a directory, such as file:///mnt/tier",
+        "Where sealed segments of topics with remote.storage.enable go; unset: the store that the directory names.",
+    ),
+    "foldlog.tier.cache.bytes": _integer(
+        limits.TIER_CACHE_BYTES, 0, MAX_INT64, "How much is kept in memory of what was read from the store."
+    ),
     "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
     "foldlog.log.level": _one_of(LOG_LEVELS, "info", "What the process logs."),
     "foldlog.create.topics": _text_list(
-        (), "a list of TOPIC or TOPIC:PARTITIONS", "Topics to make at the start, where they do not exist."
+        (), "a list of TOPIC or TOPIC:PARTITIONS", "Topics to create at the start if they do not exist."
     ),
-    "auto.create.topics.enable": _boolean(True, "Make a topic when a client asks about one that does not exist."),
+    "auto.create.topics.enable": _boolean(True, "Create a topic when a client asks about one that does not exist."),
     "delete.topic.enable": _boolean(True, "Whether clients may delete topics."),
-    "num.partitions": _integer(1, 1, limits.PARTITIONS_MAX, "Partitions of a topic whose maker does not say."),
-    "default.replication.factor": _integer(1, 1, 1, "Replicas of a topic whose maker does not say: one broker, one."),
+    "num.partitions": _integer(1, 1, limits.PARTITIONS_MAX, "Partitions of a new topic, unless the client says."),
+    "default.replication.factor": _integer(1, 1, 1, "Replicas of a new topic: always one."),
     "group.initial.rebalance.delay.ms": _integer(
         0, 0, MAX_INT32, "How long a new group waits for more members; Kafka's default is 3000."
     ),
@@ -349,7 +357,7 @@ _SERVER_SETTINGS: Final = {
     "group.max.session.timeout.ms": _integer(1_800_000, 1, MAX_INT32, "The longest session a member may ask for."),
     "group.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one group."),
     "group.consumer.session.timeout.ms": _integer(
-        45_000, 1, MAX_INT32, "How long a member of a consumer group may be silent before its partitions are others'."
+        45_000, 1, MAX_INT32, "How long a member of a consumer group may be silent before its partitions go to others."
     ),
     "group.consumer.min.session.timeout.ms": _integer(
         100, 1, MAX_INT32, "The least that `group.consumer.session.timeout.ms` may be; Kafka's default is 45000."
@@ -386,7 +394,7 @@ _SERVER_SETTINGS: Final = {
         "Which way groups may go between the classic and the consumer protocol while they have members.",
     ),
     "group.share.session.timeout.ms": _integer(
-        45_000, 1, MAX_INT32, "How long a member of a share group may be silent before others are given its records."
+        45_000, 1, MAX_INT32, "How long a member of a share group may be silent before its records go to others."
     ),
     "group.share.min.session.timeout.ms": _integer(
         100, 1, MAX_INT32, "The least that a group may set as `share.session.timeout.ms`; Kafka's default is 45000."
@@ -412,7 +420,7 @@ _SERVER_SETTINGS: Final = {
     ),
     "group.share.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one share group."),
     "group.share.record.lock.duration.ms": _integer(
-        30_000, 1, MAX_INT32, "How long a record is its taker's before others are given it."
+        30_000, 1, MAX_INT32, "How long a member holds a record before it goes to another."
     ),
     "group.share.min.record.lock.duration.ms": _integer(
         15_000, 1, MAX_INT32, "The least that a group may set as `share.record.lock.duration.ms`."
@@ -447,7 +455,10 @@ _SERVER_SETTINGS: Final = {
         limits.TRANSACTIONAL_ID_EXPIRATION_MS, 1, MAX_INT32, "How long an unused transactional id is remembered."
     ),
     "transaction.remove.expired.transaction.cleanup.interval.ms": _integer(
-        limits.TRANSACTIONAL_ID_EXPIRY_CHECK_MS, 1, MAX_INT32, "How often unused transactional ids are looked for."
+        limits.TRANSACTIONAL_ID_EXPIRY_CHECK_MS,
+        1,
+        MAX_INT32,
+        "How often the broker looks for unused transactional ids.",
     ),
     "log.cleaner.threads": _dynamic(
         _integer(
@@ -469,12 +480,12 @@ _SERVER_SETTINGS: Final = {
     "queued.max.request.bytes": _integer(
         256 << 20, 1 << 20, MAX_INT64, "Memory of all requests and answers under way; beyond it, connections wait."
     ),
-    "connections.max.idle.ms": _duration_or_never(600_000, "Connections that say nothing for this long are closed."),
+    "connections.max.idle.ms": _duration_or_never(600_000, "Idle connections are closed after this time."),
     "max.connections": _dynamic(_integer(10_000, 1, MAX_INT32, "Connections at the same time.")),
     "max.connections.per.ip": _dynamic(
         _integer(MAX_INT32, 1, MAX_INT32, "Connections at the same time from one address.")
     ),
-    "fetch.max.bytes": _integer(55 << 20, 1 << 10, MAX_INT32, "What one fetch is answered with at most."),
+    "fetch.max.bytes": _integer(55 << 20, 1 << 10, MAX_INT32, "The largest answer to a fetch."),
     "max.incremental.fetch.session.cache.slots": _integer(1000, 0, MAX_INT32, "Fetch sessions that are remembered."),
     "max.request.partition.size.limit": _integer(
         2000, 1, MAX_INT32, "Partitions of one DescribeTopicPartitions answer."
@@ -540,11 +551,11 @@ _LOGIN_SETTINGS: Final = {
         3_600_000, 1_000, MAX_INT64, "How often these keys are asked for again."
     ),
     "sasl.oauthbearer.expected.audience": _text_list(
-        (), "a list with commas between them", "For whom a token has to be made out; any if it is empty."
+        (), "a list with commas between them", "The audience that a token must name; any if unset."
     ),
-    "sasl.oauthbearer.expected.issuer": _optional_text("a text", "Who has to have made a token out; anybody if unset."),
+    "sasl.oauthbearer.expected.issuer": _optional_text("a text", "The issuer that a token must name; any if unset."),
     "sasl.oauthbearer.clock.skew.seconds": _integer(
-        30, 0, 3_600, "How far the clock of whoever makes tokens out may be off."
+        30, 0, 3_600, "How far the clock of the issuer of tokens may be off."
     ),
     "sasl.oauthbearer.sub.claim.name": replace(
         _optional_text("a text", "Which claim of a token is the user's name."), default="sub"
@@ -564,7 +575,9 @@ TLS_SETTINGS: Final = {
     "ssl.keystore.password": _hidden_text("Of stores that are not PEM; without effect."),
     "ssl.key.password": _hidden_text("What the private key is encrypted with, if it is."),
     "ssl.truststore.type": _word_of(STORE_TYPES, "PEM", "The type of `ssl.truststore.location`; only PEM is read."),
-    "ssl.truststore.location": _optional_text("a path", "The PEM file with the authorities whose clients are let in."),
+    "ssl.truststore.location": _optional_text(
+        "a path", "The PEM file with the authorities that sign certificates of clients."
+    ),
     "ssl.truststore.certificates": _hidden_text("These authorities as PEM, instead of a file."),
     "ssl.truststore.password": _hidden_text("Of stores that are not PEM; without effect."),
     "ssl.enabled.protocols": _text_list(

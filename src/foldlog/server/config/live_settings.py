@@ -92,7 +92,7 @@ def _is_usable(name: str, text: str) -> bool:
             raise InvalidConfig(f"{name} cannot be changed while the broker runs")
         checked_value(name, name, text)
     except InvalidConfig as error:
-        logger.warning("a changed setting in the data directory is passed over: %s", error)
+        logger.warning("a changed setting in the data directory is skipped: %s", error)
         return False
     return True
 

@@ -79,6 +79,8 @@ class ServerSettings:
     registry: Listener | None = None
     folds_accept_unproven: bool = _default("foldlog.folds.accept.unproven")
     journal_enable: bool = _default("foldlog.journal.enable")
+    tier: str | None = _default("foldlog.tier")
+    tier_cache_bytes: int = _default("foldlog.tier.cache.bytes")
     log_format: str = _default("foldlog.log.format")
     log_level: str = _default("foldlog.log.level")
     create_topics: tuple[TopicToCreate, ...] = _default("foldlog.create.topics")

@@ -97,7 +97,9 @@ class ConsoleAccess:
 
     def _check_write(self, request: HttpRequest) -> None:
         if self.read_only:
-            raise ApiError(HTTPStatus.FORBIDDEN, "this console is read-only; whoever started it can allow changes")
+            raise ApiError(
+                HTTPStatus.FORBIDDEN, "this console is read-only; start it without --console-read-only to allow changes"
+            )
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a change is sent as JSON; set Content-Type: {JSON}")
         if request.headers.get(WRITE_HEADER) != "1":
@@ -168,7 +170,7 @@ def token_page(request: HttpRequest) -> HttpResponse:
     """The page that asks for the token."""
     is_wrong = "token" in request.query
     sentence = (
-        "That is not the token of this console. Whoever started it has it: it was printed with its address."
+        "That is not the token of this console. It was printed with its address when the console was started."
         if is_wrong
         else "This console needs its token. It was printed with its address when the console was started."
     )

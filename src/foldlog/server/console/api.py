@@ -119,11 +119,12 @@ class Api:
         )
 
     async def topic(self, request: HttpRequest) -> HttpResponse:
-        name = request.named["topic"]
+        name, sight = request.named["topic"], self._sight(request)
 
         def look() -> Any:
             found = topic_details(self._broker, name, self._rates)
-            return {**found, "is_writable": records.is_writable(name, self._node)}
+            may = sight.may(ResourceType.TOPIC, name)
+            return {**found, "is_writable": records.is_writable(name, self._node), "may": may}
 
         return await self._json(look)
 
@@ -165,11 +166,12 @@ class Api:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def group(self, request: HttpRequest) -> HttpResponse:
-        sight = self._sight(request)
+        name, sight = request.named["group"], self._sight(request)
 
         def look() -> Any:
             bounds = bounds_in(self._broker)
-            return sight.of_group(group_details(self._broker, request.named["group"], bounds, self._node.fold_runs))
+            found = sight.of_group(group_details(self._broker, name, bounds, self._node.fold_runs))
+            return {**found, "may": sight.may(ResourceType.GROUP, name)}
 
         return await self._json(look)
 

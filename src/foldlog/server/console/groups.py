@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foldlog.server.folds_reader import ServedFoldRuns
 
 BoundsOf = Callable[[str, int], tuple[int, int] | None]
-"""Returns start and end of a partition; None if it does not exist (any more)."""
+"""Returns start and end of a partition; None if it does not exist any more."""
 
 
 def bounds_in(broker: Broker) -> BoundsOf:
@@ -157,7 +157,7 @@ def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
 def rewind(broker: Broker, group: str, topic_partition: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
     """Move the committed offset of a group in a partition; members rejoin there. Durable on return.
 
-    409 with the members named, unless they may be sent away and stay away for long enough.
+    409 with the members named, unless they may be evicted and stay away for long enough.
     """
     known_group(broker, group)
     refuse_fold(group)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.records.decoding import AUTO, How, document_of
+from foldlog.records.decoding import AUTO, Decoder, How, document_of
 from foldlog.records.loops import Record
 
 _EVERY: Final = object()
@@ -167,6 +167,7 @@ class RecordFilter:
     until_ms: int | None = None
     decoder: How = AUTO
     key_test: PathTest | None = None
+    key_decoder: Decoder | None = None
 
     def matches(self, record: Record) -> bool:
         if self.since_ms is not None and record.timestamp_ms < self.since_ms:
@@ -182,7 +183,10 @@ class RecordFilter:
         )
 
     def _is_key_by_schema(self, key: bytes | None) -> bool:
-        return self.key_test is not None and key is not None and self.key_test.holds(document_of(key, self.decoder))
+        if self.key_test is None or self.key_decoder is None or key is None:
+            return False
+        document = document_of(key, self.key_decoder)
+        return document is not None and self.key_test.holds(document)
 
     @staticmethod
     def _has_text(record: Record, wanted: bytes) -> bool:

@@ -24,7 +24,7 @@ from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
 from foldlog.log.reading import LogView, batch_location
 from foldlog.records.batch import MAX_INT64, Compression, TimestampType
-from foldlog.records.decoding import AUTO, REGISTRY, How, decoder_named, document_of, readable
+from foldlog.records.decoding import AUTO, REGISTRY, Decoder, Guessing, How, decoder_named, document_of, readable
 from foldlog.records.loops import BatchBuilder, Record, decode, walk
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import Bytes, JsonBody, bad_request
@@ -307,14 +307,20 @@ def decoder_for(node: BrokerNode, name: str) -> How:
     """How to decode values, and with `registry` keys too, by the name that a request gives. Raises InvalidArgument if
     there is no such way."""
     decoder_named(name)
-    if name != REGISTRY:
+    if name not in (AUTO, REGISTRY):
         return name
 
     def lookup(schema_id: int) -> RegisteredSchema | None:
         with node.schemas.lock:
             return resolved(node.schemas.state(), schema_id)
 
-    return ValueDecoder(lookup)
+    by_schema = ValueDecoder(lookup)
+    return by_schema if name == REGISTRY else Guessing(by_schema)
+
+
+def schemas_of(decoder: How) -> Decoder | None:
+    """The part of a decoder that reads what names its schema, as keys may; None if it has none."""
+    return None if isinstance(decoder, str) else decoder.by_schema if isinstance(decoder, Guessing) else decoder
 
 
 # --- bytes as JSON shows them -----------------------------------------------------------------------------------------
@@ -352,6 +358,8 @@ def decoded(data: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any]
     {'base64': 'gaFuAQ==', 'size': 4, 'decoded': '{"n": 1}'}
     """
     found = shown(data, most_bytes)
+    if isinstance(decoder, Guessing):
+        decoder = AUTO if document_of(data, decoder.by_schema) is None else decoder.by_schema
     if data is None or found is None or (decoder == AUTO and "text" in found) or len(data) > CONSOLE_FIELD_BYTES_MAX:
         return found
     if decoder != AUTO or document_of(data) is not None:
@@ -360,10 +368,12 @@ def decoded(data: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any]
 
 
 def decoded_key(key: bytes | None, most_bytes: int, decoder: How) -> dict[str, Any] | None:
-    """As `shown`; with `decoded` if it names a schema, and that is what was asked for. A decoder without schemas is for
-    the value: most keys are text, whatever the values are."""
-    is_by_schema = not isinstance(decoder, str) and document_of(key, decoder) is not None
-    return decoded(key, most_bytes, decoder) if is_by_schema else shown(key, most_bytes)
+    """As `shown`; with `decoded` if it names a known schema. A decoder without schemas is for the value: most keys are
+    text, whatever the values are."""
+    by_schema = schemas_of(decoder)
+    if by_schema is None or document_of(key, by_schema) is None:
+        return shown(key, most_bytes)
+    return decoded(key, most_bytes, by_schema)
 
 
 def short_key(key: bytes | None) -> str | None:
@@ -470,7 +480,7 @@ def produce(node: BrokerNode, name: str, record: NewRecord) -> dict[str, Any]:
     if refusal is not None:
         raise ApiError(HTTPStatus.FORBIDDEN, refusal)
     if partition.config.validates_schemas:
-        node.schema_guard.check(partition.config, batch)
+        node.schema_guard.check(name, partition.config, batch)
     appended = partition.append(batch)
     partition.wait_acknowledged(appended.next_offset)
     timestamp = appended.append_time_ms if partition.config.log_append_time else now_ms

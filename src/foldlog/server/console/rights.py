@@ -107,6 +107,14 @@ class Sight:
     def reads_topic(self, name: str) -> bool:
         return self.allows(Right(READ, ResourceType.TOPIC, name))
 
+    def may(self, kind: ResourceType, name: str) -> list[str]:
+        """What one may do with a topic or a group: the page offers nothing else."""
+        offered = {
+            ResourceType.TOPIC: (WRITE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.DELETE),
+            ResourceType.GROUP: (READ, AclOperation.DELETE),
+        }
+        return [one.name for one in offered[kind] if self.allows(Right(one, kind, name))]
+
     def sees_transaction(self, name: str) -> bool:
         return self.allows(Right(DESCRIBE, ResourceType.TRANSACTIONAL_ID, name))
 

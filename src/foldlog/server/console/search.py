@@ -31,7 +31,7 @@ from foldlog.records.loops import Record, decode
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import bad_request, parse_integer, query_integer
 from foldlog.server.console.record_filters import Path, PathTest, RecordFilter, found_at, parse_path, plain
-from foldlog.server.console.records import bounds, decoder_for, fields, offset_at
+from foldlog.server.console.records import bounds, decoder_for, fields, offset_at, schemas_of
 from foldlog.server.console.rights import READ, of_topic
 from foldlog.server.console.topics import open_partition
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
@@ -131,7 +131,8 @@ class RecordSearch:
             since,
             until,
             decoder,
-            None if key is None or isinstance(decoder, str) else PathTest.whole(key),
+            None if key is None else PathTest.whole(key),
+            schemas_of(decoder),
         )
         return cls(
             wanted,

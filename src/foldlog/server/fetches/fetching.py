@@ -17,6 +17,7 @@ from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import SYNC_WAIT_MS
 from foldlog.log.partition import Partition
+from foldlog.log.tier.boundary import WaitsForStore
 from foldlog.server.fetches.sessions import FetchContext, WantedPartition
 from foldlog.server.net.memory import LENT_BYTES_MIN, ReadBuffers
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -222,6 +223,7 @@ class Fetching:
         self._enough_bytes = 0
         self._is_held_back = False  # by an open transaction
         self._is_reading = False
+        self._waits_for_store = False
         self._is_over = False
         self._waits_for_syncs = True
         self._behind_at_first: Sequence[tuple[Partition, int]] | None = None
@@ -282,7 +284,8 @@ class Fetching:
         )
         try:
             reading.read(self._context.partitions)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            self._waits_for_store = isinstance(error, WaitsForStore)
             return None
         return reading
 
@@ -315,7 +318,8 @@ class Fetching:
 
     def _read_on_thread(self) -> None:
         self._is_reading = True
-        self._node.run(self._read_blocking).add_done_callback(self._read_done)
+        run = self._node.run_slowly if self._waits_for_store else self._node.run
+        run(self._read_blocking).add_done_callback(self._read_done)
 
     def _read_blocking(self) -> FetchReading:
         reading = self._read(nowait=False)

@@ -65,7 +65,14 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     errors |= await catch_up(call, asks_for_end)
     if all(wanted.timestamp in _IN_MEMORY or errors[key] is not ErrorCode.NONE for key, wanted in asked):
         return _answer(call, request, errors)
+    if any(_may_ask_store(call, key) for key, _ in asked if errors[key] is ErrorCode.NONE):
+        return await call.node.run_slowly(_answer, call, request, errors)
     return await call.node.run(_answer, call, request, errors)
+
+
+def _may_ask_store(call: Call, key: TopicPartition) -> bool:
+    partition = call.node.open_partition(*key)
+    return partition is not None and partition.tiering is not None and partition.config.remote
 
 
 def _refuse(call: Call, timestamp_ms: int) -> ErrorCode:
@@ -115,9 +122,9 @@ def _partition(
 def _look_up(partition: Partition, timestamp_ms: int, *, committed: bool) -> _Found:
     if timestamp_ms == _LATEST and committed:
         return _Found(partition.last_stable_offset, leader_epoch=partition.leader_epoch)
-    in_memory = _IN_MEMORY.get(timestamp_ms)
-    if in_memory is not None:
-        return in_memory(partition)
+    special = _IN_MEMORY.get(timestamp_ms) or _IN_STORE.get(timestamp_ms)
+    if special is not None:
+        return special(partition)
     by_time = timestamp_ms != _MAX_TIMESTAMP
     hit = (
         partition.offset_at_time(timestamp_ms, committed=committed)
@@ -134,25 +141,50 @@ def _latest(partition: Partition) -> _Found:
     return _Found(partition.high_watermark, leader_epoch=partition.leader_epoch)
 
 
+def _earliest_local(partition: Partition) -> _Found:
+    start = partition.local_start_offset
+    return _Found(start, leader_epoch=epoch_of(partition, start))
+
+
+def _tiered_end(partition: Partition) -> int:
+    """Where the first segment begins that is not in the store; -1 for a topic that is not copied there. Asks the store
+    if nobody has yet."""
+    tiering = partition.tiering
+    if tiering is None or not partition.config.remote:
+        return -1
+    tiering.tier.manifest()
+    return max(tiering.end_offset, partition.log_start_offset)
+
+
+def _latest_tiered(partition: Partition) -> _Found:
+    last = _tiered_end(partition) - 1
+    return _Found(last, leader_epoch=epoch_of(partition, last)) if last >= partition.log_start_offset else _Found()
+
+
+def _earliest_pending(partition: Partition) -> _Found:
+    pending = _tiered_end(partition)
+    return _Found(pending, leader_epoch=epoch_of(partition, pending)) if pending >= 0 else _Found()
+
+
 def _earliest(partition: Partition) -> _Found:
     start = partition.log_start_offset
     return _Found(start, leader_epoch=epoch_of(partition, start))
 
 
-def _no_tier(_: Partition) -> _Found:
-    return _Found()
-
-
 _IN_MEMORY: Final[dict[int, Callable[[Partition], _Found]]] = {
     _LATEST: _latest,
     _EARLIEST: _earliest,
-    _EARLIEST_LOCAL: _earliest,  # there is one tier, so all is local
-    _LATEST_TIERED: _no_tier,
-    _EARLIEST_PENDING_UPLOAD: _no_tier,
+    _EARLIEST_LOCAL: _earliest_local,
 }
 
+_IN_STORE: Final[dict[int, Callable[[Partition], _Found]]] = {
+    _LATEST_TIERED: _latest_tiered,
+    _EARLIEST_PENDING_UPLOAD: _earliest_pending,
+}
+"""Answers that may have to ask the store."""
 
-_NO_END: Final = frozenset(_IN_MEMORY) - {_LATEST}
+
+_NO_END: Final = frozenset((*_IN_MEMORY, *_IN_STORE)) - {_LATEST}
 """Special timestamps whose answers do not depend on the end of the log."""
 
 

@@ -284,7 +284,7 @@ def _append(
         if found is not None:
             raise found
         if partition.config.validates_schemas:
-            node.schema_guard.check(partition.config, batch.records)
+            node.schema_guard.check(batch.topic, partition.config, batch.records)
         if nowait or not is_transactional(batch.records):
             appended = partition.append(batch.records, foreign=True, nowait=nowait)
         else:

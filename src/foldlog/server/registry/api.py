@@ -15,7 +15,15 @@ from foldlog import __version__
 from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from foldlog.broker.registry import refusals
 from foldlog.broker.registry.refusals import RegistryRefusal
-from foldlog.broker.registry.registry import BACKWARD, LATEST, MAX_VERSION, NewSchema, Registry
+from foldlog.broker.registry.registry import (
+    ALL_CONTEXTS,
+    BACKWARD,
+    LATEST,
+    MAX_VERSION,
+    NewSchema,
+    Registry,
+    has_prefix,
+)
 from foldlog.broker.registry.schemas import AVRO, TYPES, Reference, SchemaText
 from foldlog.broker.registry.state import SubjectConfig, Version, context_of, qualified, unqualified
 from foldlog.errors import brief_repr
@@ -112,7 +120,7 @@ class RegistryApi:
     # --- subjects and versions ----------------------------------------------------------------------------------------
 
     def subjects(self, request: HttpRequest) -> HttpResponse:
-        prefix = request.query.get("subjectPrefix", "") or _context_prefix(request)
+        prefix = _subject_prefix(request, ALL_CONTEXTS)
         found = self._registry.subjects(
             prefix=prefix, deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
         )
@@ -156,11 +164,11 @@ class RegistryApi:
     # --- ids ----------------------------------------------------------------------------------------------------------
 
     def schemas(self, request: HttpRequest) -> HttpResponse:
-        prefix = request.query.get("subjectPrefix", "") or _context_prefix(request)
+        prefix = _subject_prefix(request, "")  # the default context; subjects are listed of all. So it is at Confluent.
         found = [
             one
             for one in self._registry.all_versions(deleted=_flag(request, "deleted"))
-            if (prefix == ":*:" or one.subject.startswith(prefix)) and self._sees(request, one.subject)
+            if has_prefix(one.subject, prefix) and self._sees(request, one.subject)
         ]
         if _flag(request, "latestOnly"):
             found = list({one.subject: one for one in found}.values())
@@ -279,6 +287,14 @@ def _subject_or_all(request: HttpRequest) -> str | None:
 def _context_prefix(request: HttpRequest) -> str:
     context = request.headers.get(CONTEXT_HEADER, "")
     return f":{context}:" if context and context != "." else ""
+
+
+def _subject_prefix(request: HttpRequest, default: str) -> str:
+    """What subjects have to begin with; `default` where neither the path nor the query says it."""
+    given, context = request.query.get("subjectPrefix"), _context_prefix(request)
+    if given is None:
+        return context or default
+    return given if given.startswith((":.", ALL_CONTEXTS)) else context + given
 
 
 def _query_subject(request: HttpRequest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ from foldlog.spark.folds.deltas import prepare
 from foldlog.spark.folds.feed import starting_bookmark
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, lag, next_ranges
 from foldlog.spark.folds.reading import TopicFrames
-from foldlog.spark.origins.origin import Origin
+from foldlog.spark.origins.origin import Origin, TopicFacts
 from foldlog.views.contract import META, View
 
 _STEPS: Final = {
@@ -63,13 +63,14 @@ class Explanation:
     """How the view takes them, in one sentence."""
 
 
-def explained(fold: Fold, frames: TopicFrames, origin: Origin) -> Explanation:
+def explained(fold: Fold, frames: TopicFrames, origin: Origin, facts: TopicFacts) -> Explanation:
     """UnlawfulFold or another FoldError if the fold cannot run."""
-    name = fold.topic.name
-    facts, bounds = origin.topic(name), origin.bounds(name)
+    bounds = origin.bounds(facts.name)
     prepared = prepare(fold, frames)
     stored = fold.view.bookmark()
     base = stored or starting_bookmark(facts, bounds)
+    if fold.topic.is_several:  # of which some may be new
+        base = replace(base.met(dict.fromkeys(bounds, 0)), topic=facts.name, topic_id=facts.topic_id)
     left = lag(base, bounds)
     reach = {number: bound.end for number, bound in bounds.items()}
     budget = RangeSizes(origin).budget(base, reach, RANGE_BYTES) if left else 1
@@ -81,7 +82,7 @@ def explained(fold: Fold, frames: TopicFrames, origin: Origin) -> Explanation:
     stages = prepared.may_stage and _stages(fold)
     return Explanation(
         fold=fold.title,
-        topic=name,
+        topic=facts.name,
         partitions=len(bounds),
         format=fold.topic.format,
         records=left,

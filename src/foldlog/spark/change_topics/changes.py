@@ -206,7 +206,7 @@ class ChangesTopic(View):
         def write(transaction: Transaction) -> None:
             stored = self._log.stored()
             if stored is None:
-                raise ViewUnavailable(self.place, "it does not exist (any more); run the fold")
+                raise ViewUnavailable(self.place, "it does not exist any more; run the fold")
             after = replace(stored, bookmark=bookmark, shape=rebuilt.shape, has_old=self.has_old)
             found = differences(self._current(stored), rebuilt, all_anew=stored.has_old != self.has_old)
             ends = self._log.send(transaction, found, after, SystemClock().now_ms())

@@ -40,7 +40,7 @@ _NANOS: Final = "io.debezium.time.NanoTimestamp"
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _OPERATIONS: Final = ("c", "u", "r")
 _NOT_ROWS: Final = {
-    "t": "op 't': the table was truncated, which no row tells; empty the view: foldlog fold rebuild",
+    "t": "op 't': the table was truncated, so its rows are gone; empty the view: foldlog fold rebuild",
     "m": "op 'm': a message, and no change of a row",
 }
 _PAYLOAD: Final = b'"payload":'

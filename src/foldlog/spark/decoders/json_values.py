@@ -34,6 +34,7 @@ from foldlog.spark.decoders.json_nodes import (
     struct_node,
 )
 from foldlog.spark.decoders.text_types import cast_text, in_utc, in_zone, sql_name, within_precision
+from foldlog.views.growing import MORE
 
 if TYPE_CHECKING:
     from foldlog.spark.decoders.json_screen import Description, Screen
@@ -72,25 +73,16 @@ class _Piece:
         return len(self.columns[0])
 
 
-NewColumns = Literal["ignore", "fail", "keep"]
-NEW_COLUMNS: Final = ("ignore", "fail", "keep")
-
-MORE: Final = "_more"
-"""The column of fields that the schema does not name."""
+NewColumns = Literal["ignore", "fail", "keep", "add"]
+NEW_COLUMNS: Final = ("ignore", "fail", "keep", "add")
 
 
 def check_new_columns(rule: object, schema: pa.Schema) -> None:
     """InvalidArgument if it is no rule."""
-    if rule == "add":
-        raise InvalidArgument(
-            "on_new_column='add' would take the type of a new column from the record that is read first, so that the"
-            f" view would depend on how the log is split; 'keep' has new fields in the column {MORE} as JSON, and once"
-            " you declare one in the schema it is a column"
-        )
     if rule not in NEW_COLUMNS:
         raise InvalidArgument(f"on_new_column={brief_repr(rule)} is not one of {', '.join(NEW_COLUMNS)}")
-    if rule == "keep" and MORE in schema.names:
-        raise InvalidArgument(f"the schema has a column {MORE!r}, which on_new_column='keep' fills; rename it")
+    if rule in ("keep", "add") and MORE in schema.names:
+        raise InvalidArgument(f"the schema has a column {MORE!r}, which on_new_column={rule!r} fills; rename it")
 
 
 class JsonDecoder:
@@ -104,13 +96,14 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema, *, timezone: str | None = None, on_new_column: NewColumns = "ignore") -> None:
         """`timezone` is that of timestamps without one, such as 'Asia/Kolkata'; UTC by default. `on_new_column` says
         what becomes of fields that the schema does not name: "ignore" skips them, "fail" makes the record a dead
-        letter, "keep" adds the column `_more`, a map of them to their JSON.
+        letter, "keep" adds the column `_more`, a map of them to their JSON. "add" does so, too, for a view that makes
+        columns of it: see `foldlog.views.growing`.
         """
         check_new_columns(on_new_column, schema)
         schema = in_zone(schema, timezone)
         self._node = struct_node(schema)
         self._news = on_new_column
-        if on_new_column == "keep":
+        if on_new_column in ("keep", "add"):
             schema = schema.append(pa.field(MORE, pa.map_(pa.string(), pa.string())))
         self._wanted = schema
         self._schema = pa.schema([in_utc(_nullable(field)) for field in schema])

@@ -25,7 +25,7 @@ from foldlog.spark.decoders.decoder import Decoder, decoder_for
 logger = logging.getLogger("foldlog.folds")
 
 REGISTRY: Final = "registry"
-_OPTIONS: Final = ("registry", "subject", "version", "message")
+_OPTIONS: Final = ("registry", "subject", "version", "message", "on_new_column")
 _SCALARS: Final = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _DEPTH_MAX: Final = 32
 
@@ -47,12 +47,18 @@ def taken_schema(topic: str, options: Mapping[str, Any]) -> TakenSchema:
             f"schema='registry' of topic {topic!r} has no option {unknown[0]!r}; it has registry=URL,"
             " subject=, version= and, for Protobuf, message="
         )
+    rule, wanted = options.get("on_new_column", "add"), options.get("version")
+    if rule != "add" or ("on_new_column" in options and wanted is not None):
+        raise InvalidArgument(
+            f"schema='registry' of topic {topic!r} takes the columns of a registered version: leave on_new_column out,"
+            " and each start takes the newest (that is 'add'), or keep to one with version=3"
+        )
     url = options.get("registry")
     if not isinstance(url, str | SchemaRegistry):
         raise InvalidArgument(f"say where the schema of topic {topic!r} is: registry='http://127.0.0.1:8081'")
     registry = url if isinstance(url, SchemaRegistry) else SchemaRegistry(url)
     subject = options.get("subject") or f"{topic}-value"
-    number, schema = _version(registry, subject, options.get("version"))
+    number, schema = _version(registry, subject, wanted)
     message = options.get("message")
     taken = _of_kind(registry, schema, message)
     if number > 1:

@@ -27,7 +27,9 @@ from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold, check_order
 from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, for_folds, open_origin, origin_spec
+from foldlog.spark.topics_read import source_name
 from foldlog.views.bookmark import Bookmark
+from foldlog.views.topic_lists import by_topic, continues, located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,15 +214,15 @@ def preview(fold: Fold, source: Source, *, last: int = 100, spark: Spark | None 
         raise InvalidArgument(f"last={brief_repr(last)} is not a number of records from 1 to {FOLD_PREVIEW_MAX}")
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        spans = {part: last_ranges(part.topic.name, origin.bounds(part.topic.name), last) for part in fold.parts}
+        names = {part: source_name(part, origin, None) for part in fold.parts}
+        spans = {part: last_ranges(name, origin.bounds(name), last) for part, name in names.items()}
         if not any(spans.values()):
             raise FoldError(f"topic {fold.topic.name!r} has no records to show fold {fold.name!r} on; append some")
         session = session_of(spark)
         found: list[Preview] = []
         for part, ranges in spans.items():
-            name = part.topic.name
-            frames = TopicFrames(session, part.topic, origin.spec, origin.topic(name).topic_id)
-            found.append(Preview(name, *previewed(part, frames, origin, ranges)))
+            frames = TopicFrames(session, part.topic, origin.spec, origin.topic(names[part]).topic_id)
+            found.append(Preview(names[part], *previewed(part, frames, origin, ranges)))
         return replace(found[0], others=tuple(found[1:]))
     finally:
         origin.close()
@@ -236,10 +238,10 @@ def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[E
 
     origin = open_origin(for_folds(origin_spec(source)))
     try:
-        facts = [origin.topic(part.topic.name) for part in fold.parts]
+        facts = [origin.topic(source_name(part, origin, part.view.bookmark())) for part in fold.parts]
         session = session_of(spark)
         return [
-            explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin)
+            explained(part, TopicFrames(session, part.topic, origin.spec, one.topic_id), origin, one)
             for part, one in zip(fold.parts, facts, strict=True)
         ]
     finally:
@@ -330,17 +332,20 @@ def _published_topic(topic: str, told: Mapping[str, Any], origin: Origin) -> Top
 
 
 def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bool) -> FoldState:
-    found: list[tuple[TopicState, Bookmark | None, str | None]] = []
+    found: list[tuple[list[TopicState], Bookmark | None, str | None]] = []
     try:
-        found = [_topic_state(part, origin) for part in fold.parts]
+        found = [_topic_states(part, origin) for part in fold.parts]
     finally:
         fold.close()
-    states, bookmarks = [state for state, _, _ in found], [one for _, one, _ in found if one is not None]
+    states, bookmarks = (
+        [state for some, _, _ in found for state in some],
+        [one for _, one, _ in found if one is not None],
+    )
     errors = [problem for _, _, problem in found if problem is not None]
     lags = [state.lag for state in states]
     return FoldState(
         fold=fold.name,
-        topic=fold.topic.name,
+        topic=states[0].topic,
         view=fold.view.place,
         kind=fold.view.kind,
         bookmark=states[0].bookmark,
@@ -356,33 +361,47 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
     )
 
 
-def _topic_state(fold: Fold, origin: Origin) -> tuple[TopicState, Bookmark | None, str | None]:
-    """The state in one topic, the bookmark, and what is wrong with it."""
-    from foldlog.spark.folds.ranges import lag
-
+def _topic_states(fold: Fold, origin: Origin) -> tuple[list[TopicState], Bookmark | None, str | None]:
+    """The state in a topic, or in each of several that are read as one; the bookmark, and what is wrong with it."""
     bookmark, bounds, mismatch, error = None, {}, None, None
+    name = fold.topic.name
     try:
-        bounds = origin.bounds(fold.topic.name)
+        if fold.topic.is_several:
+            bookmark = fold.view.bookmark()
+            name = fold.topic.name if bookmark is None else bookmark.topic
+        name = source_name(fold, origin, bookmark)
+        bounds = origin.bounds(name)
         bookmark = fold.view.bookmark()
         if bookmark is not None:
             # Read the ends again: the view may have been written past the ones read before its bookmark.
-            mismatch = _mismatch(bookmark, origin.topic(fold.topic.name), origin.bounds(fold.topic.name))
+            mismatch = _mismatch(bookmark, origin.topic(name), origin.bounds(name))
         error = mismatch
     except FoldlogError as problem:
         error = str(problem)
-    left: int | None = sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds)
-    state = TopicState(
-        topic=fold.topic.name,
-        bookmark=None if bookmark is None else {n: at.offset for n, at in sorted(bookmark.positions.items())},
-        end={n: bound.end for n, bound in sorted(bounds.items())},
-        lag=left if mismatch is None else None,
-    )
-    return state, bookmark, error
+    at = {} if bookmark is None else {number: one.offset for number, one in bookmark.positions.items()}
+    if fold.topic.is_several and bookmark is None and not bounds:
+        return [TopicState(name, None, {}, 0)], None, error  # a pattern names no topic
+    ends, stands = by_topic(name, bounds), by_topic(name, at)
+    states = [
+        TopicState(
+            topic=topic,
+            bookmark=None if bookmark is None else dict(sorted(stands[topic].items())),
+            end={number: bound.end for number, bound in sorted(own.items())},
+            lag=_lag(None if bookmark is None else stands[topic], own) if mismatch is None else None,
+        )
+        for topic, own in ends.items()
+    ]
+    return states, bookmark, error
+
+
+def _lag(stands: Mapping[int, int] | None, bounds: Mapping[int, Bounds]) -> int:
+    """How many offsets are left to read; of a partition that is not known, or of which the first are gone, all."""
+    return sum(max(0, one.end - max(one.start, (stands or {}).get(number, 0))) for number, one in bounds.items())
 
 
 def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str | None:
     """Why a bookmark does not belong to this log; None if it does."""
-    if bookmark.topic_id != facts.topic_id:
+    if not continues(facts.topic_id, bookmark.topic_id):
         return (
             f"the bookmark is of another topic {facts.name}: this is another log, or the topic was deleted and created"
             " again; if it was copied, 'foldlog copy --folds FILE' brings the bookmark"
@@ -390,7 +409,8 @@ def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds
     for number, position in sorted(bookmark.positions.items()):
         if number in bounds and position.offset > bounds[number].end:
             return (
-                f"the bookmark lies at offset {position.offset} of {facts.name}-{number}, and the log ends at"
+                f"the bookmark lies at offset {position.offset} of {'-'.join(map(str, located(facts.name, number)))},"
+                " and the log ends at"
                 f" {bounds[number].end}: this is an older copy of the log, or it was cut"
             )
     return None
@@ -418,22 +438,23 @@ def _tell_position(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | 
     """Commit the view's position to its group and, if no runner is live, to its status in `__folds`. A failure is only
     logged: the view has been moved all the same.
     """
-    from foldlog.spark.folds.ranges import lag
-
     try:
         bookmarks = [one for one in (part.view.bookmark() for part in fold.parts) if one is not None]
         if not bookmarks:
             return
-        at = {one.topic: {number: place.offset for number, place in sorted(one.positions.items())} for one in bookmarks}
+        at: dict[str, dict[int, int]] = {}
+        for one in bookmarks:
+            offsets = {number: place.offset for number, place in sorted(one.positions.items())}
+            at |= by_topic(one.topic, offsets)
         with ledger.together():
-            for topic, offsets in at.items():
-                ledger.commit(fold.group, topic, offsets)
+            for topic, own in at.items():
+                ledger.commit(fold.group, topic, own)
             told = latest(origin)[0].get(fold.name)
             now_ms = SystemClock().now_ms()
             if told is None or told.is_live(now_ms):
                 return
-            lags = {one.topic: lag(one, origin.bounds(one.topic)) for one in bookmarks}
-            texts = {topic: {str(number): offset for number, offset in one.items()} for topic, one in at.items()}
+            lags = {topic: _lag(own, origin.bounds(topic)) for topic, own in at.items()}
+            texts = {topic: {str(number): offset for number, offset in own.items()} for topic, own in at.items()}
             topics = told.topics and {
                 name: {**one, "bookmark": texts.get(name, {}), "lag": lags.get(name, 0)}
                 for name, one in told.topics.items()

@@ -27,6 +27,7 @@ from foldlog.spark.decoders.key_columns import KEY
 from foldlog.spark.decoders.record_types import ByField, RecordType, is_record_type
 from foldlog.views.contract import META, View
 from foldlog.views.local_paths import relative_to
+from foldlog.views.topic_lists import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,6 +75,15 @@ class DeclaredTopic:
     """The columns that record headers fill."""
     only: RecordType | None = None
     """Which of its records are read; None for all."""
+    names: tuple[str, ...] = ()
+    """The topics that are read as one, if it is a list of them."""
+    pattern: str | None = None
+    """What the names of topics match that are read as one."""
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it stands for several topics, even if there is one of them just now."""
+        return bool(self.names) or self.pattern is not None
 
     @property
     def key(self) -> str | None:
@@ -190,8 +200,9 @@ class JoinPart(Fold):
 
 
 def topic(
-    name: str,
+    name: str | Sequence[str] | None = None,
     *,
+    pattern: str | None = None,
     key: str | Sequence[str] | None = None,
     schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
@@ -215,11 +226,12 @@ def topic(
     `headers` is a DDL, or a StructType, of columns that record headers of these names fill. With `only`, records of
     other types are left out: `fl.by_field("type", "order")`, `fl.by_header(...)` or `fl.by_schema(...)`.
 
+    A list of names, or a `pattern` that whole names match, reads several topics as one: see docs/several_topics.md.
+
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
     """
-    if not _is_name(name):
-        raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
+    name, names = _checked_names(name, pattern)
     if format not in FORMATS:
         raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
     if schema == "registry":
@@ -253,9 +265,34 @@ def topic(
         key_format = "debezium"  # its keys are objects, of one field or more
     keys = _checked_keys(name, key, key_format, key_options)
     _check_headers_and_type(name, format, headers, only)
-    made = DeclaredTopic(name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only)
+    made = DeclaredTopic(
+        name, keys, schema, format, options, key_format, dict(key_options or {}), headers, only, names, pattern
+    )
     declared_topics()[name] = made
     return made
+
+
+def _checked_names(name: object, pattern: object) -> tuple[str, tuple[str, ...]]:
+    """What a topic is called in messages, and the names that it stands for, if it is a list."""
+    if pattern is not None:
+        if name is not None:
+            raise InvalidArgument("a topic is given by its name, a list of names, or a pattern: one of them")
+        try:
+            re.compile(pattern if isinstance(pattern, str) and pattern else "(")
+        except re.error as error:
+            why = error if isinstance(pattern, str) and pattern else "give a text"
+            raise InvalidArgument(
+                f"pattern={brief_repr(pattern)} is not a regular expression, such as 'orders-.*': {why}"
+            ) from None
+        return f"/{pattern}/", ()
+    if isinstance(name, list | tuple):
+        wrong = next((one for one in name if not _is_name(one) or "," in one), None)
+        if wrong is not None or not name or len(set(name)) < len(name):
+            raise InvalidArgument(f"{brief_repr(name)} is not a list of different names of topics")
+        return listed(name), tuple(name)
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
+    return name, ()
 
 
 def declared_topics() -> dict[str, DeclaredTopic]:
@@ -338,7 +375,7 @@ def fold(
                 f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
             )
         made = (
-            Fold(chosen, sources[0], into, function)
+            Fold(chosen, sources[0], _grown(sources[0], into), function)
             if len(sources) == 1
             else JoinFold(chosen, (sources[0], sources[1]), into, function)
         )
@@ -350,6 +387,15 @@ def fold(
         return made
 
     return declare
+
+
+def _grown(source: DeclaredTopic, into: View) -> View:
+    """The view, with columns for fields that the topic's schema does not name, if the topic says so."""
+    if source.options.get("on_new_column") != "add":
+        return into
+    from foldlog.views.growing import GrowingView
+
+    return GrowingView(into)
 
 
 def _check_reduction(source: DeclaredTopic, into: View) -> None:
@@ -387,9 +433,30 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
         raise InvalidArgument(f"a fold reads one topic, or joins two, not {len(sources)}")
     if len({source.name for source in sources}) < len(sources):
         raise InvalidArgument(f"a fold joins two topics, and {sources[0].name!r} is one; it cannot be joined to itself")
+    if len(sources) > 1 and any(source.options.get("on_new_column") == "add" for source in sources):
+        raise InvalidArgument(
+            "on_new_column='add' adds columns to the table or lake of one topic, and this fold joins two; use 'keep'"
+        )
     if into.reduction is not None and len(sources) > 1:
         raise InvalidArgument("a state follows the records of one topic, and this fold joins two; reduce one of them")
     _check_reduction(sources[0], into)
+    _check_several(sources, into)
+
+
+def _check_several(sources: tuple[DeclaredTopic, ...], into: View) -> None:
+    several = next((source for source in sources if source.is_several), None)
+    if several is None:
+        return
+    if len(sources) > 1:
+        raise InvalidArgument(
+            f"{several.name} is several topics, and a join knows the rows of a side by the keys of one; write them into"
+            " one topic first, into=fl.changes(...), and join that"
+        )
+    if into.reduction is not None:
+        raise InvalidArgument(
+            f"a state follows the records of a key in their order, and {several.name} is several topics, which have no"
+            " order; write them to one topic, or count with fl.counters(), where the order does not matter"
+        )
 
 
 def _checked_start(start: object) -> str | None:

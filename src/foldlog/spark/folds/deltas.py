@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from foldlog.errors import FoldError, FoldlogError
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.decoders.key_columns import KEY
+from foldlog.spark.driver_rows import evaluated
 from foldlog.spark.folds.counting.aggregating import aggregated, collected
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
@@ -43,6 +44,7 @@ from foldlog.views.bookmark import Logic
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
 from foldlog.views.counters.merging import merged
 from foldlog.views.staging import StagedDelta, StageRefusal, Staging, ViewStage, staged_of
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,9 +113,9 @@ class PreparedFold:
             return PlannedFold(self, given, given, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result)
         apart = apart and facts.keeps_tasks
-        # Few rows: in one task, an aggregation needs no shuffle.
-        taken = result.coalesce(1) if self.frames.is_near else result
-        final = _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
+        # Few rows that no aggregation waits for are taken as the function returns them: see `PlannedFold.rows`.
+        is_as_returned = self.frames.is_near and self.fold.view.aggregation is None
+        final = result if is_as_returned else self._final(result, apart=apart)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
             raise FoldError(
                 f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
@@ -133,8 +135,13 @@ class PreparedFold:
             keeps_tasks=facts.keeps_tasks,
         )
 
+    def _final(self, result: DataFrame, *, apart: bool = False) -> DataFrame:
+        # Few rows: in one task, an aggregation needs no shuffle.
+        taken = result.coalesce(1) if self.frames.is_near else result
+        return _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
+
     def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
-        text = plan_text(result)
+        text = plan_text(result, given)
         check_source(self.fold.name, given, text)
         key = plan_key(given, text)
         facts = self._known.get(key)
@@ -189,12 +196,17 @@ class PlannedFold:
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
-        return as_view_rows(self.prepared.fold, self.prepared.shape, self.final.toArrow())
+        fold, shape = self.prepared.fold, self.prepared.shape
+        if not self.prepared.frames.is_near or fold.view.aggregation is not None:
+            return as_view_rows(fold, shape, self.final.toArrow())
+        # A job costs more than all the rest: a filter over one row took five times as long as no filter.
+        found = evaluated(self.final)
+        return as_view_rows(fold, shape, self.prepared._final(self.final).toArrow() if found is None else found)
 
     def delta(self, ranges: Sequence[OffsetRange], seen: Count) -> Delta:
         """The change of the view. `seen` counts the records that reading the range meets."""
-        table = self.rows()
         prepared = self.prepared
+        table = _with_topics(prepared.fold, self.rows(), ranges)
         if not self.keeps_deleted and prepared.fold.view.aggregation is None:
             table = with_deleted(table, prepared.frames.tombstones(ranges))
         if prepared.shape.keeps_rows:
@@ -255,7 +267,8 @@ class PlannedFold:
         if shape.record_key == RECORD:
             table = with_owners(prepared.fold, shape, table, records)
             (column,) = prepared.fold.topic.record_columns
-            tombstones = tombstones.append_column(RECORD, record_digests(tombstones[column])).drop_columns([column])
+            tombstones = tombstones.append_column(RECORD, record_owners(prepared.fold, tombstones))
+            tombstones = tombstones.drop_columns([column])
         # Whatever the function makes of a tombstone, it withdraws what its key has written.
         table = table.filter(pc.invert(pc.is_in(coordinates, value_set=coordinates_of(tombstones))))
         table = _with_keyed_deletions(prepared, table)
@@ -288,10 +301,19 @@ def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
         # Pieces of sessions, and groups of which rows have different signs, are still apart.
         return rows if aggregation.is_plain and aggregation.sessions is None else merged(rows, aggregation)
     own = [one for one in shape.columns if one.name != RECORD]
-    table = _as(found, pa.schema([*own, *_carried_fields()]))
-    return in_offset_order(table).append_column(
-        TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows)
-    )
+    table = in_offset_order(_as(found, pa.schema([*own, *_carried_fields()])))
+    return table.append_column(TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows))
+
+
+def _with_topics(fold: Fold, table: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """With the topic of each row, if several are read as one."""
+    import pyarrow as pa
+
+    if not fold.topic.is_several or TOPIC not in table.column_names:
+        return table
+    topics = {one.partition: located(one.topic, one.partition)[0] for one in ranges}
+    told = pa.array([topics.get(number, fold.topic.name) for number in table[PARTITION].to_pylist()], pa.string())
+    return table.set_column(table.column_names.index(TOPIC), TOPIC, told)
 
 
 def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
@@ -313,7 +335,7 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
     """
     (column,) = fold.topic.record_columns
     owned = with_owners(fold, shape, table, records)
-    records = records.append_column(RECORD, record_digests(records[column]))
+    records = records.append_column(RECORD, record_owners(fold, records))
     # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
     return _with_missing(owned, records.drop_columns([column]), coordinates_of(table))
 
@@ -323,8 +345,7 @@ def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) ->
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    (column,) = fold.topic.record_columns
-    records = records.append_column(RECORD, record_digests(records[column]))
+    records = records.append_column(RECORD, record_owners(fold, records))
     coordinates, all_coordinates = coordinates_of(table), coordinates_of(records)
     numbers = pc.index_in(coordinates, value_set=all_coordinates)
     if numbers.null_count:
@@ -337,13 +358,23 @@ def with_owners(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) ->
     return _as(owned, pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)]))
 
 
-def record_digests(keys: pa.ChunkedArray) -> pa.Array:
+def record_owners(fold: Fold, records: pa.Table) -> pa.Array:
+    """A digest for the key of each record, by which views know whose a row is. Of several topics that are read as one,
+    the key is that of its topic: two topics have no order, so a record of one cannot replace that of another.
+    """
+    (column,) = fold.topic.record_columns
+    return record_digests(records[column], records[TOPIC].to_pylist() if fold.topic.is_several else None)
+
+
+def record_digests(keys: pa.ChunkedArray, topics: Sequence[str] | None = None) -> pa.Array:
     """A digest for a record's key, for views that must not show the key: 32 hexadecimal digits."""
     import pyarrow as pa
     from pyarrow import types
 
     is_bytes = types.is_binary(keys.type) or types.is_large_binary(keys.type)
     texts = keys.to_pylist() if is_bytes else [None if one is None else one.encode() for one in _texts(keys)]
+    if topics is not None:  # no topic has a NUL in its name
+        texts = [None if one is None else f"{of}\0".encode() + one for of, one in zip(topics, texts, strict=True)]
     return pa.array([None if one is None else blake2b(one, digest_size=16).hexdigest() for one in texts], pa.string())
 
 
@@ -364,7 +395,7 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
     records = records.filter(records[DELETED])
     if prepared.shape.record_key == RECORD and prepared.fold.topic.keys:
         (column,) = prepared.fold.topic.record_columns
-        records = records.append_column(RECORD, record_digests(records[column])).drop_columns([column])
+        records = records.append_column(RECORD, record_owners(prepared.fold, records)).drop_columns([column])
     return _with_missing(table, records, coordinates_of(table))
 
 
@@ -495,7 +526,7 @@ def _keyed_shape(fold: Fold, columns: pa.Schema, result: DataFrame) -> Shape:
     lost = next((name for name in keys if name not in columns.names), None)
     if lost is not None and not fold.keeps_rows:
         raise FoldError(f"fold {fold.name!r} drops {lost!r}, the key of its rows; keep it")
-    if key and {key, PARTITION, OFFSET} <= kept_columns(result):
+    if key and not fold.topic.is_several and {key, PARTITION, OFFSET} <= kept_columns(result):
         return Shape(columns, key, keys, fold.keeps_rows)
     if RECORD in columns.names:
         raise FoldError(

@@ -93,7 +93,7 @@ def _find(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exceptio
         if count == FAULTY_RECORDS_MAX:
             raise FoldError(
                 f"fold {prepared.fold.name!r} fails at more than {FAULTY_RECORDS_MAX} records of one range, so it is"
-                f" wrong itself; mend the fold. {first}"
+                f" wrong itself; fix the fold. {first}"
             )
         yield RecordFault(at.partition, at.start, reason)
 

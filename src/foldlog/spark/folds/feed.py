@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -25,8 +25,10 @@ from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
+from foldlog.spark.topics_read import source_name
 from foldlog.views.bookmark import Bookmark, Logic, Position
 from foldlog.views.contract import View
+from foldlog.views.topic_lists import by_topic, continues, located, numbered, topics_in
 
 SAME_FAILURES_MAX: Final = 8
 """How often a range that fails with the same error is tried: the pauses in between add up to a minute."""
@@ -106,8 +108,8 @@ class Feed:
     committed: Bookmark | None = field(default=None, repr=False)
     is_checked: bool = False
     """Whether the log was found to continue from the bookmark; before that, the bookmark may belong to another log."""
-    moved_keys: tuple[int, tuple[TopicGrowth, ...]] | None = field(default=None, repr=False)
-    """The bookmark epoch, and the growths inferred from moved keys for it: see `moved_keys.py`."""
+    moved_keys: dict[str, tuple[int, tuple[TopicGrowth, ...]]] = field(default_factory=dict, repr=False)
+    """By topic id, the bookmark epoch and the growths inferred from moved keys for it: see `moved_keys.py`."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
     @property
@@ -146,7 +148,7 @@ class Feed:
         self._repeats = same
         if self.repeated >= SAME_FAILURES_MAX:
             error = FoldError(
-                f"{error} (the same {self.repeated} times; mend the fold and run it again, or resume it:"
+                f"{error} (the same {self.repeated} times; fix the fold and run it again, or resume it:"
                 f" foldlog fold resume {self.fold.name})"
             )
         self.fail(error, now_ms, for_good=self.repeated >= SAME_FAILURES_MAX)
@@ -156,6 +158,13 @@ class Feed:
         self.repeated = 0
         self.replanned = 0
         self.error = None
+
+
+def topic_of(feed: Feed, origin: Origin) -> str:
+    """The name by which the feed's topic is read: see `foldlog.spark.topics_read`."""
+    if not feed.fold.topic.is_several:
+        return feed.fold.topic.name
+    return source_name(feed.fold, origin, feed.bookmark or feed.view.bookmark() or feed.start)
 
 
 def starting_bookmark(facts: TopicFacts, bounds: Mapping[int, Bounds], epoch: int = 0) -> Bookmark:
@@ -180,14 +189,13 @@ def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapp
         raise FoldError(f"fold {feed.name!r} has no bookmark yet")
     # A partition that the topic has gained starts at 0, even if retention has removed its first records.
     met = bookmark.met(dict.fromkeys(bounds, 0))
-    if met.topic_id != facts.topic_id:
-        raise _missing(feed, met, min(met.positions, default=0), "recreated")
-    if facts.growths is None and feed.fold.view.follows_keys and len(met.positions) > len(bookmark.positions) > 0:
-        raise FoldError(
-            f"topic {facts.name!r} has gained partitions ({len(bookmark.positions)} before, {len(met.positions)} now),"
-            " and its brokers do not tell where the older ones ended then, so an older record of a key could replace a"
-            f" newer one; once all writers use the new ones, build the view anew: foldlog fold rebuild {feed.fold.name}"
-        )
+    if not continues(facts.topic_id, met.topic_id):
+        known = zip(topics_in(met.topic_id), topics_in(facts.topic_id), strict=False)
+        other = next((topic for topic, (one, now) in enumerate(known) if one != now), 0)
+        raise _missing(feed, met, min((n for n in met.positions if n >= numbered(other, 0)), default=0), "recreated")
+    if feed.fold.view.follows_keys:
+        _refuse_growth(feed, bookmark, met, facts)
+    met = replace(met, topic=facts.name, topic_id=facts.topic_id)
     for number in sorted(met.positions):
         position = met.positions[number]
         cause = origin.missing(facts.name, met.topic_id, number, position.offset, position.leader_epoch)
@@ -202,6 +210,19 @@ def checked_bookmark(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapp
     return met
 
 
+def _refuse_growth(feed: Feed, bookmark: Bookmark, met: Bookmark, facts: TopicFacts) -> None:
+    """FoldError if a topic has gained partitions, and its brokers do not remember how far the older ones were."""
+    before, now = (by_topic(facts.name, one.positions) for one in (bookmark, met))
+    for one in facts.each or (facts,):
+        if one.growths is None and len(now[one.name]) > len(before[one.name]) > 0:
+            raise FoldError(
+                f"topic {one.name!r} has gained partitions ({len(before[one.name])} before, {len(now[one.name])} now),"
+                " and its brokers do not tell where the older ones ended then, so an older record of a key could"
+                " replace a newer one; once all writers use the new ones, rebuild the view:"
+                f" foldlog fold rebuild {feed.fold.name}"
+            )
+
+
 _WHY = {
     "recreated": "the bookmark is of another topic: this is another log, or the topic was deleted and created again",
     "expired": "retention removed them before the fold had read them",
@@ -212,14 +233,14 @@ _WHY = {
 
 
 def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bounds | None = None) -> RecordsMissing:
-    rebuild = f"build the view anew from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
+    rebuild = f"rebuild the view from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
     if cause in ("expired", "deleted"):
         rebuild = f"go on without them: foldlog fold run ... --skip-missing; or {rebuild}"
     if cause == "recreated":
         rebuild = f"bring the bookmark along, if the topic was copied: foldlog copy --folds FILE; or {rebuild}"
     at = bookmark.offset(number) or 0
     stop = at if bounds is None else max(at, bounds.start)
-    return RecordsMissing(bookmark.topic, number, (at, stop), cause, _WHY[cause], rebuild)
+    return RecordsMissing(*located(bookmark.topic, number), (at, stop), cause, _WHY[cause], rebuild)
 
 
 def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:

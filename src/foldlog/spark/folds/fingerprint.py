@@ -154,7 +154,7 @@ def logic_to_store(fold: str, stored: Bookmark, found: Logic, *, has_rows: bool,
     if not accept_change:
         raise FoldError(
             f"the function of fold {fold!r} is another one than its view was made with, or what it takes from outside"
-            f" is, or a setting of Spark; build the view anew: foldlog fold rebuild {fold}; or go on, with rows of the"
+            f" is, or a setting of Spark; rebuild the view: foldlog fold rebuild {fold}; or go on, with rows of the"
             " old and the new logic side by side: foldlog fold run ... --accept-change"
         )
     _log.warning("fold %s: its function has changed; old and new logic mix in its view until it is rebuilt", fold)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
 from foldlog.views.bookmark import Bookmark
+from foldlog.views.topic_lists import by_topic, numbered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,17 +34,40 @@ def with_growths(
     Computed once per bookmark epoch, so again after a rewind. A growth while the fold runs is an error: see
     `checked_bookmark`.
     """
+    if facts.each:
+        split = by_topic(facts.name, bounds)
+        each = [
+            _with_growths(feed, base, origin, one, split[one.name], numbered(topic, 0))
+            for topic, one in enumerate(facts.each)
+        ]
+        return replace(facts, each=tuple(each))
+    return _with_growths(feed, base, origin, facts, bounds, 0)
+
+
+def _with_growths(
+    feed: Feed, base: Bookmark, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds], first: int
+) -> TopicFacts:
+    """`with_growths` of one topic, whose partitions the bookmark counts from `first` on."""
     if facts.growths is not None or not feed.fold.view.follows_keys or len(bounds) < 2:
         return facts
-    if feed.moved_keys is None or feed.moved_keys[0] != base.epoch:
+    known = feed.moved_keys.get(facts.topic_id)
+    if known is None or known[0] != base.epoch:
         stops = feed.stops or {}
         ranges = [
-            OffsetRange(facts.name, number, base.offset(number) or 0, min(bound.end, stops.get(number, bound.end)))
+            OffsetRange(
+                facts.name,
+                number,
+                base.offset(first + number) or 0,
+                min(bound.end, stops.get(first + number, bound.end)),
+            )
             for number, bound in sorted(bounds.items())
         ]
         ends = ends_of_moved_keys(origin, ranges, facts.topic_id)
-        feed.moved_keys = base.epoch, (TopicGrowth(len(bounds), ends),) if any(ends) else ()
-    return replace(facts, growths=feed.moved_keys[1])
+        known = feed.moved_keys[facts.topic_id] = (
+            base.epoch,
+            (TopicGrowth(len(bounds), ends),) if any(ends) else (),
+        )
+    return replace(facts, growths=known[1])
 
 
 def ends_of_moved_keys(origin: Origin, ranges: Sequence[OffsetRange], topic_id: str | None = None) -> tuple[int, ...]:

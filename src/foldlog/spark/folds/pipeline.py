@@ -16,20 +16,21 @@ from pyspark.sql import SparkSession
 
 from foldlog.client.fold_bulletin import MIXED, Command, Item, Status
 from foldlog.client.fold_proof import FoldsKey, runners_key
-from foldlog.client.places import ranges_text
+from foldlog.client.places import topics_ranges_text
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, FoldPaused, FoldTimeout, StorageError
 from foldlog.spark.change_topics.pipelines import bound, graph_of, wait_readable, written_by
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
-from foldlog.spark.folds.feed import Feed, State
+from foldlog.spark.folds.feed import Feed, State, topic_of
 from foldlog.spark.folds.ranges import RANGE_BYTES
 from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feeds, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, for_folds, open_origin
 from foldlog.spark.watch.watch import Watch
+from foldlog.views.topic_lists import by_topic, located
 
 ONCE_TRIES: Final = 4
 """With `once`, a fold is tried this often before the run gives up: the pauses in between add up to 3.5 s."""
@@ -200,8 +201,8 @@ class Pipeline:
         self._depth += 1
         for feed in feeds:
             try:
-                wait_readable(self._folds.values(), feed.fold.topic.name)
-                bounds = self._origin.bounds(feed.fold.topic.name)
+                wait_readable(self._folds.values(), feed.fold.topic)
+                bounds = self._origin.bounds(topic_of(feed, self._origin))
             except FoldlogError:
                 feed.stops = None  # the first step reports it
             else:
@@ -241,9 +242,12 @@ class Pipeline:
             watch.looked(list(self._own_feeds()), self._origin)
         moved = [feed for feed in self._own_feeds() if feed.is_checked and feed.bookmark not in (None, feed.committed)]
         commits = [
-            (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})
+            (feed.fold.group, topic, offsets)
             for feed in moved
             if feed.bookmark is not None
+            for topic, offsets in by_topic(
+                feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()}
+            ).items()
         ]
         statuses = [self._status(name, feeds, stopped=stopped) for name, feeds in self._own.items()]
         if self._publisher.publish(statuses, commits):
@@ -251,21 +255,21 @@ class Pipeline:
                 feed.committed = feed.bookmark
 
     def _status(self, name: str, feeds: Sequence[Feed], *, stopped: bool) -> Status:
-        fold, first = self._folds[name], feeds[0]
+        fold = self._folds[name]
         worst = max(feeds, key=lambda feed: _URGENCY.index(feed.state))
-        standings = {feed.fold.topic.name: self._standing(feed) for feed in feeds}
+        standings = {topic: one for feed in feeds for topic, one in self._standings(feed).items()}
         bookmarks = [feed.bookmark for feed in feeds if feed.bookmark is not None]
         replay = self._replay_of(name)
         description = fold.view.description()
         state = worst.state.value if replay is None else f"{worst.state.value}, {replay.label} under way"
         return Status(
             fold=name,
-            topic=first.fold.topic.name,
+            topic=next(iter(standings)),
             view=fold.view.place,
             kind=fold.view.kind,
             state="stopped" if stopped and worst.state is not State.FAILED else state,
-            bookmark=standings[first.fold.topic.name]["bookmark"],
-            end=standings[first.fold.topic.name]["end"],
+            bookmark=next(iter(standings.values()))["bookmark"],
+            end=next(iter(standings.values()))["end"],
             lag=sum(feed.lag for feed in feeds),
             records=sum(feed.records for feed in feeds),
             rows=sum(feed.rows for feed in feeds),
@@ -285,19 +289,33 @@ class Pipeline:
             file=fold.file,
             stopped=stopped,
             mixes=max((bookmark.logic.mixes for bookmark in bookmarks if bookmark.logic is not None), default=0),
-            topics=standings if len(feeds) > 1 else None,
+            topics=standings if len(standings) > 1 else None,
             writes=written_by(feeds[0].fold),
         )
 
-    def _standing(self, feed: Feed) -> dict[str, Any]:
-        """Where a fold is in one topic, and where that ends."""
+    def _standings(self, feed: Feed) -> dict[str, dict[str, Any]]:
+        """Where a fold is in a topic, or in each of several that are read as one, and where that ends."""
         bookmark = feed.bookmark
-        at = {} if bookmark is None else {str(n): one.offset for n, one in sorted(bookmark.positions.items())}
+        name = feed.fold.topic.name if bookmark is None else bookmark.topic
+        at = {} if bookmark is None else {n: one.offset for n, one in sorted(bookmark.positions.items())}
         try:
-            end = {str(n): bound.end for n, bound in sorted(self._origin.bounds(feed.fold.topic.name).items())}
+            name = topic_of(feed, self._origin)
+            end = {n: bound.end for n, bound in sorted(self._origin.bounds(name).items())}
         except FoldlogError:
             end = {}
-        return {"bookmark": at, "end": end, "lag": feed.lag}
+        if bookmark is None and not end:
+            return {name: {"bookmark": {}, "end": {}, "lag": feed.lag}}
+        stands, ends = by_topic(name, at), by_topic(name, end)
+        return {
+            topic: {
+                "bookmark": {str(n): offset for n, offset in stands[topic].items()},
+                "end": {str(n): offset for n, offset in own.items()},
+                "lag": feed.lag
+                if len(ends) == 1
+                else sum(max(0, offset - stands[topic].get(n, 0)) for n, offset in own.items()),
+            }
+            for topic, own in ends.items()
+        }
 
     def _doing(self, name: str, feeds: Sequence[Feed], replay: Feed | None) -> dict[str, object] | None:
         """The replay or rewind of a fold that is under way, and its progress."""
@@ -443,13 +461,8 @@ _URGENCY: Final = (State.DONE, State.CAUGHT_UP, State.RUNNING, State.PAUSED, Sta
 
 def _last_ranges_text(feeds: Sequence[Feed]) -> str:
     """What was read last; with the topics, if there are several."""
-    texts = {
-        feed.fold.topic.name: ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges)
-        for feed in feeds
-    }
-    if len(feeds) == 1:
-        return next(iter(texts.values()))
-    return "; ".join(f"{topic} {text}" for topic, text in texts.items() if text)
+    ranges = (one for feed in feeds for one in feed.last_ranges)
+    return topics_ranges_text((*located(one.topic, one.partition), one.start, one.stop) for one in ranges)
 
 
 def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:

@@ -227,7 +227,13 @@ def is_cached(rows: DataFrame, result: DataFrame) -> bool:
 
 def cache_of(frame: DataFrame) -> Any:
     """Spark's cache manager, shared by all sessions."""
-    return frame.sparkSession._jsparkSession.sharedState().cacheManager()
+    session = frame.sparkSession
+    if session not in _managers:
+        _managers[session] = session._jsparkSession.sharedState().cacheManager()
+    return _managers[session]
+
+
+_managers: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -240,14 +246,22 @@ class PlanText:
     """Canonicalized, as Spark compares plans: columns are positions, so anything that looks like an id is a literal."""
 
 
-def plan_text(frame: DataFrame) -> PlanText:
-    """The text of the frame's analysed plan."""
-    text = _analysed_text(frame)
-    try:
-        with _all_fields(frame.sparkSession):
-            compared = _text(frame._jdf.queryExecution().analyzed().canonicalized())
-    except Py4JError:
-        compared = text  # the node cannot be canonicalized: no plan equals this one
+def plan_text(frame: DataFrame, *others: DataFrame) -> PlanText:
+    """The text of the frame's analysed plan. Those of the others are made with it, for whoever asks for them next: each
+    change of the active session takes five calls into the JVM.
+    """
+    with _all_fields(frame.sparkSession):
+        plan = frame._jdf.queryExecution().analyzed()
+        text = _texts.get(frame)
+        if text is None:
+            text = _texts[frame] = _text(plan)
+        for other in others:
+            if other not in _texts:
+                _texts[other] = _text(other._jdf.queryExecution().analyzed())
+        try:
+            compared = _text(plan.canonicalized())
+        except Py4JError:
+            compared = text  # the node cannot be canonicalized: no plan equals this one
     return PlanText(text, compared)
 
 
@@ -346,7 +360,7 @@ def _at(java: Any, path: Path) -> Any:
 
 
 _wide: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
-"""Copies of sessions in which texts leave out no fields."""
+"""Copies of sessions in which texts leave out no fields, with the class of sessions."""
 _settings: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
 
 
@@ -359,10 +373,10 @@ def _all_fields(session: SparkSession) -> Iterator[None]:
         copied = session._jsparkSession.cloneSession()
         for name in ("spark.sql.debug.maxToStringFields", "spark.sql.maxPlanStringLength"):
             copied.sessionState().conf().setConfString(name, str(_FIELDS_MAX - 15))  # the longest text there can be
-        _wide[session] = copied
-    sessions = session.sparkContext._gateway.jvm.SparkSession  # type: ignore[union-attr]
+        _wide[session] = copied, session.sparkContext._gateway.jvm.SparkSession  # type: ignore[union-attr]
+    wide, sessions = _wide[session]
     before = sessions.getActiveSession()
-    sessions.setActiveSession(_wide[session])
+    sessions.setActiveSession(wide)
     try:
         yield
     finally:
@@ -811,7 +825,7 @@ def _check_expressions(fold: str, node: _Node) -> None:
             continue  # first() in a static frame, for example: the user is responsible for its order
         if _is_a(part, _PLAN_EXPRESSION) or (node.kind in _REFUSED and _name(part).startswith(_AGGREGATES)):
             continue  # its plan is checked separately; or the node is refused with a better message
-        advice = f"{_PER_ROW}, and must find the same in it"
+        advice = f"{_PER_ROW}, and must always give the same result for it"
         if _name(part) == _PYTHON_UDTF:
             advice += "; Spark expects that of no table function unless you say so: udtf(...).asDeterministic()"
         raise UnlawfulFold(fold, f"{_brief(part)} gives another result each time", advice)

@@ -7,12 +7,14 @@ were written after it, so that each key's records come in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from foldlog.errors import FoldlogError
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.topic_lists import by_topic, numbered
 
 
 def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
@@ -20,6 +22,8 @@ def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, B
 
     Partitions that are missing here wait until the older ones have been read up to a growth.
     """
+    if facts.each:
+        return _of_each(facts, bounds, lambda one, own, first: reachable_ends(_own(bookmark, own, first), one, own))
     ends = {number: bound.end for number, bound in bounds.items()}
     # The first growth that is not read up to is a barrier. Between two growths a key is in one partition, so the order
     # of partitions does not matter; across a growth it does, as the key's newer records may be in another partition.
@@ -38,6 +42,14 @@ def back_to_growths(offsets: Mapping[int, int], facts: TopicFacts, bounds: Mappi
     If records from before a growth are read again, all records from after it have to be read again, too: otherwise an
     older record of a key would replace its newer one, which is in another partition.
     """
+    if facts.each:
+        return _of_each(
+            facts,
+            bounds,
+            lambda one, own, first: back_to_growths(
+                {number: offsets[first + number] for number in own if first + number in offsets}, one, own
+            ),
+        )
     back = dict(offsets)
     for growth in facts.growths or ():
         older = {number: max(end, bounds[number].start) for number, end in enumerate(growth.ends) if number in bounds}
@@ -48,6 +60,27 @@ def back_to_growths(offsets: Mapping[int, int], facts: TopicFacts, bounds: Mappi
                 if number in bounds
             }
     return back
+
+
+def _of_each(
+    facts: TopicFacts,
+    bounds: Mapping[int, Bounds],
+    offsets_of: Callable[[TopicFacts, dict[int, Bounds], int], Mapping[int, int]],
+) -> dict[int, int]:
+    """Offsets of several topics that are read as one, of which each has grown by itself. `offsets_of` is given a topic
+    with its own numbers of partitions, and the number that stands for the first of them."""
+    split = by_topic(facts.name, bounds)
+    return {
+        numbered(topic, number): offset
+        for topic, one in enumerate(facts.each)
+        for number, offset in offsets_of(one, split[one.name], numbered(topic, 0)).items()
+    }
+
+
+def _own(bookmark: Bookmark, own: Iterable[int], first: int) -> Bookmark:
+    """The bookmark's part in one of several topics, of which these are the partitions."""
+    positions = {number: bookmark.positions[first + number] for number in own if first + number in bookmark.positions}
+    return replace(bookmark, positions=positions)
 
 
 def _at(bookmark: Bookmark, number: int, bounds: Mapping[int, Bounds]) -> int:

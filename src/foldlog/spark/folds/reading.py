@@ -35,6 +35,7 @@ from foldlog.spark.decoders.decoder import Decoder, decoder_for, key_decoder, pa
 from foldlog.spark.decoders.headers import HeaderColumns
 from foldlog.spark.decoders.key_columns import KEY, KeyColumns
 from foldlog.spark.decoders.record_types import RecordType
+from foldlog.spark.driver_rows import local_frame
 from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import ROWS_FUNCTION, cache_of
 from foldlog.spark.folds.ranges import beyond, split_for_tasks
@@ -44,6 +45,7 @@ from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from foldlog.views.staging import Report, Staging
 from foldlog.views.storable import LAST_US
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +54,7 @@ SMALLEST_TASK: Final = 20_000
 """With fewer offsets, a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
-NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so it is not known what it deletes"
+NO_KEY_AND_VALUE: Final = "the record has no value, and its topic names no key, so nobody knows what it deletes"
 _TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
 
 _META_TYPES: Final = T.StructType(
@@ -268,7 +270,8 @@ class RangeDecoder:
         if self._wants(PARTITION):
             columns[PARTITION] = pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)
         if self._wants(TOPIC):
-            columns[TOPIC] = pa.repeat(pa.scalar(wanted.topic, pa.string()), records.num_rows)
+            topic, _ = located(wanted.topic, wanted.partition)
+            columns[TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), records.num_rows)
         if self._wants(OFFSET):
             columns[OFFSET] = records.column("offset")
         if self._wants(TIMESTAMP):
@@ -470,8 +473,7 @@ class TopicFrames:
 
     def local(self, rows: pa.Table) -> DataFrame:
         """A frame of rows that the driver has, with all columns."""
-        # PySpark refuses columns without a chunk, as of a table of no batches.
-        return self._spark.createDataFrame(rows if len(rows) else rows.schema.empty_table(), schema=self.schema)
+        return local_frame(self._spark, rows, self.schema)
 
     def near(self, ranges: Sequence[OffsetRange], origin: Origin, *, needs_key: bool) -> NearFrames:
         """Frames of these ranges, which the driver reads now, from this origin. For short ranges."""

@@ -31,6 +31,7 @@ from foldlog.spark.folds.spark_errors import is_records_fault
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
 from foldlog.views.reduce.plain import check_steps
+from foldlog.views.topic_lists import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +95,7 @@ def _delta(
     found = pa.concat_tables(parts or _given_rows(fold, frames, [[]], [tombstones]))
     if fold.view.aggregation is not None:
         return Delta(recounted(found, fold.view.aggregation, shape), _spans(ranges))
-    rows = _in_order(_typed(fold, shape, found))
+    rows = _in_order(_typed(shape, found, ranges[0].topic if ranges else fold.topic.name))
     if shape.keeps_rows and records is not None:
         rows = _with_withdrawals(fold, shape, rows, _sound(records, faulty))
     elif fold.view.is_keyed and records is not None:
@@ -145,7 +146,7 @@ def _parts(
     if error is not None and not faulty:
         raise error  # the parts work one by one, so no record is at fault
     if len(faulty) > FAULTY_RECORDS_MAX * _FAULTY_RANGES:
-        raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; mend it") from error
+        raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; fix it") from error
     return parts, faulty
 
 
@@ -311,13 +312,13 @@ def _sound(records: pa.Table, faulty: Coordinates) -> pa.Table:
     return records.filter(pa.array(sound, pa.bool_()))
 
 
-def _typed(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
+def _typed(shape: Shape, found: pa.Table, read_as: str) -> pa.Table:
     import pyarrow as pa
 
     meta = {PARTITION: pa.int32(), OFFSET: pa.int64(), TIMESTAMP: pa.timestamp("us", tz="UTC"), DELETED: pa.bool_()}
     wanted = {one.name: one.type for one in shape.columns if one.name != RECORD} | meta
     columns = {name: found[name].cast(kind) for name, kind in wanted.items()}
-    columns[TOPIC] = pa.array([fold.topic.name] * found.num_rows, pa.string())
+    columns[TOPIC] = pa.array([located(read_as, number)[0] for number in found[PARTITION].to_pylist()], pa.string())
     return pa.table(columns)
 
 
@@ -333,7 +334,7 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
     """Add the digest of the record's key if the view stores it, and a deletion for each record without rows."""
     import pyarrow as pa
 
-    from foldlog.spark.folds.deltas import record_digests
+    from foldlog.spark.folds.deltas import record_owners
 
     coordinates = list(zip(records[PARTITION].to_pylist(), records[OFFSET].to_pylist(), strict=True))
     numbers = {coordinate: number for number, coordinate in enumerate(coordinates)}
@@ -345,7 +346,7 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
         raise FoldError(f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset")
     if shape.record_key == RECORD:
         (column,) = fold.topic.record_columns
-        digests = record_digests(records[column])
+        digests = record_owners(fold, records)
         rows = rows.append_column(RECORD, digests.take(pa.array(owners, pa.int64())))
         records = records.drop_columns([column]).append_column(RECORD, digests)
     bare = sorted(set(numbers.values()).difference(owners))
@@ -372,7 +373,7 @@ def _with_withdrawals(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Tabl
     """For rows with keys of their own: whose each is, and one deletion without a key for each tombstone."""
     import pyarrow as pa
 
-    from foldlog.spark.folds.deltas import record_digests
+    from foldlog.spark.folds.deltas import record_owners
 
     columns = fold.topic.record_columns
     owner: dict[tuple[int, int], Any] = {}
@@ -381,10 +382,7 @@ def _with_withdrawals(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Tabl
         at = (row[PARTITION], row[OFFSET])
         owner[at] = row[columns[0]] if columns else f"partition {at[0]}"
     if columns and shape.record_key == RECORD:
-        kind = records.schema.field(columns[0]).type
-        owner = dict(
-            zip(owner, record_digests(pa.chunked_array([list(owner.values())], kind)).to_pylist(), strict=True)
-        )
+        owner = dict(zip(owner, record_owners(fold, records).to_pylist(), strict=True))
     found: list[dict[str, Any]] = []
     for row in rows.to_pylist():
         at = (row[PARTITION], row[OFFSET])
@@ -471,7 +469,7 @@ def check_trial(
     uncut = replace(sample, pieces=[sample.ranges], parts=[sample.read], given=[frames.local(sample.read)])
     whole = _held(fold, shape, long_deltas(fold, frames, shape, uncut.pieces, uncut))
     what = f"it was tried on {_count(sample.ranges)} records, and gave other rows when"
-    advice = "a fold may look at one row at a time, and must find the same in it"
+    advice = "a fold may look at one row at a time, and must always give the same result for it"
     if whole != cut:
         raise UnlawfulFold(fold.name, f"{what} they were cut at {sample.cut_at}, {_difference(whole, cut)}", advice)
     if short.ranges != _spans(sample.ranges) and _held(fold, shape, [alone()]) == whole:

@@ -20,9 +20,11 @@ from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.ranges import RangeSizes, back_to_growths
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.topics_read import gone_topics, source_left, source_name
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 from foldlog.views.digest import Comparison, Digest, compare, digest
+from foldlog.views.topic_lists import by_topic, continues, located, numbered, topics_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,11 +67,11 @@ class Rewound:
 
     def left(self, bookmarks: Iterable[Bookmark]) -> int:
         """How many of these offsets a view with these bookmarks has still to read."""
-        stands = {one.topic: one for one in bookmarks}
+        stands = {topics_in(one.topic)[0]: one for one in bookmarks}
         return sum(
-            max(0, at.offset - (stands[one.before.topic].offset(number) or 0))
+            max(0, at.offset - (stands[topics_in(one.before.topic)[0]].offset(number) or 0))
             for one in self.each
-            if one.before.topic in stands
+            if topics_in(one.before.topic)[0] in stands
             for number, at in one.before.positions.items()
         )
 
@@ -114,6 +116,8 @@ def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None =
 
 def _of_each(fold: Fold, to: str, go: Callable[[Fold, str], Rewound]) -> Rewound:
     """The effect on the topics that `to` is about. A topic that has nothing to read again stays where it is."""
+    if fold.topic.is_several:
+        return go(fold, to)
     named, place = topic_and_place(to)
     parts = [part for part in fold.parts if named in (None, part.topic.name)]
     if not parts:
@@ -145,9 +149,12 @@ def _planned(fold: Fold, to: str, origin: Origin, clock: Clock | None) -> Rewoun
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
-    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
+    name = source_name(fold, origin, stored)
+    bounds, facts = origin.bounds(name), origin.topic(name)  # in this order, as the runner does
     check_same_topic(fold, stored, facts)
     now_ms = (clock or SystemClock()).now_ms()
+    if fold.topic.is_several:
+        return Rewound(stored, stored.moved(_resolved_of_several(to, stored, facts, bounds, origin, now_ms)))
     return Rewound(stored, stored.moved(resolve_rewind(to, stored, facts, bounds, origin, now_ms)))
 
 
@@ -156,8 +163,16 @@ def described(bookmark: Bookmark) -> str:
 
     >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
     '0=7,1=9'
+    >>> described(Bookmark("t,u", "a,b", {0: Position(7), 100_000: Position(9)}, {0: 0, 100_000: 0}))
+    't 0=7; u 0=9'
     """
-    return places_text({number: position.offset for number, position in bookmark.positions.items()})
+    return numbered_text(bookmark.topic, {number: position.offset for number, position in bookmark.positions.items()})
+
+
+def numbered_text(name: str, offsets: Mapping[int, int]) -> str:
+    """Offsets of partitions as text; with the topics, if several are read as one."""
+    texts = {topic: places_text(own) for topic, own in by_topic(name, offsets).items()}
+    return "; ".join(text if len(texts) == 1 else f"{topic} {text}" for topic, text in texts.items() if text)
 
 
 def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
@@ -174,7 +189,7 @@ def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
 
 
 def check_same_topic(fold: Fold, bookmark: Bookmark, facts: TopicFacts) -> None:
-    if bookmark.topic_id != facts.topic_id:
+    if not continues(facts.topic_id, bookmark.topic_id):
         raise FoldError(
             f"{fold.view.place} was folded from another topic that was also named {facts.name!r};"
             f" rebuild it: foldlog fold rebuild {fold.name} --accept-loss"
@@ -188,8 +203,12 @@ _CUT: Final = ("truncated", "unwritten")
 
 def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
     """Why a replay cannot reproduce the view; empty if it can."""
-    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
-    if bookmark.topic_id != facts.topic_id:
+    gone_topic = gone_topics(fold, origin, bookmark)
+    if gone_topic:
+        return gone_topic
+    name = source_name(fold, origin, bookmark)
+    bounds, facts = origin.bounds(name), origin.topic(name)  # in this order, as the runner does
+    if not continues(facts.topic_id, bookmark.topic_id):
         return f"the view was folded from another topic that was also named {facts.name!r}"
     gone = {
         number: (origin, bounds[number].start)
@@ -197,20 +216,29 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
         if number in bounds and bounds[number].start > origin
     }
     if gone:
-        told = ", ".join(f"{start - origin} of partition {number}" for number, (origin, start) in gone.items())
+        told = ", ".join(f"{start - origin} of {_told(name, number)}" for number, (origin, start) in gone.items())
         return f"the log now starts later than the view does: it no longer holds {told} (records at most)"
     for number, at in sorted(bookmark.positions.items()):
         if origin.missing(facts.name, facts.topic_id, number, at.offset, at.leader_epoch) in _CUT:
-            return f"the log was cut below what the view has read of partition {number}, or is an older copy"
+            return f"the log was cut below what the view has read of {_told(name, number)}, or is an older copy"
     if bookmark.skipped:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
-    if facts.is_compacted and fold.view.adds:
+    return _missing_by_compaction(fold, facts) if facts.is_compacted else ""
+
+
+def _missing_by_compaction(fold: Fold, facts: TopicFacts) -> str:
+    if fold.view.adds:
         return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
-    if facts.is_compacted and fold.view.expires:
+    if fold.view.ttl is not None:
         return f"topic {facts.name!r} is compacted, and rows expire by times of records that may have been removed"
-    if facts.is_compacted and (fold.keeps_rows or not fold.topic.keys):
+    if fold.keeps_rows or not fold.topic.keys:
         return f"topic {facts.name!r} is compacted, and the view has rows of records that compaction may have removed"
     return ""
+
+
+def _told(name: str, number: int) -> str:
+    topic, partition = located(name, number)
+    return f"partition {partition}" if topic == name else f"partition {partition} of {topic}"
 
 
 def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
@@ -249,11 +277,12 @@ def _rebuilt_from(fold: Fold, stored: Bookmark, origin: Origin, start: str | Non
     """Where a rebuild begins: `start`; else where the view began, if its fold has a start; else at the first record."""
     from foldlog.spark.folds.feed import starting_bookmark
 
-    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
+    name = source_left(fold, origin, stored)
+    bounds, facts = origin.bounds(name), origin.topic(name)  # in this order, as the runner does
     if start is not None:
         return beginning(fold, origin, facts, bounds, SystemClock().now_ms(), start)
     first = starting_bookmark(facts, bounds)
-    if fold.start is None or stored.topic_id != facts.topic_id:
+    if fold.start is None or not continues(facts.topic_id, stored.topic_id):
         return first
     at = {number: max(bound.start, stored.origins.get(number, 0)) for number, bound in bounds.items()}
     positions = {number: Position(one, origin.epoch_before(facts.name, number, one)) for number, one in at.items()}
@@ -263,7 +292,7 @@ def _rebuilt_from(fold: Fold, stored: Bookmark, origin: Origin, start: str | Non
 def _begins_later(stored: Bookmark, start: Bookmark) -> str:
     """Why a view that begins there would lack records that the stored one has; empty if it would not."""
     later = {number: at for number, at in start.origins.items() if at > stored.origins.get(number, at)}
-    return f"it would begin at {places_text(later)}, behind records that the view has" if later else ""
+    return f"it would begin at {numbered_text(start.topic, later)}, behind records that the view has" if later else ""
 
 
 # --- rebuild --------------------------------------------------------------------------------------------------------
@@ -335,7 +364,7 @@ class _Rebuild:
 
     def _behind(self) -> list[Feed]:
         """The feeds that read in another round what was written meanwhile."""
-        ends = [_ends(self._origin.bounds(feed.fold.topic.name)) for feed in self.feeds]
+        ends = [_ends(self._origin.bounds(source_name(feed.fold, self._origin, feed.bookmark))) for feed in self.feeds]
         behind = [feed for feed, end in zip(self.feeds, ends, strict=True) if end != feed.stops]
         if not behind or next(self._rounds, None) is None:
             return []
@@ -367,7 +396,7 @@ def _bookmark_to_rebuild(fold: Fold) -> Bookmark:
 def _rebuild_feed(fold: Fold, shadow: View, stored: Bookmark, begin: Bookmark, origin: Origin) -> Feed:
     from foldlog.spark.folds.feed import Feed
 
-    bounds = origin.bounds(fold.topic.name)
+    bounds = origin.bounds(begin.topic)
     # One epoch further: after the swap, a runner that holds the old view's bookmark is refused, even if the offsets
     # happen to be the same.
     start = replace(begin, epoch=stored.epoch + 1)
@@ -487,7 +516,7 @@ class Verification:
 
     def _compacted(self, part: Fold, bookmark: Bookmark) -> str:
         """Why compaction may have caused the difference; empty if it cannot have."""
-        name = part.topic.name
+        name = bookmark.topic
         if not self._origin.topic(name).is_compacted:
             return ""
         if any(bound.end > (bookmark.offset(number) or 0) for number, bound in self._origin.bounds(name).items()):
@@ -521,7 +550,7 @@ def _not_read_again(bookmark: Bookmark) -> str:
     """Why a view that was rewound holds more than its bookmark says; empty if it does not."""
     if not bookmark.reached:
         return ""
-    told = places_text(bookmark.reached)
+    told = numbered_text(bookmark.topic, bookmark.reached)
     return f"the view was rewound, and has not read again up to {told}, where it was; run the fold first"
 
 
@@ -545,6 +574,38 @@ def resolve_rewind(
         raise InvalidArgument(
             f"{to!r} is not before the bookmark, so there is nothing to read again; a rewind goes back only"
         )
+    return positions
+
+
+def _resolved_of_several(
+    to: str, bookmark: Bookmark, facts: TopicFacts, bounds: dict[int, Bounds], origin: Origin, now_ms: int
+) -> dict[int, Position]:
+    """`resolve_rewind` in several topics that are read as one: in all of them, or, as in "orders-eu:@-6h", in one. A
+    topic that has nothing to read again stays where it is."""
+    named, place = topic_and_place(to)
+    topics = topics_in(bookmark.topic)
+    if named is None and len(topics) > 1 and parse_points(place).names_offsets:
+        raise InvalidArgument(
+            f"{to!r} has offsets, and {len(topics)} topics are read; say of which: {topics[0]}:{place}"
+        )
+    if named is not None and named not in topics:
+        raise InvalidArgument(f"topic {named!r} has not been read; {', '.join(topics)} have")
+    positions: dict[int, Position] = {}
+    refusal: InvalidArgument | None = None
+    for topic, one in enumerate(facts.each or (facts,)):
+        if one.name not in topics or named not in (None, one.name):
+            continue
+        stands = by_topic(bookmark.topic, bookmark.positions)[one.name]
+        own = by_topic(facts.name, bounds)[one.name]
+        part = replace(bookmark, topic=one.name, positions=stands)
+        try:
+            found = resolve_rewind(place, part, one, own, origin, now_ms)
+        except InvalidArgument as error:
+            refusal = error
+        else:
+            positions |= {numbered(topic, number): at for number, at in found.items()}
+    if not positions:
+        raise refusal or InvalidArgument(f"{to!r} is not before the bookmark")
     return positions
 
 

@@ -38,7 +38,7 @@ from foldlog.spark.folds.deltas import (
     ranges_read,
 )
 from foldlog.spark.folds.faults import Folded, RecordFault, fault_ranges, letters_of, without_faults
-from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of
+from foldlog.spark.folds.feed import Feed, State, checked_bookmark, ends_of, is_for_good, lag_of, topic_of
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, grown_bytes, held_bytes, next_ranges
@@ -441,6 +441,7 @@ class Runner:
         now_ms = self.clock.monotonic_ms()
         self._forget_idle()
         topics: dict[str, tuple[TopicFacts, dict[int, Bounds]]] = {}
+        names: dict[int, str] = {}
         groups: dict[object, list[_Standing]] = {}
         reach: dict[object, tuple[Mapping[int, int], Mapping[int, Bounds]]] = {}
         has_more = False
@@ -448,7 +449,7 @@ class Runner:
             if not feed.is_ready or (feed.state == State.WAITING and now_ms < feed.retry_at_ms):
                 continue
             try:
-                name = feed.fold.topic.name
+                name = names[id(feed)] = topic_of(feed, self.origin)
                 if name not in topics:
                     # Read the ends first: any growth before these ends is then among the facts.
                     bounds = self.origin.bounds(name)
@@ -473,7 +474,7 @@ class Runner:
             reach[key] = (ends, bounds)
         moved = [self._serve(standings, *reach[key]) for key, standings in groups.items()]
         for standing in (one for standings in groups.values() for one in standings):
-            facts, bounds = topics[standing.feed.fold.topic.name]
+            facts, bounds = topics[names[id(standing.feed)]]
             standing.feed.rests_at = (facts, bounds, standing.stored)
         return has_more or any(moved)
 
@@ -938,7 +939,7 @@ class Runner:
         # The letters first: a crash in between writes them again, under the same keys. In the other order, a crash
         # would lose them, while the bookmark says they were handled.
         if dead is not None and dead.num_rows and feed.buries:
-            bury(feed.fold, dead, self.ledger, strict=feed.strict)
+            bury(feed.fold, dead, self.ledger, standing.base.topic, strict=feed.strict)
             feed.dead += dead.num_rows
         # The view compares and sets the bookmark in one transaction with the rows: if two runners of a fold both
         # compute a range, the view takes one of them. Exactly once rests on this alone, not on Spark or the log.

@@ -21,7 +21,7 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from foldlog.files.paths import absolute
+from foldlog.files.paths import place_of_log
 from foldlog.limits import ARROW_READ_BYTES
 from foldlog.log.checkpoint import StartReason
 from foldlog.log.follower import FollowedPartition
@@ -54,7 +54,7 @@ class PathOrigin:
         """DirectoryElsewhere if `spec` comes from another process and its directory is not visible here."""
         log = open_directory(spec)
         # Absolute: Spark's processes have their own working directories.
-        path = None if spec.path is None else absolute(spec.path)
+        path = None if spec.path is None else place_of_log(spec.path)
         return cls(log, replace(spec, path=path, directory_id=log.directory_id))
 
     @property

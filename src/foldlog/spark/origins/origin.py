@@ -58,13 +58,16 @@ class TopicGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic at one moment. `growths` is None if the origin does not remember them (a foreign cluster)."""
+    """A topic at one moment. `growths` is None if the origin does not remember them (a foreign cluster). Of several
+    topics that are read as one, `each` has the facts, and `partition_count` is the largest.
+    """
 
     name: str
     topic_id: str
     partition_count: int
     is_compacted: bool
     growths: tuple[TopicGrowth, ...] | None = ()
+    each: tuple[TopicFacts, ...] = ()
 
 
 class Bounds(NamedTuple):
@@ -180,10 +183,12 @@ def for_folds(spec: OriginSpec) -> OriginSpec:
 
 def open_origin(spec: OriginSpec) -> Origin:
     """Open it in this process."""
+    from foldlog.spark.origins.several import SeveralTopics
+
     if spec.path is not None:
         from foldlog.spark.origins.by_path import PathOrigin
 
-        return PathOrigin.open(spec)
+        return SeveralTopics(PathOrigin.open(spec))
     from foldlog.spark.origins.by_wire import WireOrigin
 
-    return WireOrigin.open(spec)
+    return SeveralTopics(WireOrigin.open(spec))

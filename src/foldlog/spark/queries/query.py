@@ -21,6 +21,8 @@ from foldlog.views.counters.windows import WINDOW_END, WINDOW_START, AnyWindow, 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from foldlog.spark.queries.joined import JoinReading
+
 TIME: Final = "__time"
 """The column that windows are of."""
 
@@ -117,8 +119,10 @@ class SqlQuery:
                 raise InvalidArgument(f"topic {self.topic!r} has no column {wanted!r}; it has {', '.join(known)}{hint}")
 
 
-def parsed_query(text: object) -> SqlQuery:
-    """The query; InvalidArgument, in one sentence, if it is none, or cannot be kept up to date."""
+def parsed_query(text: object) -> SqlQuery | JoinReading:
+    """The query; InvalidArgument, in one sentence, if it is none, or cannot be kept up to date. A join is read further
+    once the columns of its topics are known.
+    """
     if not isinstance(text, str) or not text.strip():
         raise InvalidArgument(f"fl.sql() takes a query, such as 'SELECT ... FROM payments', not {brief_repr(text)}")
     sqlglot = _load_sqlglot()
@@ -130,7 +134,12 @@ def parsed_query(text: object) -> SqlQuery:
         raise InvalidArgument(
             f"fl.sql() takes one query, and this is {len(statements)} statements; make a fold of each"
         )
-    return _Reading(text, _select(statements[0], text)).query()
+    select = _select(statements[0], text)
+    if select.args.get("joins"):
+        from foldlog.spark.queries.joined import JoinReading
+
+        return JoinReading(text, select)
+    return SelectReading(text, select).query()
 
 
 def _load_sqlglot() -> Any:
@@ -152,7 +161,7 @@ def _where(error: Any) -> str:
     )
 
 
-def _refused(what: str, instead: str) -> InvalidArgument:
+def refused(what: str, instead: str) -> InvalidArgument:
     return InvalidArgument(f"the query cannot be kept up to date: it has {what}; {instead}")
 
 
@@ -161,7 +170,7 @@ def _select(statement: Any, text: str) -> exp.Select:
     from sqlglot import exp
 
     if isinstance(statement, exp.SetOperation):
-        raise _refused(type(statement).__name__.upper(), "make a fold of each SELECT, or write both to one topic")
+        raise refused(type(statement).__name__.upper(), "make a fold of each SELECT, or write both to one topic")
     if not isinstance(statement, exp.Select):
         kind = type(statement).__name__.upper()
         raise InvalidArgument(f"fl.sql() takes a SELECT ... FROM a topic, and this is {kind}: {brief_repr(text)}")
@@ -169,9 +178,7 @@ def _select(statement: Any, text: str) -> exp.Select:
         if not given or name in _KNOWN:
             continue
         what, instead = _CLAUSES.get(name, (name.strip("_").upper(), "leave it out"))
-        raise _refused(what, instead)
-    if statement.args.get("joins"):
-        raise _refused("a join", "join two topics with fl.join() in a fold, or a static frame in its function")
+        raise refused(what, instead)
     for node in statement.walk():
         _check_node(node, statement)
     return statement
@@ -182,21 +189,21 @@ def _check_node(node: Any, whole: Any) -> None:
     from sqlglot import exp
 
     if isinstance(node, exp.Window):
-        raise _refused(f"a window function, {brief_repr(node.sql('spark'))}", f"{_PER_ROW}; aggregate with GROUP BY")
+        raise refused(f"a window function, {brief_repr(node.sql('spark'))}", f"{_PER_ROW}; aggregate with GROUP BY")
     if isinstance(node, exp.Query) and node is not whole:
-        raise _refused("a subquery", "make it a fold of its own, or a static frame in the function of a fold")
+        raise refused("a subquery", "make it a fold of its own, or a static frame in the function of a fold")
     if isinstance(node, exp.TableSample):
-        raise _refused("TABLESAMPLE", "filter by a hash of the key")
+        raise refused("TABLESAMPLE", "filter by a hash of the key")
     if isinstance(node, exp.Parameter | exp.Placeholder | exp.SessionParameter):
-        raise _refused("a parameter", "put its value into the text")
+        raise refused("a parameter", "put its value into the text")
     if isinstance(node, exp.Func):
         name = _function(node)
         if name in _CLOCKS and not (name == "unix_timestamp" and _arguments(node)):
-            raise _refused(f"{name}()", "it would depend on when the fold ran; use the column _timestamp")
+            raise refused(f"{name}()", "it would depend on when the fold ran; use the column _timestamp")
         if name in _RANDOM:
-            raise _refused(f"{name}()", "it gives something else each time; use a hash of the key")
+            raise refused(f"{name}()", "it gives something else each time; use a hash of the key")
         if name in _SURROUNDINGS:
-            raise _refused(f"{name}()", "it would depend on who runs the fold; write a literal")
+            raise refused(f"{name}()", "it would depend on who runs the fold; write a literal")
 
 
 def _function(node: Any) -> str:
@@ -212,12 +219,12 @@ def _arguments(node: Any) -> list[Any]:
     return [one for one in node.args.values() if one]
 
 
-class _Reading:
+class SelectReading:
     """One SELECT, with the text of its parts."""
 
     def __init__(self, text: str, select: exp.Select) -> None:
         self._select = select
-        self._clauses = _clauses(text)
+        self.clauses = _clauses(text)
         self._names: set[str] = set()
 
     def query(self) -> SqlQuery:
@@ -231,38 +238,35 @@ class _Reading:
             raise InvalidArgument(
                 f"the query reads {table.sql('spark')!r}; name a topic, in `backticks` if it has a dot or a dash"
             )
-        found = SqlQuery(table.name, table.alias or table.name, self._clauses.get("where", [None])[0])
+        found = SqlQuery(table.name, table.alias or table.name, self.clauses.get("where", [None])[0])
         found.columns = list(self._columns())
-        parts, texts = self._select.expressions, self._clauses["select"]
+        parts, texts = self._select.expressions, self.clauses["select"]
         if len(parts) != len(texts):
             raise InvalidArgument("the SELECT list of the query cannot be read; write it as expressions and AS names")
         aggregated = self._select.args.get("group") is not None or any(_aggregate(part) for part in parts)
         for part, text in zip(parts, texts, strict=True):
-            if _is_star(part):
+            if is_star(part):
                 if aggregated:
-                    raise _refused("* beside aggregates", "name the columns that it groups by")
+                    raise refused("* beside aggregates", "name the columns that it groups by")
                 found.stars.append(text)
             else:
-                found.items.append(self._item(part, text))
-        return _Grouping(found, self._select, self._clauses).query() if aggregated else found
+                found.items.append(self.item(part, text))
+        return _Grouping(found, self._select, self.clauses).query() if aggregated else found
 
     def _columns(self) -> Iterator[tuple[str | None, str]]:
         from sqlglot import exp
 
         named = {part.alias.lower() for part in self._select.expressions if isinstance(part, exp.Alias)}
         group = self._select.args.get("group")
-        for column in self._select.find_all(exp.Column):
-            if isinstance(column.this, exp.Star) or column.find_ancestor(exp.Lambda):
-                continue
+        for column in _columns_of(self._select):
             owner = column.table or None
             if owner is not None and owner.lower() in _WINDOWS:
                 continue
             if column.parent is group and owner is None and column.name.lower() in named:
                 continue  # the name of an expression
-            parts = [one.name for one in column.parts]
-            yield (parts[0], parts[1]) if len(parts) > 1 else (None, parts[0])
+            yield _owner_and_name(column)
 
-    def _item(self, part: Any, text: str) -> SelectItem:
+    def item(self, part: Any, text: str) -> SelectItem:
         from sqlglot import exp
 
         node, name = part, part.name if isinstance(part, exp.Column) else ""
@@ -278,6 +282,24 @@ class _Reading:
             raise InvalidArgument(f"the query gives two columns the name {name!r}; rename one: ... AS name")
         self._names.add(name.lower())
         return SelectItem(name, _without_alias(text, isinstance(part, exp.Alias)), node)
+
+
+def _columns_of(node: Any) -> Iterator[Any]:
+    from sqlglot import exp
+
+    for column in node.find_all(exp.Column):
+        if not isinstance(column.this, exp.Star) and not column.find_ancestor(exp.Lambda):
+            yield column
+
+
+def _owner_and_name(column: Any) -> tuple[str | None, str]:
+    parts = [one.name for one in column.parts]
+    return (parts[0], parts[1]) if len(parts) > 1 else (None, parts[0])
+
+
+def owners_and_names(node: Any) -> list[tuple[str | None, str]]:
+    """The columns in an expression, each with what stands before the dot."""
+    return [_owner_and_name(column) for column in _columns_of(node)]
 
 
 class _Grouping:
@@ -298,7 +320,7 @@ class _Grouping:
             elif any(item.node == one for one in groups):
                 self._query.by.append(item)
             elif _aggregates_inside(item.node):
-                raise _refused(
+                raise refused(
                     f"{brief_repr(item.text)}, which computes with aggregates",
                     "select each aggregate with a name, and compute when you query the view",
                 )
@@ -308,7 +330,7 @@ class _Grouping:
                 )
         self._check_selected(groups)
         if not self._query.measures:
-            raise _refused("GROUP BY without an aggregate", "select one, such as count(*) AS n")
+            raise refused("GROUP BY without an aggregate", "select one, such as count(*) AS n")
         return self._query
 
     def _groups(self) -> list[Any]:
@@ -320,11 +342,11 @@ class _Grouping:
             return []
         for name, given in group.args.items():
             if given and name != "expressions":
-                raise _refused(f"GROUP BY {name.replace('_', ' ').upper()}", "name the columns to group by")
+                raise refused(f"GROUP BY {name.replace('_', ' ').upper()}", "name the columns to group by")
         found: list[Any] = []
         for one, text in zip(group.expressions, self._texts, strict=False):
             if isinstance(one, exp.Cube | exp.Rollup | exp.GroupingSets):
-                raise _refused(type(one).__name__.upper(), "make a fold of each grouping")
+                raise refused(type(one).__name__.upper(), "make a fold of each grouping")
             if isinstance(one, exp.Func) and _function(one) in _WINDOWS:
                 self._set_window(one, text)
             else:
@@ -349,7 +371,7 @@ class _Grouping:
 
     def _set_window(self, node: Any, text: str) -> None:
         if self._query.window is not None:
-            raise _refused("two windows", "make a fold of each")
+            raise refused("two windows", "make a fold of each")
         arguments = _split(text[text.index("(") + 1 : text.rindex(")")])
         widths = [one.strip() for one in arguments[1:]]
         if not widths or not all(one[:1] in "'\"" and len(one) > 2 for one in widths):
@@ -358,12 +380,12 @@ class _Grouping:
         self._query.time = arguments[0].strip()
         if _function(node) == "session_window":
             if len(lengths) != 1:
-                raise _refused(brief_repr(text), "a session has one gap, as in session_window(at, '5 minutes')")
+                raise refused(brief_repr(text), "a session has one gap, as in session_window(at, '5 minutes')")
             self._query.window = sessions(TIME, lengths[0])
         elif len(lengths) <= 2:
             self._query.window = window(TIME, lengths[0], every=lengths[1] if len(lengths) == 2 else None)
         else:
-            raise _refused("a window with a start of its own", "windows begin at 1970-01-01 UTC; leave it out")
+            raise refused("a window with a start of its own", "windows begin at 1970-01-01 UTC; leave it out")
 
     def _window_column(self, item: SelectItem) -> None:
         if self._query.window is None:
@@ -371,7 +393,7 @@ class _Grouping:
         part = _window_part(item.node)
         has_end = type(self._query.window).__name__ == "Sessions"
         if part == "end" and not has_end:
-            raise _refused(brief_repr(item.text), "it is window_start plus the width; add it when you query the view")
+            raise refused(brief_repr(item.text), "it is window_start plus the width; add it when you query the view")
         wanted = WINDOW_START if part == "start" else WINDOW_END
         if item.name.lower() != wanted:
             raise InvalidArgument(f"counters name it {wanted}; write {item.text} AS {wanted}")
@@ -389,12 +411,12 @@ class _Grouping:
         argument = node.this
         if isinstance(argument, exp.Distinct):
             if kind != "count" or len(argument.expressions) != 1:
-                raise _refused(brief_repr(item.text), "DISTINCT is maintained for count(DISTINCT one_column) only")
+                raise refused(brief_repr(item.text), "DISTINCT is maintained for count(DISTINCT one_column) only")
             kind, inside = "count_distinct", inside[len("DISTINCT") :].strip()
         elif len(_split(inside)) != 1:
-            raise _refused(brief_repr(item.text), "give it one column")
+            raise refused(brief_repr(item.text), "give it one column")
         if kind is None:
-            raise _refused(brief_repr(item.text), "maintained are count, sum, min, max, avg and count(DISTINCT ...)")
+            raise refused(brief_repr(item.text), "maintained are count, sum, min, max, avg and count(DISTINCT ...)")
         if kind == "count" and isinstance(argument, exp.Star | exp.Literal):
             if condition is None:
                 self._query.measures[item.name] = m.count()
@@ -435,7 +457,7 @@ def _aggregate(node: Any) -> str | None:
             exp.First: "it depends on the order of rows; fl.first(..., order_by=...) of fl.counters() says which",
             exp.Last: "it depends on the order of rows; fl.last(..., order_by=...) of fl.counters() says which",
         }.get(type(node), "maintained are count, sum, min, max, avg and count(DISTINCT ...)")
-        raise _refused(brief_repr(node.sql("spark")), instead)
+        raise refused(brief_repr(node.sql("spark")), instead)
     return None
 
 
@@ -445,7 +467,7 @@ def _aggregates_inside(node: Any) -> bool:
     return node.find(exp.AggFunc) is not None
 
 
-def _is_star(part: Any) -> bool:
+def is_star(part: Any) -> bool:
     from sqlglot import exp
 
     return isinstance(part, exp.Star) or (isinstance(part, exp.Column) and isinstance(part.this, exp.Star))
@@ -465,7 +487,7 @@ def _window_part(node: Any) -> str | None:
 # --- the text of the parts --------------------------------------------------------------------------------------------
 
 
-def _tokens(text: str) -> list[Any]:
+def tokens_of(text: str) -> list[Any]:
     from sqlglot import Dialect
 
     return list(Dialect.get_or_raise("spark").tokenize(text))
@@ -475,7 +497,7 @@ def _for_parser(text: str) -> str:
     """With another name for window(): after GROUP BY, the parser takes it for the clause of window functions."""
     from sqlglot import TokenType as T
 
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     for token, following in reversed(list(pairwise(tokens))):
         if token.token_type == T.WINDOW and following.token_type == T.L_PAREN:
             text = text[: token.start] + _PREFIX + text[token.start :]
@@ -487,7 +509,7 @@ def _clauses(text: str) -> dict[str, list[str]]:
     from sqlglot import TokenType as T
 
     heads = {T.SELECT: "select", T.FROM: "from", T.WHERE: "where", T.GROUP_BY: "group", T.SEMICOLON: "end"}
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     found: dict[str, list[str]] = {}
     name, start, depth = "", 0, 0
     for number, token in enumerate(tokens):
@@ -510,12 +532,44 @@ def _split(text: str) -> list[str]:
     from sqlglot import TokenType as T
 
     parts, start, depth = [], 0, 0
-    for token in _tokens(text):
+    for token in tokens_of(text):
         depth += (token.token_type in (T.L_PAREN, T.L_BRACKET)) - (token.token_type in (T.R_PAREN, T.R_BRACKET))
         if token.token_type == T.COMMA and depth == 0:
             parts.append(text[start : token.start].strip())
             start = token.end + 1
     return [*parts, text[start:].strip()]
+
+
+def split_at_and(text: str) -> list[str]:
+    """The conditions that have all to be true, each as it was written; the whole, if some may be instead of others.
+
+    >>> split_at_and("a BETWEEN 1 AND 2 AND (b OR c) AND d")
+    ['a BETWEEN 1 AND 2', '(b OR c)', 'd']
+    """
+    from sqlglot import TokenType as T
+
+    parts, start, depth, is_between = [], 0, 0, False
+    opening, closing = (T.L_PAREN, T.L_BRACKET, T.CASE), (T.R_PAREN, T.R_BRACKET, T.END)
+    for token in tokens_of(text):
+        depth += (token.token_type in opening) - (token.token_type in closing)
+        if depth:
+            continue
+        if token.token_type == T.OR:
+            return [text.strip()]
+        if token.token_type == T.BETWEEN:
+            is_between = True
+        elif token.token_type == T.AND and is_between:
+            is_between = False
+        elif token.token_type == T.AND:
+            parts.append(text[start : token.start].strip())
+            start = token.end + 1
+    return [*parts, text[start:].strip()]
+
+
+def as_column(text: str, name: str) -> str:
+    """An expression with its name, as Spark takes it."""
+    escaped = name.replace("`", "``")
+    return f"{text} AS `{escaped}`"
 
 
 def _without_alias(text: str, has_alias: bool) -> str:
@@ -524,7 +578,7 @@ def _without_alias(text: str, has_alias: bool) -> str:
 
     if not has_alias:
         return text
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     last = tokens[-2] if len(tokens) > 2 and tokens[-2].token_type == T.ALIAS else tokens[-1]
     return text[: last.start].strip()
 
@@ -533,7 +587,7 @@ def _filtered(text: str) -> tuple[str, str]:
     """The aggregate and the condition of `aggregate FILTER (WHERE condition)`."""
     from sqlglot import TokenType as T
 
-    tokens = _tokens(text)
+    tokens = tokens_of(text)
     depth = 0
     for number, token in enumerate(tokens):
         depth += (token.token_type == T.L_PAREN) - (token.token_type == T.R_PAREN)

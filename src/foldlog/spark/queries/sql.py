@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike
 from foldlog.spark.folds.declaration import DeclaredTopic, Fold, declared_topics, fold
-from foldlog.spark.queries.query import TIME, SqlQuery, parsed_query
+from foldlog.spark.queries.joined import JoinReading
+from foldlog.spark.queries.query import TIME, SqlQuery, as_column, parsed_query
 from foldlog.views.contract import META, View
 from foldlog.views.counters.counters import counters
 from foldlog.views.ddl import columns_of
@@ -33,7 +34,9 @@ def sql(
     with `topic()` before, or one of `topics`.
     """
     asked = parsed_query(query)
-    topic = _topic(asked, topics)
+    if isinstance(asked, JoinReading):
+        return _join(asked, into, name, topics)
+    topic = _topic(asked.topic, topics)
     known = _columns(topic)
     if known is not None:
         asked.check_columns([*known, *META])
@@ -56,30 +59,34 @@ class SqlFunction:
             rows = rows.where(query.where)
         if not query.measures:
             taken = {item.name.lower() for item in query.items}
-            own = [_as(item.text, item.name) for item in query.items]
+            own = [as_column(item.text, item.name) for item in query.items]
             meta = () if query.stars else (one for one in META if one not in taken)
             return rows.selectExpr(*query.stars, *own, *meta)
-        groups = [_as(item.text, item.name) for item in query.by]
-        measured = [_as(text, column) for column, text in query.measured.items()]
-        time = [] if query.time is None else [_as(query.time, TIME)]
+        groups = [as_column(item.text, item.name) for item in query.by]
+        measured = [as_column(text, column) for column, text in query.measured.items()]
+        time = [] if query.time is None else [as_column(query.time, TIME)]
         counted = rows.selectExpr(*groups, *time, *measured)
         # As Spark's own window(): a row without a time is in none.
         return counted if query.time is None else counted.where(f"{TIME} IS NOT NULL")
 
 
-def _as(text: str, name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"{text} AS `{escaped}`"
+def _join(asked: JoinReading, into: object, name: str | None, topics: Sequence[DeclaredTopic]) -> Fold:
+    """A fold of two topics: see docs/joins.md."""
+    left, right = (_topic(one, topics) for one in asked.topics)
+    made = asked.query((_columns(left), _columns(right)), (left.keys, right.keys))
+    chosen = _name(into, name)
+    view = into if isinstance(into, View) else table(into, chosen)  # type: ignore[arg-type]  # it says what is wrong
+    return fold(left, right, into=view, name=chosen)(made)
 
 
-def _topic(query: SqlQuery, topics: Sequence[DeclaredTopic]) -> DeclaredTopic:
+def _topic(name: str, topics: Sequence[DeclaredTopic]) -> DeclaredTopic:
     known = {one.name: one for one in topics} if topics else declared_topics()
-    if query.topic in known:
-        return known[query.topic]
+    if name in known:
+        return known[name]
     there = ", ".join(sorted(known)) or "none"
     raise InvalidArgument(
-        f"the query reads {query.topic!r}, which is not a declared topic (there are: {there}); declare it before:"
-        f" fl.topic({query.topic!r}, ...)"
+        f"the query reads {name!r}, which is not a declared topic (there are: {there}); declare it before:"
+        f" fl.topic({name!r}, ...)"
     )
 
 

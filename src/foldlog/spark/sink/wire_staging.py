@@ -105,7 +105,7 @@ def stage_batches(
 
 def staged_batches(cluster: Cluster, attempts: Iterable[StagedAttempt]) -> Iterator[Packed]:
     """On the driver: all batches of these attempts, those of an attempt in its order. A few megabytes are in memory at
-    a time. StorageError if one is not there (any more)."""
+    a time. StorageError if one is not there any more."""
     wanted = {one.attempt: one for one in attempts if one.batch_count}
     next_numbers = dict.fromkeys(wanted, 0)
     topic_id = cluster.topic(STAGED_TOPIC).topic_id

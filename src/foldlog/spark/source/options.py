@@ -22,7 +22,7 @@ from foldlog.client.isolation import ISOLATION_LEVELS
 from foldlog.client.wire.property_names import refuse_unknown
 from foldlog.durations import milliseconds
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.files.paths import absolute
+from foldlog.files.paths import STORE_MARK, absolute, is_store_url, is_there
 from foldlog.spark.origins.origin import ISOLATION_LEVEL, OriginSpec
 
 TopicPartition = tuple[str, int]
@@ -171,7 +171,7 @@ def origin_spec(given: Mapping[str, str]) -> OriginSpec:
         level = options.text(f"kafka.{ISOLATION_LEVEL}")
     isolation = {} if level is None else {ISOLATION_LEVEL: _isolation_level(level)}
     if path is not None:
-        return OriginSpec(path=_local_path(path), properties=isolation)
+        return OriginSpec(path=_place_of_log(path), properties=isolation)
     if bootstrap is None:
         raise InvalidArgument(
             f"say where the log is: path, a log's directory, or {BOOTSTRAP}, such as 'localhost:9092'"
@@ -193,16 +193,20 @@ def includes_headers(given: Mapping[str, str]) -> bool:
     return _Given(given).flag("includeHeaders", default=False)
 
 
-def _local_path(path: str) -> str:
-    """An absolute path, since executors may have another working directory; accepts a file: URL."""
+def _place_of_log(path: str) -> str:
+    """An absolute path, since executors may have another working directory, or the URL of a store of segments. A file:
+    URL is of either."""
     parts = urlsplit(path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        plain = absolute(unquote(parts.path))
+        return f"file://{plain}" if is_there(f"{plain}/{STORE_MARK}") else plain
+    if is_store_url(path) and parts.scheme != "file":
+        return path
     if "://" in path or parts.scheme == "file":
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise InvalidArgument(
-                f"path {brief_repr(path)} is not on a file system that this process can open; mount it,"
-                f" or serve the log and read it with {BOOTSTRAP}"
-            )
-        path = unquote(parts.path)
+        raise InvalidArgument(
+            f"path {brief_repr(path)} is not on a file system that this process can open; mount it,"
+            f" or serve the log and read it with {BOOTSTRAP}"
+        )
     return absolute(path)
 
 

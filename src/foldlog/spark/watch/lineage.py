@@ -23,6 +23,7 @@ from foldlog.spark.folds.feed import Feed, State
 from foldlog.spark.origins.origin import Origin, OriginSpec
 from foldlog.spark.watch.watch import Watch
 from foldlog.views.contract import META, View
+from foldlog.views.topic_lists import topics_in
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -169,7 +170,7 @@ class Lineage(Watch):
             job["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
                 "file", f"file://{feed.fold.file}", producer=PRODUCER
             )
-        topic, view = topic_name(self._spec or OriginSpec(), feed.fold.topic.name), view_name(feed.fold.view)
+        topics, view = _topics_read(feed), view_name(feed.fold.view)
         is_start = kind == "START"
         return RunEvent(
             eventType=RunState[kind],
@@ -179,12 +180,13 @@ class Lineage(Watch):
             job=Job(self._namespace, feed.fold.title, job),
             inputs=[
                 InputDataset(
-                    *topic,
+                    *topic_name(self._spec or OriginSpec(), topic),
                     facets=columns(run.columns[0]),
-                    inputFacets={}
-                    if is_start
+                    inputFacets={}  # which of several topics the records were of, nobody has counted
+                    if is_start or len(topics) > 1
                     else {"inputStatistics": read.InputStatisticsInputDatasetFacet(feed.records, producer=PRODUCER)},
                 )
+                for topic in topics
             ],
             outputs=[
                 OutputDataset(
@@ -231,6 +233,14 @@ def parent_of(text: str) -> tuple[str, str, str] | None:
     if not slash or not other_slash or not namespace or not name or not run_id:
         raise InvalidArgument(f"OPENLINEAGE_PARENT_ID={brief_repr(text)} is not NAMESPACE/JOB/RUN_ID")
     return namespace, name, run_id
+
+
+def _topics_read(feed: Feed) -> list[str]:
+    """The topics of a fold; those that its view has met, if it reads several as one."""
+    topic = feed.fold.topic
+    if not topic.is_several:
+        return [topic.name]
+    return topics_in(feed.bookmark.topic) if feed.bookmark is not None else list(topic.names)
 
 
 def topic_name(spec: OriginSpec, topic: str) -> DatasetName:

@@ -21,7 +21,7 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, brief_repr
 from foldlog.exposition import CONTENT_TYPE, Family, Histogram, Kind, Labels, Sample, render
 from foldlog.files.paths import absolute, rename, written
-from foldlog.spark.folds.feed import Feed, State, lag_of
+from foldlog.spark.folds.feed import Feed, State, lag_of, topic_of
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin
 from foldlog.spark.watch.watch import Watch
 from foldlog.views.bookmark import Bookmark
@@ -143,12 +143,13 @@ class RunnerMetrics(Watch):
         """The lag of a fold that waits or has failed, too: nobody else looks at its topic."""
         lag, oldest_ms = numbers.lag, numbers.oldest_ms
         try:
-            bookmark, bounds = feed.bookmark, origin.bounds(feed.fold.topic.name)
+            name = topic_of(feed, origin)
+            bookmark, bounds = feed.bookmark, origin.bounds(name)
             if bookmark is None:
                 lag = sum(bound.end - bound.start for bound in bounds.values())
             else:
                 lag = lag_of(feed, bookmark, bounds)
-            oldest_ms = oldest_unread_ms(feed.fold.topic.name, bookmark, bounds, origin) if lag else None
+            oldest_ms = oldest_unread_ms(name, bookmark, bounds, origin) if lag else None
         except FoldlogError:
             pass  # the fold's own read reports it
         size_bytes = numbers.size_bytes

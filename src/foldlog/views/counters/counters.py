@@ -11,7 +11,7 @@ index the table; do not write to it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text
@@ -36,13 +36,21 @@ def counters(
     window: tuple[str, str] | AnyWindow | None = None,
     measures: Mapping[str, Measure] | None = None,
     name: str = "counters",
+    over: Literal["records", "current"] = "records",
 ) -> CountersView[Any]:
     """Counters at a URL or path, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is created yet.
 
     `fl.window()` and `fl.sessions()` make other windows. Without `by` and `window` there is a single row.
+
+    With `over="current"` the rows of each key's newest record are counted, and not every record: what an older one
+    added is withdrawn. See docs/current.md.
     """
     aggregation = aggregation_of(by, window, measures)
     text: object = as_text(url_or_path)
+    if over not in ("records", "current"):
+        raise InvalidArgument(f"over={brief_repr(over)} is neither 'records' nor 'current'")
+    if over == "current":
+        return _current(text, aggregation, name)
     if isinstance(text, str) and is_postgres_url(text):
         from foldlog.views.counters.postgres import PostgresCounters
 
@@ -54,6 +62,19 @@ def counters(
     from foldlog.views.counters.sqlite import SqliteCounters
 
     return SqliteCounters(text, aggregation, name)
+
+
+def _current(place: object, aggregation: Aggregation, name: str) -> CountersView[Any]:
+    from foldlog.views.counters.current import PostgresCurrent, SqliteCurrent, check_current
+
+    check_current(aggregation)
+    if isinstance(place, str) and is_postgres_url(place):
+        return PostgresCurrent(place, aggregation, name)
+    if isinstance(place, str) and (place.startswith(DUCKDB_PREFIX) or place.endswith(DUCKDB_ENDINGS)):
+        raise InvalidArgument(
+            f"{place} is DuckDB's, which looks up no rows by key; keep counters of current rows in SQLite or PostgreSQL"
+        )
+    return SqliteCurrent(place, aggregation, name)
 
 
 def aggregation_of(by: object, window: object, measures: object) -> Aggregation:

@@ -32,7 +32,7 @@ class DuckdbCounters(CountersView[Any], DuckdbMerged[CounterSettings]):
         wait_ms: int = VIEW_LOCK_WAIT_MS,
     ) -> None:
         DuckdbMerged.__init__(self, path, name, label, wait_ms=wait_ms)
-        self.aggregation = aggregation
+        self.aggregation = self.counted = aggregation
 
     def _merge_in_sql(self, transaction: MergedTransaction[Any], stored: Stored, rows: pa.Table) -> None:
         """Two joins over whole columns, without an index: it would cost DuckDB more than it gives."""
@@ -51,4 +51,4 @@ class DuckdbCounters(CountersView[Any], DuckdbMerged[CounterSettings]):
         return f"{quoted(f'{name}__sum')}::DOUBLE / nullif({quoted(f'{name}__count')}, 0)"
 
     def _another(self, label: str) -> DuckdbCounters:
-        return DuckdbCounters(self._path, self.aggregation, self._table.name, label, wait_ms=self._wait_ms)
+        return DuckdbCounters(self._path, self.counted, self._table.name, label, wait_ms=self._wait_ms)

@@ -25,7 +25,7 @@ class PostgresCounters(CountersView[Any], PostgresMerged[CounterSettings]):
 
     def __init__(self, url: str, aggregation: Aggregation, name: str, label: str | None = None) -> None:
         PostgresMerged.__init__(self, url, name, label)
-        self.aggregation = aggregation
+        self.aggregation = self.counted = aggregation
 
     def _merge_in_sql(self, transaction: MergedTransaction[Any], stored: Stored, rows: pa.Table) -> None:
         psycopg = load_psycopg()
@@ -51,4 +51,4 @@ class PostgresCounters(CountersView[Any], PostgresMerged[CounterSettings]):
         return f"round({total} / {count}, {kind.scale})"
 
     def _another(self, label: str) -> PostgresCounters:
-        return PostgresCounters(self._url, self.aggregation, str(self._table), label)
+        return PostgresCounters(self._url, self.counted, str(self._table), label)

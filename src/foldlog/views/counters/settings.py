@@ -37,21 +37,35 @@ DISTINCT_MAX: Final = 1_000_000
 """How many values an exact count_distinct keeps in a group: with every range they are read and written again."""
 
 
+ROWS: Final = "__rows"
+"""A measure that counts the current rows of a group: without any, it is gone."""
+
+KNOWN: Final = "__known"
+"""The ending of a measure that counts the values of a sum."""
+
+
 @dataclass(frozen=True, slots=True)
 class CounterSettings(MergedSettings):
-    """`columns` are the columns of an aggregated range, groups first."""
+    """`columns` are the columns of an aggregated range, groups first. Counters of current rows know the column of the
+    record's key, `record`, and count more than they show: see `foldlog.views.counters.current`.
+    """
 
     aggregation: Aggregation
     columns: pa.Schema
+    record: pa.Field | None = None
 
     def to_json(self) -> str:
         """The form in which the view stores it."""
-        fields = {
+        import pyarrow as pa
+
+        fields: dict[str, Any] = {
             "by": self.aggregation.by,
             "window": window_to_json(self.aggregation.window),
             "measures": {name: _measure_to_json(measure) for name, measure in self.aggregation.measures.items()},
             "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
         }
+        if self.record is not None:
+            fields["record"] = b64encode(pa.schema([self.record]).serialize().to_pybytes()).decode("ascii")
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -63,7 +77,11 @@ class CounterSettings(MergedSettings):
             fields = json.loads(text)
             measures = {name: Measure(*stored) for name, stored in fields["measures"].items()}
             aggregation = Aggregation(tuple(fields["by"]), window_from_json(fields["window"]), measures)
-            return cls(aggregation, pa.ipc.read_schema(pa.py_buffer(b64decode(fields["columns"]))))
+            columns = pa.ipc.read_schema(pa.py_buffer(b64decode(fields["columns"])))
+            record = None
+            if "record" in fields:
+                record = pa.ipc.read_schema(pa.py_buffer(b64decode(fields["record"]))).field(0)
+            return cls(aggregation, columns, record)
         except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise MalformedBytes("counters' settings", f"they cannot be understood ({error!r})", 0) from error
 
@@ -71,6 +89,16 @@ class CounterSettings(MergedSettings):
     def groups(self) -> tuple[str, ...]:
         """The columns that make a row unique; null is a value like any other."""
         return self.aggregation.group_columns()
+
+    def visible(self) -> dict[str, Measure]:
+        """The measures that a reader sees."""
+        hidden = () if self.record is None else {ROWS, *(name + KNOWN for name in self.aggregation.measures)}
+        return {name: measure for name, measure in self.aggregation.measures.items() if name not in hidden}
+
+    def known(self, name: str) -> str | None:
+        """The column that counts the values of a sum from which rows are withdrawn: without one, it is null, not 0."""
+        is_sum = self.record is not None and self.aggregation.measures[name].kind == "sum"
+        return name + KNOWN if is_sum else None
 
     def asked(self) -> list[str]:
         return [*self.groups, *([WINDOW_END] if self.aggregation.sessions is not None else [])]
@@ -151,6 +179,8 @@ class CounterSettings(MergedSettings):
     def refuse_change(self, wanted: CounterSettings, location: str) -> None:
         """SchemaChanged if `wanted` differs: what was counted before cannot be counted again from here."""
         mine, other = self.aggregation, wanted.aggregation
+        if _over(self) != _over(wanted):
+            raise SchemaChanged(location, f"it {_over(self)}, and the fold's {_over(wanted)}")
         if mine.by != other.by:
             raise SchemaChanged(location, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
         if mine.window != other.window:
@@ -168,7 +198,7 @@ class CounterSettings(MergedSettings):
         stored = self.partial_columns()
         ends = [WINDOW_END] if self.aggregation.sessions is not None else []
         fields = [pa.field(name, stored.field(name).type) for name in (*self.groups, *ends)]
-        for name, measure in self.aggregation.measures.items():
+        for name, measure in self.visible().items():
             if measure.state is not None:
                 fields.append(self._shown_field(name))
             else:
@@ -179,11 +209,16 @@ class CounterSettings(MergedSettings):
     def show(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the view's table, as a reader sees them."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         arrays = []
         for field in self.shown():
             measure = self.aggregation.measures.get(field.name)
-            if measure is not None and measure.kind == "avg":
+            known = None if measure is None else self.known(field.name)
+            if known is not None:
+                has_value = pc.greater(batch.column(known), 0)
+                arrays.append(pc.if_else(has_value, batch.column(field.name), pa.scalar(None, field.type)))
+            elif measure is not None and measure.kind == "avg":
                 sums, counts = (batch.column(f"{field.name}__{part}").to_pylist() for part in ("sum", "count"))
                 arrays.append(pa.array(means(sums, counts, field.type), field.type))
             else:
@@ -345,6 +380,11 @@ def _widened(field: Any) -> Any:
     if not types.is_decimal128(field.type):
         return field
     return pa.field(field.name, pa.decimal128(DECIMAL_DIGITS_MAX, field.type.scale))
+
+
+def _over(settings: CounterSettings) -> str:
+    of = "every record" if settings.record is None else f"the current rows of each {settings.record.name}"
+    return f"counts {of}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ class SqliteCounters(CountersView[sqlite3.Connection], SqliteMerged[CounterSetti
 
     def __init__(self, url_or_path: object, aggregation: Aggregation, name: str, label: str | None = None) -> None:
         SqliteMerged.__init__(self, url_or_path, name, label)
-        self.aggregation = aggregation
+        self.aggregation = self.counted = aggregation
 
     def _column(self, settings: CounterSettings, field: Any) -> str:
         sums = {name for name, how, _ in settings.aggregation.partials() if how in ("sum", "count")}
@@ -65,7 +65,7 @@ class SqliteCounters(CountersView[sqlite3.Connection], SqliteMerged[CounterSetti
         return f"CAST({quoted(name + '__sum')} AS REAL) / nullif({quoted(name + '__count')}, 0)"
 
     def _another(self, label: str) -> SqliteCounters:
-        return SqliteCounters(self._path, self.aggregation, self._table.name, label)
+        return SqliteCounters(self._path, self.counted, self._table.name, label)
 
 
 def _merged(stored: Stored, new: Callable[[str], str]) -> str:

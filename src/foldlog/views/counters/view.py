@@ -33,7 +33,8 @@ class CountersView(MergedView[Connection, CounterSettings], Generic[Connection])
     kind: ClassVar[str] = KIND
     stored_kind: ClassVar[str] = KIND
     adds: bool = True
-    aggregation: Aggregation
+    counted: Aggregation
+    """What it keeps for each group."""
 
     @abstractmethod
     def _merge_in_sql(self, transaction: MergedTransaction[Connection], stored: Stored, rows: pa.Table) -> None:
@@ -44,10 +45,10 @@ class CountersView(MergedView[Connection, CounterSettings], Generic[Connection])
         """The SQL of a mean for the readers' view."""
 
     def _wanted(self, shape: Shape) -> CounterSettings:
-        expected = self.aggregation.columns()
+        expected = self.counted.columns()
         if shape.columns.names != expected:
             raise InvalidArgument(f"counters are fed the columns {', '.join(expected)}: see check_aggregation")
-        return CounterSettings(self.aggregation, shape.columns)
+        return CounterSettings(self.counted, shape.columns)
 
     def _settings_from(self, text: str) -> CounterSettings:
         return CounterSettings.from_json(text)
@@ -83,7 +84,10 @@ class CountersView(MergedView[Connection, CounterSettings], Generic[Connection])
     def _selection(self, stored: Stored) -> str:
         ends = [WINDOW_END] if stored.settings.aggregation.sessions is not None else []
         columns = [quoted(name) for name in (*stored.settings.groups, *ends)]
-        for name, measure in stored.settings.aggregation.measures.items():
+        for name, measure in stored.settings.visible().items():
             shown = self._mean(name, stored) if measure.kind == "avg" else quoted(name)
+            known = stored.settings.known(name)
+            if known is not None:
+                shown = f"CASE WHEN {quoted(known)} > 0 THEN {shown} END"
             columns.append(f"{shown} AS {quoted(name)}")
         return f"SELECT {', '.join(columns)} FROM {stored.table.sql}"

@@ -148,7 +148,7 @@ def parse_width_ms(text: object) -> int:
     width_ms = milliseconds(text) if isinstance(text, str) else None
     if width_ms is None:
         raise InvalidArgument(
-            f"{brief_repr(text)} is no width of a window; say a number and a unit, such as '1 minute', '15 seconds',"
+            f"{brief_repr(text)} is no width of a window; give a number and a unit, such as '1 minute', '15 seconds',"
             " '1 hour' or '1 day' (units: millisecond, second, minute, hour, day, week; of a window that does not"
             " overlap, also month, quarter, year)"
         )

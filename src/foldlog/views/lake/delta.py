@@ -214,8 +214,11 @@ class DeltaView(View):
             added = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
             counts = added["num_records"].to_pylist()
             total = None if None in counts else sum(counts)
-            paths = [self._path_of(path) for path in added["path"].slice(0, limit).to_pylist()]
-            return LakeFiles(schema_of(table), paths, total)
+            newest = added.slice(0, limit)
+            paths = [self._path_of(path) for path in newest["path"].to_pylist()]
+            values = newest.select([f"partition.{name}" for name in table.metadata().partition_columns])
+            constants = [{name.removeprefix("partition."): one[name] for name in one} for one in values.to_pylist()]
+            return LakeFiles(schema_of(table), paths, total, constants)
 
     def _batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         with self._errors():
@@ -452,7 +455,7 @@ class DeltaView(View):
     def _existing(self) -> DeltaTable:
         table = self._table()
         if table is None:
-            raise ViewUnavailable(self.place, "it does not exist (any more); run the fold again")
+            raise ViewUnavailable(self.place, "it does not exist any more; run the fold again")
         return table
 
     def _stored(self, table: DeltaTable) -> StoredDelta:

@@ -209,7 +209,7 @@ class IcebergHistory(View):
             for _ in range(LAKE_COMMIT_TRIES):
                 table = self._table(catalog)
                 if table is None:
-                    raise ViewUnavailable(self.place, "it does not exist (any more); run the fold again")
+                    raise ViewUnavailable(self.place, "it does not exist any more; run the fold again")
                 before = _number(table.properties.get(OLD))
                 try:
                     self._take_over(table, source)
@@ -525,7 +525,7 @@ class IcebergHistory(View):
     def _required(self, catalog: Any) -> Table:
         table = self._table(catalog)
         if table is None:
-            raise ViewUnavailable(self.place, "it does not exist (any more); run the fold again")
+            raise ViewUnavailable(self.place, "it does not exist any more; run the fold again")
         return table
 
     def _read_bookmark(self, table: Table) -> Bookmark:

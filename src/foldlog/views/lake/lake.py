@@ -76,7 +76,7 @@ def lake(
     if format == "delta":
         made = _delta(location, mode, key, options, columns)
     else:
-        made = _iceberg(location, catalog, columns) if format == "iceberg" else _parquet(location, columns)
+        made = _iceberg(location, catalog, columns) if format == "iceberg" else _parquet(location, options, columns)
     made.pace = pace
     return made
 
@@ -120,11 +120,11 @@ def _iceberg(location: str, catalog: str | Mapping[str, str] | None, partition_b
     return IcebergHistory.at(local_path(location), partition_by)
 
 
-def _parquet(location: str, partition_by: tuple[str, ...]) -> View:
+def _parquet(location: str, options: StorageOptions, partition_by: tuple[str, ...]) -> View:
+    if is_url(location):
+        from foldlog.views.lake.parquet_objects import ParquetObjects
+
+        return ParquetObjects(checked_url(location), options, partition_by)
     from foldlog.views.lake.parquet import ParquetHistory
 
-    if is_url(location):
-        raise InvalidArgument("a lake of format 'parquet' is a directory; use format='delta' in an object store")
-    if partition_by:
-        raise InvalidArgument("a lake of format 'parquet' has no partition_by=; use format='delta' or 'iceberg'")
-    return ParquetHistory(location)
+    return ParquetHistory(location, partition_by=partition_by)

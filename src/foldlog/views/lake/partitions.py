@@ -8,7 +8,8 @@ dates and booleans. For times, add a column with their date in the fold.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
 
 from foldlog.errors import InvalidArgument, SchemaChanged, brief_repr
 from foldlog.limits import LAKE_PARTITIONS_MAX
@@ -17,6 +18,9 @@ from foldlog.views.staging import UnheldRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows without a value, by Hive's convention."""
 
 PartitionValues = tuple[str | None, ...]
 """What the rows of a file have in the partition columns, as texts."""
@@ -27,6 +31,10 @@ def partition_columns(given: str | Sequence[str] | None) -> tuple[str, ...]:
     >>> partition_columns("day"), partition_columns(["country", "day"]), partition_columns(None)
     (('day',), ('country', 'day'), ())
     """
+    if given is not None and not isinstance(given, str | list | tuple):
+        raise InvalidArgument(
+            f"partition_by names columns, such as 'day' or ['country', 'day'], not {brief_repr(given)}"
+        )
     names: tuple[Any, ...] = () if given is None else (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
@@ -74,17 +82,25 @@ def check_partition_values(rows: pa.Table, names: Sequence[str], place: str, *, 
 
     for name in names:
         column = rows[name]
-        if not holds_empty and str(column.type) in ("string", "large_string") and pc.any(pc.equal(column, "")).as_py():
-            raise InvalidArgument(
-                f"column {name!r}, by which {place} is partitioned, has an empty text, which Delta would read as null;"
-                " give it another value in the fold"
-            )
+        if holds_empty or str(column.type) not in ("string", "large_string"):
+            continue
+        for text, told in (("", "an empty text"), (_HIVE_NULL, f"the text {_HIVE_NULL!r}")):
+            if pc.any(pc.equal(column, text)).as_py():
+                raise InvalidArgument(
+                    f"column {name!r}, by which {place} is partitioned, has {told}, which would be read as null;"
+                    " give it another value in the fold"
+                )
     count = rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows
     if count > LAKE_PARTITIONS_MAX:
         raise InvalidArgument(
             f"one range has {count} values of {', '.join(names)}, by which {place} is partitioned: as many files, when"
             f" {LAKE_PARTITIONS_MAX} are the most; choose a column with fewer values, such as a date"
         )
+
+
+def has_unheld_text(values: PartitionValues) -> bool:
+    """Whether one of the values would be read as null where a file's path, or Delta's log, is all that tells them."""
+    return "" in values or _HIVE_NULL in values
 
 
 def split_rows(rows: pa.Table, names: Sequence[str], place: str) -> Iterator[tuple[PartitionValues, pa.Table]]:
@@ -124,6 +140,36 @@ def _runs(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[PartitionValue
 
 def _texts(row: dict[str, Any], names: Sequence[str]) -> PartitionValues:
     return tuple(partition_text(row[name]) for name in names)
+
+
+def hive_directory(names: Sequence[str], values: PartitionValues) -> str:
+    """The directories of these values below a table's, as Hive and Spark name them; with a slash at the end.
+
+    >>> hive_directory(["country", "day"], ("A/B", None)), hive_directory([], ())
+    ('country=A%2FB/day=__HIVE_DEFAULT_PARTITION__/', '')
+    """
+    texts = (_HIVE_NULL if value is None else quote(value, safe=" ") for value in values)
+    return "".join(f"{quote(name, safe=' ')}={text}/" for name, text in zip(names, texts, strict=True))
+
+
+def hive_values(path: str) -> dict[str, str | None]:
+    """The values that such a path tells, as texts.
+
+    >>> hive_values("country=A%2FB/day=__HIVE_DEFAULT_PARTITION__/p00000.parquet")
+    {'country': 'A/B', 'day': None}
+    """
+    parts = [one.partition("=") for one in path.split("/")[:-1]]
+    return {unquote(name): None if text == _HIVE_NULL else unquote(text) for name, _, text in parts}
+
+
+def hive_partitioning(columns: pa.Schema, names: Sequence[str]) -> Any:
+    """For Arrow to read these columns from such paths; None for no columns."""
+    if not names:
+        return None
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    return ds.HivePartitioning(pa.schema([columns.field(name) for name in names]), null_fallback=_HIVE_NULL)
 
 
 def partition_text(value: Any) -> str | None:

@@ -6,6 +6,7 @@ microseconds. So a schema is normalized to that form before it is stored or comp
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, SchemaChanged
@@ -26,6 +27,8 @@ class LakeFiles(NamedTuple):
     schema: pa.Schema
     paths: list[str]
     row_count: int | None
+    constants: Sequence[Mapping[str, object]] = ()
+    """For each file what all of its rows have in the columns that are not in the file; empty if all are."""
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:

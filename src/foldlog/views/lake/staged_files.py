@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.limits import LAKE_ROW_GROUP_BYTES, LAKE_ROW_GROUP_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION
-from foldlog.views.lake.partitions import PartitionValues, split_rows
+from foldlog.views.lake.partitions import PartitionValues, has_unheld_text, split_rows
 from foldlog.views.lake.schema import fitted
 from foldlog.views.lake.storage import LakeStorage, LocalStorage, OpenedFile
 from foldlog.views.staging import (
@@ -107,6 +107,8 @@ class FileWriter(StageWriter):
 
     def add(self, rows: pa.Table) -> None:
         for values, part in split_rows(rows, self._by, self._stage.place):
+            if not self._stage.keeps_partition and has_unheld_text(values):
+                raise UnheldRows("a partition column has a text that would be read as null")  # the driver says which
             if values not in self._files:
                 number = f"-{len(self._files)}" if self._by else ""
                 self._files[values] = _OpenFile(self._stage, f"{self._label}{number}.parquet", values)

@@ -412,21 +412,24 @@ class ObjectStorage(LakeStorage):
         return self.tagged(path)[0]
 
     @_as_os_error
-    def tagged(self, path: str) -> tuple[bytes, str]:
-        """The object's bytes, and the tag that tells whether it was replaced since."""
+    def tagged(self, path: str) -> tuple[bytes, Mapping[str, Any]]:
+        """The object's bytes, and what tells whether it was replaced since: a tag, on Google's store a version."""
         import obstore
 
         found = obstore.get(self.store, self.key(path))
-        return bytes(found.bytes()), str(found.meta["e_tag"])
+        return bytes(found.bytes()), {
+            name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None
+        }
 
     @_as_os_error
-    def put(self, path: str, content: bytes, replaces: str | None) -> bool:
+    def put(self, path: str, content: bytes, replaces: Mapping[str, Any] | None) -> bool:
         """Store an object, in the place of the one with this tag, or of none; False if there is another one."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            obstore.put(self.store, self.key(path), content, mode="create" if replaces is None else {"e_tag": replaces})
+            mode: Any = "create" if replaces is None else dict(replaces)
+            obstore.put(self.store, self.key(path), content, mode=mode)
         except (AlreadyExistsError, PreconditionError):
             return False
         return True

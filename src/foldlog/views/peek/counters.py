@@ -139,7 +139,7 @@ def _chosen(settings: CounterSettings, measure: str | None) -> str | None:
     """The measure to draw: the named one, or the first that is numeric."""
     from pyarrow import types
 
-    kinds = {name: settings.shown().field(name).type for name in settings.aggregation.measures}
+    kinds = {name: settings.shown().field(name).type for name in settings.visible()}
     numbers = [
         name
         for name, kind in kinds.items()

@@ -13,11 +13,10 @@ from foldlog.views.peek.values import shown
 from foldlog.views.table.shape import load_pyarrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from foldlog.views.lake.delta import DeltaView
     from foldlog.views.lake.iceberg import IcebergHistory
     from foldlog.views.lake.parquet import ParquetHistory
+    from foldlog.views.lake.schema import LakeFiles
 
 FILES_MAX: Final = 20
 """How many of the newest files are read: a commit has one or a few."""
@@ -57,7 +56,7 @@ class LakePeek(Peek):
         for _ in range(_TRIES):
             files = self._view.newest_files(FILES_MAX)
             try:
-                rows = _newest_rows(files.paths, files.schema, count, text)
+                rows = _newest_rows(files, count, text)
             except FileNotFoundError as error:
                 missing = error
                 continue
@@ -83,18 +82,19 @@ def _view(engine: str, path: str, mode: str) -> DeltaView | IcebergHistory | Par
     return ParquetHistory(path)
 
 
-def _newest_rows(paths: list[str], schema: pa.Schema, count: int, text: str | None) -> list[dict[str, Any]]:
+def _newest_rows(files: LakeFiles, count: int, text: str | None) -> list[dict[str, Any]]:
     """Newest first, if the rows have timestamps. If reading takes too long, what was found so far."""
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + PEEK_MS / 1000
     left = count if text is None else SEARCHED_ROWS_MAX
-    for path in paths:
+    for number, path in enumerate(files.paths):
         if len(found) >= count or left <= 0 or time.monotonic() > deadline:
             break
-        rows = _rows_of(path, left)
+        more = files.constants[number] if files.constants else {}
+        rows = [{**row, **more} for row in _rows_of(path, left)]
         left -= len(rows)
         found += rows if text is None else [row for row in rows if _holds(row, text)]
-    if TIMESTAMP in schema.names and OFFSET in schema.names:
+    if TIMESTAMP in files.schema.names and OFFSET in files.schema.names:
         found.sort(key=lambda row: (row[TIMESTAMP], row[PARTITION], row[OFFSET]), reverse=True)
     return found[:count]
 

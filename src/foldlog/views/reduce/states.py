@@ -20,6 +20,7 @@ from foldlog.views.contract import META, View
 from foldlog.views.ddl import columns_of
 from foldlog.views.sql.names import check_columns
 from foldlog.views.sql.types import kept_schema
+from foldlog.views.storable import unheld_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -253,16 +254,6 @@ def _text_in(view: View) -> Form:
         return text
 
     return form
-
-
-def unheld_text(view: View, text: str) -> str | None:
-    """The character of a text that the view cannot hold; None if there is none."""
-    if "\0" in text and not view.holds_nul:
-        return "a character NUL"
-    if text.isascii() or view.holds_unicode():
-        return None
-    unheld = view.unheld_characters(frozenset(one for one in text if not one.isascii()))
-    return f"the character {min(unheld)!r}" if unheld else None
 
 
 def _inner(form: Form, value: Any) -> Any:

@@ -14,8 +14,9 @@ from foldlog.errors import InvalidArgument
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import DELETED, OFFSET, PARTITION, Delta, Shape, Snapshot, View
 from foldlog.views.reduce.plain import step_plainly
-from foldlog.views.reduce.states import State, StateColumns, unheld_text
+from foldlog.views.reduce.states import State, StateColumns
 from foldlog.views.reduce.stepping import Reduction, StepFault, Stepped, step_groups
+from foldlog.views.storable import unheld_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -80,7 +80,7 @@ class PostgresTable(View):
         self._database = PostgresDatabase(url, self._location, locked, wait_ms=wait_ms)
         self._limits = PostgresLimits(self._database)
         self._resolved: TableName | None = None
-        self.expires = asked.ttl is not None
+        self.ttl = asked.ttl
         self._has_stages = True
         """Whether tables of ranges that were not committed may be there."""
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foldlog.errors import FoldError, SchemaChanged, brief_repr
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TOPIC, Delta
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Delta
 from foldlog.views.sql.types import is_nested, kept_schema
 from foldlog.views.table.shape import TableShape
+from foldlog.views.topic_lists import where_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +48,8 @@ def decide_change(delta: Delta, shape: TableShape, location: str) -> Change:
     if has_tombstones and shape.record_key is None:
         first = _position_of_first(delta.rows[DELETED])
         raise FoldError(
-            f"{location} cannot tell what the tombstone at {_where(delta.rows, first)} deletes: the topic names no key"
-            " column; name it, as in fl.topic(..., key='id'), or filter out what is _deleted in the fold"
+            f"{location} cannot tell what the tombstone at {where_at(delta.rows, first)} deletes: the topic names no"
+            " key column; name it, as in fl.topic(..., key='id'), or filter out what is _deleted in the fold"
         )
     rows, are_single = _newest_records(delta.rows, shape, location)
     tombstones = None
@@ -150,14 +151,14 @@ def _newest_rows(rows: pa.Table, shape: TableShape, location: str) -> tuple[pa.T
     if twice.num_rows:
         first, *_, last = pc.indices_nonzero(pc.equal(codes, twice["code"][0])).to_pylist()
         raise written_by_two(
-            location, f"{_key_text(rows, shape, last)}, at {_where(rows, first)} and at {_where(rows, last)}"
+            location, f"{_key_text(rows, shape, last)}, at {where_at(rows, first)} and at {where_at(rows, last)}"
         )
     twice = found.filter(pc.less(found["place_count_distinct"], found["number_count"]))
     if twice.num_rows:
         last = twice["number_max"][0].as_py()
         raise FoldError(
             f"{location} cannot hold two rows with the same key ({_key_text(rows, shape, last)}) of one record, at"
-            f" {_where(rows, last)}; name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
+            f" {where_at(rows, last)}; name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
         )
     kept = rows.take(found["number_max"].combine_chunks())
     names = list(dict.fromkeys((*shape.key, record_key)))
@@ -191,9 +192,9 @@ def _check_unique(rows: pa.Table, shape: TableShape, location: str) -> None:
             key = _key_text(rows, shape, number)
             twin = codes.to_pylist().index(code)
             if shape.record_key == RECORD and rows[RECORD][number] != rows[RECORD][twin]:
-                raise written_twice(location, f"{key}, at {_where(rows, twin)} and at {_where(rows, number)}")
+                raise written_twice(location, f"{key}, at {where_at(rows, twin)} and at {where_at(rows, number)}")
             raise FoldError(
-                f"{location} cannot hold two rows with the same key ({key}) of one record, at {_where(rows, number)};"
+                f"{location} cannot hold two rows with the same key ({key}) of one record, at {where_at(rows, number)};"
                 " name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
             )
         seen.add(code)
@@ -202,9 +203,9 @@ def _check_unique(rows: pa.Table, shape: TableShape, location: str) -> None:
 def written_twice(location: str, which: str) -> FoldError:
     """The error for two records with rows of the same key: which one wins would depend on the order of partitions."""
     return FoldError(
-        f"{location} cannot hold rows of two records under the same key ({which}): the fold made one key of several;"
-        " let it write keys that differ, or name more columns that tell the rows apart, as in"
-        " fl.table(..., key=['id', 'line'])"
+        f"{location} cannot hold rows of two records under the same key ({which}): the fold made one key of several,"
+        " or reads several topics that have it; let it write keys that differ, or name more columns that tell the rows"
+        " apart, as in fl.table(..., key=['id', 'line']), such as one made of _topic"
     )
 
 
@@ -213,7 +214,7 @@ def _check_not_null(rows: pa.Table, name: str, location: str) -> None:
     if column.null_count:
         first = _position_of_first(column.is_null())
         raise FoldError(
-            f"{location} has no place for the row at {_where(rows, first)}: its key column {name!r} is null;"
+            f"{location} has no place for the row at {where_at(rows, first)}: its key column {name!r} is null;"
             " filter out such rows in the fold, or name another key"
         )
 
@@ -270,11 +271,6 @@ def _any(flags: Any) -> bool:
     return bool(pc.any(flags).as_py())
 
 
-def _where(rows: pa.Table, number: int) -> str:
-    topic, partition, offset = (rows[name][number].as_py() for name in (TOPIC, PARTITION, OFFSET))
-    return f"offset {offset} of {topic}-{partition}"
-
-
 def _position_of_first(flags: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -285,4 +281,4 @@ def _position_of_first(flags: Any) -> int:
 
 def where_first(delta: Delta, name: str, matches: Callable[[Any], Any]) -> str:
     """The coordinates of the first row for whose column `matches` is true, for a message."""
-    return _where(delta.rows, _position_of_first(matches(delta.rows[name])))
+    return where_at(delta.rows, _position_of_first(matches(delta.rows[name])))

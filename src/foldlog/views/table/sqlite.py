@@ -56,7 +56,7 @@ class SqliteTable(View):
         self._location = f"table {table} in sqlite:///{path}"
         self._database = SqliteDatabase(path, self._location, wait_ms=wait_ms)
         self._settings: str | None = None
-        self.expires = asked.ttl is not None
+        self.ttl = asked.ttl
 
     @property
     def place(self) -> str:
@@ -101,6 +101,7 @@ class SqliteTable(View):
                 for field in added_columns(stored, merged):
                     run(f"ALTER TABLE {self._table.sql} ADD COLUMN {quoted(field.name)} {sqlite_type(field.type)}")
                 self._bookmarks.set_settings(run, self._table.name, merged.to_json())
+                self._settings = None  # of fewer columns
             return entry.bookmark
 
     def _wanted(self, shape: Shape) -> TableShape:

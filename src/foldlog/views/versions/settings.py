@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import FoldError, InvalidArgument, MalformedBytes, SchemaChanged
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TOPIC, Shape
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, Shape
 from foldlog.views.merged.groups import Groups, group_codes
 from foldlog.views.merged.view import MergedSettings
 from foldlog.views.sql.names import TableName, check_columns, quoted, quoted_list
 from foldlog.views.sql.nested import decode_nested, encode_nested
 from foldlog.views.sql.types import is_key_type, is_nested, kept_schema
+from foldlog.views.topic_lists import where_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,6 +226,9 @@ class VersionSettings(MergedSettings):
         # A tombstone stays beside newer versions: there may be older ones in the table that it has to remove.
         return pa.concat_tables([kept, rows.filter(pc.invert(is_version))])
 
+    def asked(self) -> list[str]:
+        return list(dict.fromkeys((*self.groups, *(() if self.record_key is None else (self.record_key,)))))
+
     def met(self, same: str, table: TableName, *, seeks: bool = False) -> list[str]:
         conditions = [self.alike(self.groups, same)]
         owner = [self.record_key, PARTITION] if self.record_key is not None else [PARTITION]
@@ -277,9 +281,8 @@ class VersionSettings(MergedSettings):
 
         without = rows.filter(pc.and_(pc.invert(self._are_versions(rows)), pc.invert(rows[DELETED])))
         if without.num_rows:
-            topic, partition, offset = (without[name][0].as_py() for name in (TOPIC, PARTITION, OFFSET))
             raise FoldError(
-                f"{location} has no place for the row at offset {offset} of {topic}-{partition}: its key or its version"
+                f"{location} has no place for the row at {where_at(without, 0)}: its key or its version"
                 f" ({', '.join((*self.key, self.order_by))}) is null"
             )
 
@@ -290,10 +293,9 @@ class VersionSettings(MergedSettings):
         numbers = codes.tolist()
         if versions.num_rows and len(set(numbers)) < versions.num_rows:
             number = next(at for at, code in enumerate(numbers) if numbers.index(code) < at)
-            topic, partition, offset = (versions[name][number].as_py() for name in (TOPIC, PARTITION, OFFSET))
             raise FoldError(
-                f"{location} cannot hold two rows of one record with the same key and version, as at offset {offset} of"
-                f" {topic}-{partition}; name more columns that tell them apart: key=['id', 'line']"
+                f"{location} cannot hold two rows of one record with the same key and version, as at"
+                f" {where_at(versions, number)}; name more columns that tell them apart: key=['id', 'line']"
             )
 
 

@@ -112,7 +112,7 @@ def test_a_change_of_topics_whose_answer_was_lost_is_not_repeated(
     with foldlog.open(path) as remote:
         remote.create_topic("orders")
         proxy.cut_after_bytes, proxy.cuts_left = 1, 1
-        with pytest.raises(WriterUnreachable, match="whether it did what it was asked is not known"):
+        with pytest.raises(WriterUnreachable, match="its outcome is unknown"):
             remote.create_topic("refunds")
         assert remote.topics() == ["orders", "refunds"]
         remote.create_topic("returns")

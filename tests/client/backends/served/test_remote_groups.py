@@ -305,7 +305,7 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
         with pytest.raises(GroupNotEmpty) as caught:
             remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert caught.value.members == [there.name]
-        assert "they came back each time they were sent away: stop them" in str(caught.value)
+        assert "they came back each time they were removed: stop them" in str(caught.value)
         assert "evict" not in str(caught.value)
         assert evictions == 3 + limits.EVICTION_TRIES_MAX
 
@@ -365,7 +365,7 @@ def test_closing_does_not_commit_what_was_read_before_it_was_sent_away(remote: f
 def test_an_auto_commit_that_is_refused_late_is_not_repeated_by_who_is_back(
     remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refusal of who was sent away arrives when it is a member again: those offsets are not the new member's."""
+    """The refusal of who was evicted arrives when it is a member again: those offsets are not the new member's."""
     fill(remote)
     backend = backend_of(remote).broker  # type: ignore[attr-defined]
     really = backend.commit_offsets

@@ -213,7 +213,7 @@ def test_javas_names_are_taken_too() -> None:
         ({**OIDC, "sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "which is like https://"),
         ({**OIDC, "sasl.oauthbearer.client.id": ""}, r"needs sasl\.oauthbearer\.client\.id$"),
         ({**OIDC, "sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret$"),
-        ({**OIDC, "sasl.oauthbearer.grant.type": "jwt-bearer"}, "is librdkafka's alone"),
+        ({**OIDC, "sasl.oauthbearer.grant.type": "jwt-bearer"}, "works only with librdkafka"),
         ({**OIDC, "sasl.oauthbearer.extensions": "auth=x"}, "not name=value"),
         ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "needs principal="),
         ({"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal"}, "not name=value"),

@@ -167,7 +167,7 @@ class ConsumerGroups:
         known = group.members.get(request.member_id)
         if self._budget.has_room(_said_bytes(request) - (0 if known is None else known.said_bytes())):
             return GroupErrorCode.NONE, ""
-        return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all memory they may; try again"
+        return GroupErrorCode.COORDINATOR_NOT_AVAILABLE, "the groups use all their memory; try again later"
 
     @staticmethod
     def _refuse_epoch(member: ConsumerMember, request: MemberHeartbeat) -> tuple[GroupErrorCode, str]:
@@ -660,9 +660,9 @@ def _malformed(request: MemberHeartbeat) -> str | None:
         "only a member with an instance id leaves with epoch -2": epoch == STATIC_LEAVE_EPOCH
         and request.group_instance_id is None,
         f"there is no member epoch {epoch}": epoch < STATIC_LEAVE_EPOCH,
-        "who joins has to say its rebalance timeout": joins and request.rebalance_timeout_ms < 0,
-        "who joins owns no partitions, and says so": joins and (request.owned is None or bool(request.owned)),
-        "who joins has to subscribe, to topics or to a regular expression": joins
+        "a joining member must send its rebalance timeout": joins and request.rebalance_timeout_ms < 0,
+        "a joining member must own no partitions": joins and (request.owned is None or bool(request.owned)),
+        "a joining member must subscribe to topics or to a regular expression": joins
         and request.topics is None
         and request.regex is None,
     }

@@ -79,12 +79,12 @@ class ClusterBackend(Backend):
 
     LIMITS: ClassVar[Mapping[str, str]] = {
         "compact": "compaction{where} is done by the cluster itself, when it is due",
-        "recompress": "what is stored{where} stays as the cluster has compressed it; the topic's compression.type is"
-        " for records that come",
+        "recompress": "a cluster cannot recompress what is stored{where}; the topic's compression.type applies to"
+        " new records",
         "enforce_retention": "retention{where} is enforced by the cluster itself, when it is due; delete_records()"
         " deletes now",
-        "Queue.renew": "locks{where} cannot be renewed: librdkafka's share consumer has accept, release and reject"
-        " alone; set the group's share.record.lock.duration.ms higher",
+        "Queue.renew": "locks{where} cannot be renewed: librdkafka's share consumer has only accept, release and"
+        " reject; set the group's share.record.lock.duration.ms higher",
     }
 
     def __init__(self, handles: Handles, cluster_id: str) -> None:

@@ -197,7 +197,7 @@ class CursorTurns:
         cursor = self.cursors.get(TopicPartition(topic, number)) if type(number) is int else None
         if cursor is None:
             self._cluster.bounds_of(topic, number)  # says what is wrong, if there is no such partition
-            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
+            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() shows what is")
         return cursor
 
     def chosen(self, partitions: list[TopicPartition]) -> list[ClusterCursor]:

@@ -19,17 +19,17 @@ CALL_PROPERTY: Final = "default.api.timeout.ms"
 _ACKS: Final = ("all", "-1", "0", "1")
 
 _SAID_ELSEWHERE: Final = {
-    "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
-    "metadata.broker.list": "the brokers stand in the URL: kafka://host:port,host2:port",
-    "group.id": "a consumer's group is said with consumer(group=...)",
+    "bootstrap.servers": "name the brokers in the URL: kafka://host:port,host2:port",
+    "metadata.broker.list": "name the brokers in the URL: kafka://host:port,host2:port",
+    "group.id": "set a consumer's group with consumer(group=...)",
     "group.instance.id": "it is said with consumer(group_instance_id=...)",
     "enable.auto.commit": "it is said with consumer(auto_commit=...)",
     "auto.commit.interval.ms": "it is said with consumer(auto_commit_interval_ms=...)",
-    "enable.auto.offset.store": "what is committed is said with consumer(auto_commit=...) and commit()",
+    "enable.auto.offset.store": "control commits with consumer(auto_commit=...) and commit()",
     "auto.offset.reset": "it is said with consumer(auto_offset_reset=...)",
     "partition.assignment.strategy": "it is said with consumer(assignor=...)",
     "max.poll.interval.ms": "it is said with consumer(max_poll_interval_ms=...)",
-    "enable.partition.eof": "the ends of partitions are looked after already",
+    "enable.partition.eof": "foldlog handles the ends of partitions itself",
     "compression.type": "it is said with producer(compression=...)",
     "compression.codec": "it is said with producer(compression=...)",
     "partitioner": "it is said with producer(partitioner=...)",
@@ -143,7 +143,7 @@ def _properties_in(query: str) -> dict[str, str]:
                 " written as %26"
             )
         if name in found:
-            raise InvalidConfig(f"{name} stands twice in a cluster's URL; say it once")
+            raise InvalidConfig(f"{name} is twice in a cluster's URL; give it once")
         found[_checked_name(name)] = unquote(value)
     return found
 

@@ -50,7 +50,7 @@ class Calls:
                     self._drop()
                     why = str(error) or type(error).__name__
                     if not is_repeatable:
-                        why += "; whether it did what it was asked is not known"
+                        why += "; its outcome is unknown"
                         raise self._search.lost(connection.holder, why) from error
                     losses.add(connection.holder, why)
 

@@ -94,7 +94,7 @@ class TokenSource:
             raise InvalidConfig(f"{_METHOD}=oidc needs {_ENDPOINT}, which is like https://login.example/oauth2/token")
         grant = properties.get(_GRANT, "client_credentials").lower()
         if grant != "client_credentials":
-            raise OnlyLibrdkafka(f"{_GRANT}={brief_repr(grant)} is librdkafka's alone; here it is client_credentials")
+            raise OnlyLibrdkafka(f"{_GRANT}={brief_repr(grant)} works only with librdkafka; use client_credentials")
         given = [next((properties[name] for name in names if properties.get(name)), "") for names in (_IDS, _SECRETS)]
         for names, value in zip((_IDS, _SECRETS), given, strict=True):
             if not value:
@@ -115,7 +115,7 @@ class TokenSource:
         for word in text.split():
             pair = _PAIR.fullmatch(word)
             if pair is None:
-                raise InvalidConfig(f"{_CONFIG} has something in it that is not name=value; blanks stand between")
+                raise InvalidConfig(f"{_CONFIG} has something in it that is not name=value; separate pairs with blanks")
             found[pair["name"]] = pair["value"]
         extensions = [f"{name[10:]}={value}" for name, value in found.items() if name.startswith("extension_")]
         known = {"principal", "principalClaimName", "scope", "scopeClaimName", "lifeSeconds"}
@@ -141,7 +141,7 @@ def _extensions(texts: list[str]) -> tuple[tuple[str, str], ...]:
     for text in filter(None, (text.strip() for text in texts)):
         pair = _EXTENSION.fullmatch(text)
         if pair is None or pair["name"] == "auth":
-            raise InvalidConfig(f"{_EXTENSIONS} has something in it that is not name=value; commas stand between")
+            raise InvalidConfig(f"{_EXTENSIONS} has something in it that is not name=value; separate pairs with commas")
         found.append((pair["name"], pair["value"]))
     return tuple(found)
 

@@ -92,7 +92,7 @@ def with_jaas_read(properties: Mapping[str, str]) -> dict[str, str]:
     for option in ("username", "password"):
         name = f"sasl.{option}"
         if name in given and given[name] != login.options.get(option):
-            raise InvalidConfig(f"{name} and {jaas.PROPERTY} say who you are differently; leave one of them out")
+            raise InvalidConfig(f"{name} and {jaas.PROPERTY} name different users or passwords; leave one of them out")
         if option not in login.options:
             raise InvalidConfig(
                 f"{jaas.PROPERTY} names {login.module} without {option}=; a user and a password are what is taken from"

@@ -58,7 +58,7 @@ class ScramClient:
             raise _refused(text) or _odd("its first message is not a nonce, a salt and a number")
         nonce, iterations = found["nonce"], found["iterations"]
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramRefused("its answer is to somebody else's first message; something may be between you and it")
+            raise ScramRefused("its answer does not belong to our message; somebody may be between you and the broker")
         # Before it is made a number: one of thousands of digits takes long itself.
         if len(iterations) > len(str(SCRAM_ITERATIONS_MAX)) or int(iterations) > SCRAM_ITERATIONS_MAX:
             raise ScramRefused(f"it wants the password hashed more than {SCRAM_ITERATIONS_MAX:,} times")
@@ -82,9 +82,7 @@ class ScramClient:
         if found is None:
             raise _refused(text) or _odd("its last message is no signature")
         if not self._signature or not hmac.compare_digest(_decoded(found["signature"]), self._signature):
-            raise ScramRefused(
-                "it does not know the user itself, as its signature shows; it is not the broker it claims"
-            )
+            raise ScramRefused("its signature shows that it does not know the password; it is not the real broker")
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)

@@ -111,7 +111,7 @@ class AccessPages:
         if not self._node.has_authorizer:
             raise ApiError(
                 HTTPStatus.CONFLICT,
-                "this broker asks no ACLs, so one would change nothing; serve with authorizer.class.name=foldlog",
+                "this broker uses no ACLs; serve it with authorizer.class.name=foldlog",
             )
 
         def change() -> dict[str, Any]:
@@ -128,7 +128,7 @@ class AccessPages:
 
         def change() -> dict[str, Any]:
             if not self._admin.acls(AclFilter(*acl)):
-                raise ApiError(HTTPStatus.NOT_FOUND, "there is no such ACL (any more)")
+                raise ApiError(HTTPStatus.NOT_FOUND, "there is no such ACL any more")
             self._admin.delete_acls(AclFilter(*acl))
             return _acl_shown(acl)
 

@@ -1,0 +1,1 @@
+"""Sealed segments in an object store: what is copied there, read from there, and removed there."""
