@@ -44,6 +44,7 @@ from bench import (
     spark_sink,
     spark_source,
     texts,
+    tiers,
     transactions,
 )
 from bench.measuring import FULL, QUICK, Place, Scale
@@ -73,6 +74,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "share-groups": groups.run_shares,
     "console": console.run,
     "capture": capture.run,
+    "tiers": tiers.run,
     "spark-source": spark_source.run,
     "spark-sink": spark_sink.run,
     "folds": spark_folds.run,

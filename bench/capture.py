@@ -32,7 +32,7 @@ _INSERT = """INSERT INTO items SELECT i, 'item ' || i, i / 100.0, now(), ARRAY['
 _NOTES = (
     "Rows of six columns, about 200 bytes as JSON, into a directory, synced. The server syncs, too, on the same disk.",
     "COPY is what reads a table fastest. Decoding is pgoutput within the server, whose messages are only counted.",
-    "Small transactions have one row each, and each is one durable transaction of the log.",
+    "Small transactions have one row each. Each is one durable transaction of the log, unless --together says more.",
 )
 
 
@@ -48,8 +48,8 @@ def _measured(place: Place, scale: Scale, url: str) -> list[Row]:
 
     rows, small = (ROWS, SMALL) if scale is FULL else (200, 20)
     turns = _TURNS if scale is FULL else 1
-    ours: dict[str, list[float]] = {"snapshot": [], "large": [], "small": []}
-    others: dict[str, list[float]] = {"snapshot": [], "large": [], "small": []}
+    ours: dict[str, list[float]] = {"snapshot": [], "large": [], "small": [], "together": []}
+    others: dict[str, list[float]] = {"snapshot": [], "large": [], "small": [], "together": []}
     with psycopg.connect(url, autocommit=True) as connection:
         for turn in range(turns):
             connection.execute("DROP TABLE IF EXISTS items")
@@ -60,11 +60,13 @@ def _measured(place: Place, scale: Scale, url: str) -> list[Row]:
             with foldlog.open(path / "log") as log:
                 others["snapshot"].append(rows / _timed(partial(_copy, connection)))
                 ours["snapshot"].append(rows / _timed(partial(capture.run, chosen, log, once=True)))
-                for name, step in (("large", rows), ("small", 1)):
+                for number, (name, step) in enumerate((("large", rows), ("small", 1), ("together", 1))):
                     count = rows if name == "large" else small
+                    if name == "together":
+                        chosen = capture.postgres(url, ["items"], name=chosen.name, together=1000)
                     other = f"beside_{turn}_{name}"
                     connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (other,))
-                    start = 10_000_000 + (name == "small") * rows
+                    start = 10_000_000 * (number + 1)
                     for first in range(start, start + count, step):
                         connection.execute(_INSERT.encode(), (first, first + step))
                     others[name].append(count / _timed(partial(_decode, connection, other, f"foldlog_{chosen.name}")))
@@ -76,6 +78,7 @@ def _measured(place: Place, scale: Scale, url: str) -> list[Row]:
         _row("snapshot", "COPY to nowhere", ours["snapshot"], others["snapshot"]),
         _row(f"stream, one transaction of {rows:,} rows", "decoding", ours["large"], others["large"]),
         _row("stream, transactions of 1 row", "decoding", ours["small"], others["small"]),
+        _row("the same, up to 1,000 together", "decoding", ours["together"], others["together"]),
     ]
 
 

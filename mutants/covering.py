@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from mutants.copied_tree import BUILD, ROOT, CopiedTree
+from mutants.copied_tree import BUILD, CopiedTree
 from mutants.mutations import Mutant
 from mutants.rooms import Room
 
@@ -48,7 +49,7 @@ class Covering:
 def covering(room: Room, tree: CopiedTree) -> Covering:
     """What was recorded of the room, or is now: its tests run once, which takes two or three times as long as usual."""
     place = BUILD / f"covering-{room.name}.json"
-    mark = _fingerprint(room)
+    mark = _fingerprint(room, tree.path)
     if place.exists():
         stored = json.loads(place.read_text())
         if stored["fingerprint"] == mark:
@@ -59,7 +60,7 @@ def covering(room: Room, tree: CopiedTree) -> Covering:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(tree.path / part) for part in ("src", "tests", ".")),
         "MUTANTS_RECORD": str(draft),
-        "MUTANTS_SOURCES": json.dumps([str(tree.path / file) for file in room.files()]),
+        "MUTANTS_SOURCES": json.dumps([str(tree.path / file) for file in room.files(tree.path)]),
     }
     subprocess.run([*command, *room.asked()], cwd=tree.path, env=environment, check=False)
     found = json.loads(draft.read_text())
@@ -68,9 +69,9 @@ def covering(room: Room, tree: CopiedTree) -> Covering:
     return Covering(found["tests"], found["seconds"], found["lines"])
 
 
-def _fingerprint(room: Room) -> str:
+def _fingerprint(room: Room, root: Path) -> str:
     """Of the room's code and its tests."""
     digest = hashlib.sha256()
-    for path in [ROOT / file for file in room.files()] + room.test_files():
-        digest.update(str(path).encode() + path.read_bytes())
+    for path in [root / file for file in room.files(root)] + room.test_files(root):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return digest.hexdigest()

@@ -63,10 +63,14 @@ def run(plants: Sequence[Plant], say: Callable[[str], None]) -> list[Plant]:
 
 
 def _run(tree: CopiedTree, plants: Sequence[Plant], say: Callable[[str], None]) -> list[Plant]:
+    try:
+        changed = {plant.name: plant.planted(tree.path) for plant in plants}
+    except ValueError as error:
+        raise NotRun(f"{error}; find where the bug belongs now, and write it there in plants.toml") from error
     survived = []
     sound: set[str] = set()  # tests that pass where nothing is planted
     for plant in plants:
-        with tree.changed(plant.file, plant.planted(tree.path)):
+        with tree.changed(plant.file, changed[plant.name]):
             outcome = tree.run(plant.tests, LIMIT_S)
         if outcome.is_caught and outcome.output and outcome.failed not in sound:
             _check_alone(tree, plant, outcome)

@@ -58,7 +58,7 @@ def equivalents(path: Path = Path(__file__).parent / "equivalents.toml") -> dict
 
 def sample(root: Path, room: Room, count: int, seed: int) -> tuple[int, list[Mutant]]:
     """How many mutants there are, and some of them; the same for the same code, count and seed."""
-    found = [mutant for file in room.files() for mutant in mutants_of(file, (root / file).read_text())]
+    found = [mutant for file in room.files(root) for mutant in mutants_of(file, (root / file).read_text())]
     return len(found), random.Random(f"{room.name} {seed}").sample(found, min(count, len(found)))
 
 

@@ -82,6 +82,7 @@ ROWS = {
         "PostgreSQL into the log, snapshot",
         "PostgreSQL into the log, stream, one transaction",
         "PostgreSQL into the log, stream, transactions of 1 row",
+        "PostgreSQL into the log, the same, up to 1,000 together",
     ],
     "registry": [
         "produce, 4 KB, values validated",
@@ -90,6 +91,7 @@ ROWS = {
         "look a schema up",
         "get a schema by its id",
     ],
+    "tiers": ["read back from a bucket", "produce while segments are copied"],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",

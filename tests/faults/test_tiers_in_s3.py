@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import foldlog
+from faulty_s3 import FaultyS3, faulty
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.local import LocalBackend
 from object_store import Bucket, bucket, s3_server
@@ -89,3 +91,61 @@ def test_a_deleted_topic_leaves_the_bucket(store: str, bucket: Bucket, tmp_path:
         log.delete_topic("orders")
         broker_of(log).enforce_retention()
     assert bucket.objects() == ["tier/foldlog.json"]
+
+
+@pytest.fixture
+def proxied(store: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """The store, behind a proxy that fails on request."""
+    with faulty(s3_server) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "methods"),
+    [
+        ("503", ".segment", "PUT POST"),
+        ("hang up", ".segment", "PUT POST"),
+        ("503", ".manifest", "PUT"),
+        ("hang up", ".manifest", "PUT"),
+        ("503", "", "GET"),
+        ("cut", ".segment", "GET"),
+        ("cut", ".manifest", "GET"),
+        ("flip", ".segment", "GET"),
+        ("gone", ".segment", "GET"),
+    ],
+)
+def test_a_store_that_fails_for_a_while_costs_nothing(
+    kind: str, part: str, methods: str, store: str, proxied: FaultyS3, tmp_path: Path
+) -> None:
+    """Twice, in the middle of copying and reading back: the round goes through, or the next one does."""
+    with foldlog.open(tmp_path / "data", tier=store, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        values = fill(log, 120)
+        proxied.fail(kind, part=part, methods=methods, times=2)
+        for _ in range(4):
+            try:
+                log.enforce_retention()
+            except foldlog.errors.StorageError:
+                log.append("orders", b"produced all the same")
+                values.append(b"produced all the same")
+        proxied.heal()
+        log.enforce_retention()
+        assert proxied.failed
+        assert broker_of(log).partition("orders", 0).local_start_offset > 0
+        assert [record.value for record in log.read("orders", 0)] == values
+
+
+@pytest.mark.parametrize(("kind", "why"), [("flip", "damaged|CRC"), ("gone", "is gone from the store")])
+def test_a_store_that_stays_wrong_is_one_sentence(
+    kind: str, why: str, store: str, proxied: FaultyS3, tmp_path: Path
+) -> None:
+    with foldlog.open(tmp_path / "data", tier=store, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        values = fill(log, 120)
+        log.enforce_retention()
+        proxied.fail(kind, part=".segment")
+        with pytest.raises(foldlog.errors.StorageError, match=why):
+            list(log.read("orders", 0))
+        proxied.heal()
+        assert [record.value for record in log.read("orders", 0)] == values

@@ -81,14 +81,15 @@ class Side:
         topic = self.broker.find_topic(name)
         return bytes(16) if topic is None else bytes.fromhex(topic.topic_id)
 
-    def written(self, name: str) -> list[tuple[bytes, list[tuple[int, ...]]]]:
-        """The bytes of each partition, and its producers."""
-        found = []
+    def written(self, name: str) -> list[tuple[object, ...]]:
+        """The bytes of each partition, its producers, and what its time index knows."""
+        found: list[tuple[object, ...]] = []
         for number in range(PARTITIONS):
             partition = cast(Partition, self.broker.partition(name, number))
             partition.sync()  # with acks=1 that comes later
             infos = [tuple(info) for info in partition.producers_info()]
-            found.append((bytes(partition.read(0, 1 << 24).data), infos))
+            latest = partition.look(lambda view: [(one.latest(), one.latest_looked_to()) for one in view.segments])
+            found.append((bytes(partition.read(0, 1 << 24).data), infos, [partition.offset_at_time(NOW_MS), *latest]))
         return found
 
 

@@ -209,14 +209,17 @@ class Cleanup:
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
-            if force and core.config.remote:
-                raise InvalidArgument(
-                    f"topic {core.label[0]!r} has segments in a store, which are never rewritten; it is not compacted"
-                )
+            if force:
+                self._refuse_stored()
             if not force and (not core.config.compact or self.fault is not None):
                 return CompactionReport(cleaned_offset=core.state.cleaned_offset)
             with self._noting_damage():
                 return self._compact(now_ms, force, needed, stable)
+
+    def _refuse_stored(self) -> None:
+        if self._core.config.remote:
+            topic = self._core.label[0]
+            raise InvalidArgument(f"topic {topic!r} has segments in a store, which are never rewritten; nor are these")
 
     def _compact(
         self, now_ms: int, force: bool, needed: Callable[[], ProducersNeed], stable: Callable[[], int]
@@ -309,6 +312,7 @@ class Cleanup:
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
+            self._refuse_stored()
             if core.segments[-1].size:
                 self._roll()
             report = RecompressionReport()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from faults.one_partition import PATH
-from foldlog.errors import CorruptLog, ObjectMissing, OffsetOutOfRange, StoreError
+from foldlog.errors import CorruptLog, InvalidArgument, ObjectMissing, OffsetOutOfRange, StoreError
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.objects import DirectoryObjects
 from foldlog.log.checkpoint import Checkpoint
@@ -16,6 +16,7 @@ from foldlog.log.reading import without_aborted
 from foldlog.log.tier.boundary import WaitsForStore
 from foldlog.log.tier.partition import TieredPartition
 from foldlog.log.tier.tier import Tier
+from foldlog.records.batch import Compression
 from foldlog.records.loops import decode, pack
 from log.tier.faulty_store import FaultyStore
 from log.tier.tiered_log import FOLDER, OF, STORE, TieredLog, new_log, tier_config
@@ -171,6 +172,29 @@ def test_whoever_had_the_store_before_learns_that_another_has_it_now() -> None:
             one.work()
     other.send("more", "more")
     assert other.work().copied == 1
+
+
+def test_an_older_copy_of_the_directory_does_not_go_on_with_its_store() -> None:
+    log, store = faulty_log(local_retention_ms=-1)
+    filled(log, batches=8).work()
+    older = new_log(MemoryFiles(), store=store)
+    filled(older, batches=3)
+    with pytest.raises(StoreError, match="it is an older copy"):
+        older.work()
+    for number in range(3, 9):
+        older.send(f"other {number}", f"records {number}")
+    older.clock.advance(1)
+    with pytest.raises(StoreError, match="it stays on the disk"):
+        older.work()
+    assert older.partition.local_start_offset == 0
+    assert older.values()[6] == "other 3"
+
+
+def test_what_is_in_the_store_is_not_rewritten() -> None:
+    log = filled(new_log(MemoryFiles()))
+    for rewrite in (lambda: log.partition.compact(force=True), lambda: log.recompress(Compression.ZSTD)):
+        with pytest.raises(InvalidArgument, match="never rewritten"):
+            rewrite()
 
 
 def test_nothing_leaves_the_disk_that_the_store_gives_back_otherwise() -> None:

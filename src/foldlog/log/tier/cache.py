@@ -71,6 +71,20 @@ class BlockCache:
             self._loading[key] = mine
             self._ahead.submit(self._load_ahead, key, load, mine)
 
+    def later(self, work: Callable[[], object]) -> None:
+        """Do something ahead of need, on a thread of these; what fails is done, and told, when it is needed."""
+
+        def quietly() -> None:
+            with suppress(FoldlogError):
+                work()
+
+        with self._lock:
+            if self._is_closed or self._limit_bytes < 2 * BLOCK_BYTES:
+                return
+            if self._ahead is None:
+                self._ahead = ThreadPoolExecutor(_AHEAD_THREADS, thread_name_prefix="foldlog-tier-ahead")
+            self._ahead.submit(quietly)
+
     def _load_ahead(self, key: Key, load: Load, mine: Future[bytes]) -> None:
         with suppress(FoldlogError):  # who needs the block asks again, and is told
             self._load(key, load, mine)

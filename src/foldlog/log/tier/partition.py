@@ -143,8 +143,13 @@ class TieredPartition:
         yield from (entry for entry in manifest.entries if entry.end_offset > start_offset)
 
     def segment_of(self, entry: StoredSegment) -> TieredSegment:
+        def prepare_next() -> None:
+            following = self.segment_of(self.entry_at(entry.end_offset))
+            following.section("epochs")
+            following.log().begin()
+
         return self.tier.segments.get(
-            (self.prefix, entry.copy), lambda: TieredSegment(self.tier, self.prefix, entry, self._files)
+            (self.prefix, entry.copy), lambda: TieredSegment(self.tier, self.prefix, entry, self._files, prepare_next)
         )
 
     def forget(self, entry: StoredSegment) -> None:

@@ -16,7 +16,7 @@ from foldlog.files.objects import ObjectStore, open_store, retried
 from foldlog.limits import TIER_CACHE_BYTES
 from foldlog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from foldlog.log.tier.cache import BLOCK_BYTES, BlockCache
-from foldlog.log.tier.format import Section, StoredSegment
+from foldlog.log.tier.format import FOOTER_BYTES, Section, StoredSegment
 
 Kept = TypeVar("Kept")
 
@@ -24,6 +24,8 @@ _SEGMENTS_MAX: Final = 32
 """Opened segments: each holds its indexes, 3 MB for 1 GiB of batches."""
 
 _CHUNKS_MAX: Final = 16
+_BESIDE: Final = ("offset_index", "time_index", "aborted", "snapshot", "epochs")
+"""The sections of an object behind its batches, in order."""
 
 
 class Recent(Generic[Kept]):
@@ -102,10 +104,12 @@ class TieredFile:
 
     sync_descriptor = None
 
-    def __init__(self, tier: Tier, key: str, size: int) -> None:
+    def __init__(self, tier: Tier, key: str, size: int, at_end: Callable[[], object]) -> None:
+        """`at_end`: called, on a thread of its own, once a reader who came from before has reached the last block."""
         self._tier = tier
         self._key = key
         self._size = size
+        self._at_end: Callable[[], object] | None = at_end
 
     def size(self) -> int:
         return self._size
@@ -138,7 +142,15 @@ class TieredFile:
         data = cache.get((self._key, number), lambda: self._load(number))
         if goes_on and (number + 1) * BLOCK_BYTES < self._size:
             cache.ahead((self._key, number + 1), lambda: self._load(number + 1))
+        elif goes_on and number:
+            at_end, self._at_end = self._at_end, None
+            if at_end is not None:
+                cache.later(at_end)
         return data
+
+    def begin(self) -> None:
+        """Load the first block: a reader is about to come."""
+        self._block(0)
 
     def _load(self, number: int) -> bytes:
         start = number * BLOCK_BYTES
@@ -161,14 +173,17 @@ class TieredSegment(Segment):
     """A segment in the store. It is read as those on the disk are: what an index points to is verified, and so is
     every batch."""
 
-    __slots__ = ("_entry", "_file", "_key", "_tier")
+    __slots__ = ("_entry", "_file", "_key", "_sections", "_tier")
 
-    def __init__(self, tier: Tier, prefix: str, entry: StoredSegment, files: Files) -> None:
+    def __init__(
+        self, tier: Tier, prefix: str, entry: StoredSegment, files: Files, at_end: Callable[[], object]
+    ) -> None:
         super().__init__(files, tier.url, entry.base_offset, entry.batches.size, writable=False)
         self._tier = tier
         self._entry = entry
         self._key = prefix + entry.name
-        self._file = TieredFile(tier, self._key, entry.batches.size)
+        self._file = TieredFile(tier, self._key, entry.batches.size, at_end)
+        self._sections: dict[str, bytes] = {}
 
     @property
     def log_path(self) -> str:
@@ -181,20 +196,36 @@ class TieredSegment(Segment):
         """Nothing is open."""
 
     def _read_index(self, suffix: str) -> bytes:
-        return self.section({INDEX_SUFFIX: "offset_index", TIME_INDEX_SUFFIX: "time_index"}[suffix])
+        name = {INDEX_SUFFIX: "offset_index", TIME_INDEX_SUFFIX: "time_index"}[suffix]
+        data = self.section(name)
+        self._sections.pop(name, None)  # an index is parsed once, and its bytes are not needed again
+        return data
 
     def section(self, name: str) -> bytes:
-        """A section of the object, checked. Raises StoreError if its bytes are wrong, after some tries."""
-        section: Section = getattr(self._entry, name)
-        position = self._entry.position_of(name)
+        """A section of the object, checked. Raises StoreError if its bytes are wrong, after some tries.
 
-        def ask() -> bytes:
-            data = self._tier.read(self._key, position, section.size) if section.size else b""
-            if crc32c(data) != section.crc:
+        The first that is asked for brings all of them, which stand one behind the other: a request costs more than some
+        kilobytes.
+        """
+        found = self._sections.get(name)
+        if found is None:
+            sections = retried(self._read_sections)
+            found = sections[name]
+            self._sections = {kept: data for kept, data in sections.items() if kept != "snapshot"}
+        return found
+
+    def _read_sections(self) -> dict[str, bytes]:
+        entry = self._entry
+        start = entry.position_of(_BESIDE[0])
+        data = self._tier.read(self._key, start, entry.object_bytes - FOOTER_BYTES - start)
+        sections = {}
+        for name in _BESIDE:
+            section: Section = getattr(entry, name)
+            at = entry.position_of(name) - start
+            sections[name] = data[at : at + section.size]
+            if crc32c(sections[name]) != section.crc:
                 raise StoreError(
-                    f"{self.log_path} is damaged: the CRC-32C of bytes {position} to {position + section.size} does"
+                    f"{self.log_path} is damaged: the CRC-32C of bytes {start + at} to {start + at + section.size} does"
                     " not match; restore the object"
                 )
-            return data
-
-        return retried(ask)
+        return sections

@@ -198,7 +198,14 @@ class Tiering:
         tier.tier.store.delete(old)
 
     def _refuse_other_writer(self) -> None:
-        """Who takes over a store goes on behind what is there; who had it before learns of it, and stops."""
+        """Who takes over a store goes on behind what is there; who had it before learns of it, and stops. An older copy
+        of a directory does not go on at all: its next records would have offsets that the store has given away."""
+        end, durable = self.tier.manifest().end_offset, self._core.state.durable_offset
+        if end > durable:
+            raise StoreError(
+                f"{self.tier.tier.url}/{self.tier.prefix} has offsets up to {end}, and {self._core.path} ends at"
+                f" {durable}: it is an older copy; restore it from the store, or give it a store of its own"
+            )
         if self._has_written and self.tier.manifest().writer != self.tier.tier.writer:
             raise self._other_writer()
 
@@ -333,10 +340,10 @@ class Tiering:
         if not count:
             return 0
         boundary = segments[count].base_offset
-        for entry in self.tier.entries(segments[0].base_offset):
-            if entry.base_offset >= boundary:
-                break
+        for segment, following in pairwise(segments[: count + 1]):
+            entry = self.tier.entry_at(segment.base_offset)
             if entry.copy not in self._verified:
+                self._refuse_difference(segment, following, entry)
                 verify_object(self.tier, entry)
                 self._verified.add(entry.copy)
         # By what is in force now: a manifest that was read in between may be another writer's.
@@ -345,6 +352,20 @@ class Tiering:
         removed = self._cleanup.remove_local(boundary)
         self._verified.clear()
         return removed
+
+    def _refuse_difference(self, segment: Segment, following: Segment, entry: StoredSegment) -> None:
+        """Raise StoreError unless the object holds the bytes of this very file: an older copy of the directory, opened
+        beside its store, may have other records at these offsets."""
+        crc, log = 0, segment.log()
+        for position in range(0, segment.size, _PART_BYTES):
+            self._refuse_if_interrupted()
+            crc = crc32c(log.read(position, min(_PART_BYTES, segment.size - position)), crc)
+        here = (segment.base_offset, following.base_offset, Section(segment.size, crc))
+        if here != (entry.base_offset, entry.end_offset, entry.batches):
+            raise StoreError(
+                f"{segment.log_path} is not what {self.tier.tier.url}/{self.tier.prefix}{entry.name} holds; it stays on"
+                " the disk"
+            )
 
 
 class _Copy:
