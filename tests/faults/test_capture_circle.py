@@ -150,6 +150,7 @@ def test_the_copy_is_the_table_after_one_of_its_commits_whatever_is_killed(
     copy = Copy(target, origin)
     with ServedDirectory(tmp_path, "-X", "auto.create.topics.enable=false") as served:
         capture = CaptureProcess(source, served.path, said)
+        wait_until(lambda: "snapshot done" in said.read_text(), said.read_text)  # a fold needs a topic that is there
         run = ("run", folds, "-d", served.path, "--interval", "200ms")
         fold = FoldCommand(tmp_path / "fold.log", *run)
 

@@ -171,3 +171,8 @@ def test_an_entry_that_leads_to_another_whole_batch_is_found_out(small: SmallPar
     file.close()
     small.reopen()
     assert [first_at(small, one) for one in range(offset - 2, offset + 9)] == VALUES[offset - 2 : offset + 9]
+
+
+def test_every_record_is_found_by_its_own_time(small: SmallPartition) -> None:
+    found = [small.partition.offset_at_time(1000 + 10 * at) for at in range(len(VALUES))]
+    assert found == [(at, 1000 + 10 * at) for at in range(len(VALUES))]

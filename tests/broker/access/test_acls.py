@@ -146,3 +146,19 @@ def test_a_filter_finds_what_it_means(wanted: AclFilter, names: list[str]) -> No
 def test_what_is_no_acl_is_refused_with_the_reason(wrong: Acl, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):
         check_acl(wrong)
+
+
+@pytest.mark.parametrize("permission", [Permission.ALLOW, Permission.DENY])
+def test_an_acl_of_one_address_says_nothing_about_another(permission: Permission) -> None:
+    everybody = Acl(
+        ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:a", "*", AclOperation.READ, Permission.ALLOW
+    )
+    acls = Acls([everybody._replace(host="10.0.0.1", permission=permission)])
+    if permission is Permission.DENY:
+        acls = acls.with_more([everybody])
+    allowed = {
+        host: acls.allows(Identity("User:a", host), AclOperation.READ, ResourceType.TOPIC, "orders", Verdicts())
+        for host in ("10.0.0.1", "10.0.0.2")
+    }
+    is_allow = permission is Permission.ALLOW
+    assert allowed == {"10.0.0.1": is_allow, "10.0.0.2": not is_allow}
