@@ -221,6 +221,25 @@ def test_normalized_schemas_are_one(rest: Rest) -> None:
     assert rest.register("norm3", second, "JSON").body != kept[0]
 
 
+def test_a_version_can_be_asked_for_if_it_is_the_next(rest: Rest) -> None:
+    assert rest.register("next", record("a"), version=2).code == 42201
+    assert rest.register("next", record("a"), version=1).status == 200
+    assert rest.register("next", record("a"), version=1).status == 200, "it is there"
+    assert rest.register("next", record("a"), version=2).code == 42201, "it is version 1"
+    assert rest.register("next", record("a", "b?"), version=1).code == 42201
+    assert rest.register("next", record("a", "b?"), version=2).status == 200
+    assert rest.get("/subjects/next/versions").body == [1, 2]
+
+
+def test_a_version_that_is_deleted_already_says_so(rest: Rest) -> None:
+    rest.register("twice", record("a"))
+    assert rest.delete("/subjects/twice").body == [1]
+    assert rest.delete("/subjects/twice/versions/1").code == 40406
+    assert rest.delete("/subjects/twice/versions/latest").code == 40406
+    assert rest.delete("/subjects/twice/versions/2").code == 40402
+    assert rest.delete("/subjects/twice/versions/latest?permanent=true").body == 1
+
+
 def test_contexts_number_their_schemas_apart(rest: Rest) -> None:
     inside = rest.register(":.eu:orders-value", record("eu")).body
     assert inside == {"id": 1}

@@ -58,7 +58,8 @@ GLOBAL_NAMES: Final = frozenset({"__GLOBAL", "__EMPTY"})
 
 
 class NewSchema(NamedTuple):
-    """What somebody wants to register. `id` and `version` are for mode IMPORT; -1 for none."""
+    """What somebody wants to register. -1 for none: an `id` is for mode IMPORT; without that mode, `version` has to be
+    the next one, for those who do not want to come after another writer."""
 
     schema: SchemaText
     normalize: bool = False
@@ -83,14 +84,16 @@ class Registry:
             schema, parsed, identity = self._understood(state, subject, wanted)
             mode = self._mode(state, subject)
             known = next((one for one in state.versions(subject) if one.identity == identity), None)
-            if known is not None and wanted.id in (-1, known.id):
+            if known is not None and wanted.id in (-1, known.id) and wanted.version in (-1, 0, known.number):
                 return known
             if mode in (READONLY, READONLY_OVERRIDE):
                 raise RegistryRefusal(refusals.NOT_PERMITTED, f"Subject {subject} is in read-only mode")
             if mode == IMPORT:
                 self._check_import(state, subject, wanted, identity)
-            elif wanted.id >= 0 or wanted.version > 0:
+            elif wanted.id >= 0:
                 raise RegistryRefusal(refusals.NOT_PERMITTED, f"Subject {subject} is not in import mode")
+            elif wanted.version > 0 and (known is not None or wanted.version != self._next_number(state, subject)):
+                raise refusals.invalid_schema("Version is not one more than previous version")
             else:
                 self._check_compatible(state, subject, parsed, schema)
             number = wanted.version if wanted.version > 0 else self._next_number(state, subject)
@@ -300,11 +303,11 @@ class Registry:
         with self._store.lock:
             state = self._store.state()
             everything = state.versions(subject, deleted=True)
-            if not everything or not (permanent or state.versions(subject)):
+            if not everything:
                 raise refusals.subject_not_found(subject)
             if number == LATEST:
-                latest = everything[-1:] if permanent else state.versions(subject)[-1:]
-                number = latest[0].number
+                latest = everything if permanent else state.versions(subject) or everything
+                number = latest[-1].number
             version = next((one for one in everything if one.number == number), None)
             if version is None:
                 raise refusals.version_not_found(number)
