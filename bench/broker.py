@@ -85,6 +85,14 @@ def batch_of(size: str, codec: str) -> tuple[bytes, int]:
     return batch_of_bytes(SIZES[size], codec)
 
 
+def batch_of_values(size: str, begin: bytes) -> tuple[bytes, int]:
+    """An uncompressed batch of that size whose values begin so, and how many records it has."""
+    records = (SIZES[size] - _BATCH_SLACK_BYTES) // (_VALUE_BYTES + 9)
+    now_ms = SystemClock().now_ms()
+    values = [begin + os.urandom(_VALUE_BYTES - len(begin)) for _ in range(records)]
+    return bytes(pack([(now_ms, None, value, ()) for value in values], CODECS["none"])), records
+
+
 @cache
 def batch_of_bytes(size_bytes: int, codec: str) -> tuple[bytes, int]:
     """A batch of that size on the wire and on disk, compressed about 2:1 or not, and how many records it has."""

@@ -21,6 +21,7 @@ from foldlog.wire.schema import Request, Response
 _READY = re.compile(r" on (\S+):(\d+)")
 _TLS = re.compile(r" ([^\s:]+):(\d+) \(SSL\)")
 _CONSOLE = re.compile(r"\(console http://([^:]+):(\d+)/")
+_REGISTRY = re.compile(r"registry http://([^:]+):(\d+)")
 _LEAVE_S = 20.0
 
 
@@ -38,6 +39,14 @@ class BrokerProcess:
         found = _CONSOLE.search(self._ready)
         if found is None:
             raise LoadFailed(f"foldlog serve has no console: {self._ready!r}")
+        return found[1], int(found[2])
+
+    @property
+    def registry_address(self) -> tuple[str, int]:
+        """Of one that was started with --registry."""
+        found = _REGISTRY.search(self._ready)
+        if found is None:
+            raise LoadFailed(f"foldlog serve has no registry: {self._ready!r}")
         return found[1], int(found[2])
 
     @property

@@ -84,6 +84,13 @@ ROWS = {
         "PostgreSQL into the log, stream, transactions of 1 row",
         "PostgreSQL into the log, the same, up to 1,000 together",
     ],
+    "registry": [
+        "produce, 4 KB, values validated",
+        "produce, 64 KB, values validated",
+        "register a new schema",
+        "look a schema up",
+        "get a schema by its id",
+    ],
     "tiers": ["read back from a bucket", "produce while segments are copied"],
     "console": [
         "the broker's CPU for a record, console open",

@@ -48,6 +48,7 @@ SMALL_MODULES: dict[str, str] = {
     "capture/from_postgres/catalog.py": "what the server's catalog says of tables, beside what its stream says",
     "capture/from_sqlite/triggers.py": "statements and what they leave, as pure functions",
     "cli/fold/graph.py": "a verb of its own, and what rewinds and rebuilds ask of the graph",
+    "spark/watch/schema_versions.py": "a watch of its own, beside those of metrics and lineage",
     "broker/stored.py": "loaded only where a store is read without its directory",
     "log/tier/stored.py": "the one partition without files, loaded with the storage that needs it",
     "cli/files/check_store.py": "asks the network, where the rest of the check reads files",

@@ -855,6 +855,9 @@ REGISTRY_SUBJECT_CHARS_MAX = 1000
 REGISTRY_TIMEOUT_S = 10
 """How long a schema registry may take to answer, before the task that needs a schema fails."""
 
+REGISTRY_LOOK_EVERY_S = 30
+"""How often a running fold asks whether there is a newer version of the schema that it reads with."""
+
 REGISTRY_SCHEMAS_MAX = 10_000
 """Schemas that a process remembers; an id never changes its meaning, so they are never asked for again."""
 

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 import foldlog.spark as fl
 from foldlog.errors import InvalidArgument, RegistryUnavailable
 from foldlog.spark.decoders.decoder import decoder_for
+from foldlog.spark.decoders.registered import followed_schema
 from foldlog.testing import Broker
 
 ORDER_1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "paise", "type": "long"}]}
@@ -74,6 +75,10 @@ def test_a_new_version_adds_its_column_to_the_view_and_the_fold_says_so(
         broker.log.append("orders", avro_value(client, "orders", ORDER_2, {"paise": 2, "city": "Pune"}), key="o2")
         fl.run([first], directory, spark=spark, once=True)
         assert "city" not in rows()[1], "a fold keeps the version that it was declared with"
+        assert (
+            "version 2 of orders-value is registered; topic 'orders' is read with version 1 until its folds start"
+            " again: its column 'city' is left out until then"
+        ) in [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         assert "is new" not in caplog.text
         broker.log.append("orders", avro_value(client, "orders", ORDER_2, {"paise": 3, "city": "Delhi"}), key="o3")
         fl.run([fold()], directory, spark=spark, once=True)
@@ -111,6 +116,26 @@ def test_json_and_protobuf_have_columns_too(broker: Broker, client: SchemaRegist
     assert decoder.schema.names == ["paise"]
     columns, reasons = decoder.decode(pa.array([b"\0\0\0\0\x01\0\x08\x05"], pa.binary()))
     assert (columns[0].to_pylist(), reasons) == ([5], None)
+
+
+def test_what_a_newer_version_does_is_told_once(broker: Broker, client: SchemaRegistryClient) -> None:
+    url = broker.schema_registry_url
+    client.set_compatibility("told-value", "NONE")
+    client.register_schema("told-value", Schema(json.dumps(ORDER_2)))
+    fl.topic("told", schema="registry", registry=url)
+    followed = followed_schema("told")
+    assert followed is not None
+    assert followed.news() is None
+    fields = [{"name": "paise", "type": "string"}]
+    client.register_schema("told-value", Schema(json.dumps({**ORDER_1, "fields": fields})))
+    told = followed.news()
+    assert told is not None
+    assert told.startswith("version 2 of told-value is registered; topic 'told' is read with version 1")
+    assert "its values have no column 'city'" in told
+    assert "its column 'paise' is string, here int64" in told
+    assert followed.news() is None
+    fl.topic("told", schema="registry", registry=url, version=1)
+    assert followed_schema("told") is None, "a version that is kept on purpose is not followed"
 
 
 def test_a_version_can_be_kept(broker: Broker, client: SchemaRegistryClient) -> None:

@@ -2,8 +2,8 @@
 
 The subject's newest version, or the one that is asked for, is the schema to read with. Values of other versions are
 read with it, by the rules of their format: Avro's schema resolution, Protobuf's field numbers, JSON's names. So a
-version that is registered while a fold runs changes nothing until the fold is declared again, at its next start;
-what it does then is logged (`effect_of`).
+version that is registered while a fold runs changes nothing until the fold is declared again, at its next start; a
+running fold says what it will do then (`FollowedSchema.news`), and the start logs what it does (`effect_of`).
 """
 
 from __future__ import annotations
@@ -61,12 +61,88 @@ def taken_schema(topic: str, options: Mapping[str, Any]) -> TakenSchema:
     number, schema = _version(registry, subject, wanted)
     message = options.get("message")
     taken = _of_kind(registry, schema, message)
+    _newest.pop(topic, None)
+    if wanted is None:
+        _newest[topic] = FollowedSchema(topic, registry, subject, message, number, taken)
     if number > 1:
         before = registry.version(subject, number - 1)
         if before is not None and before[1].kind == schema.kind:
             for line in effect_of(_columns(_of_kind(registry, before[1], message)), _columns(taken)):
                 logger.info("topic %s is read with version %d of %s: %s", topic, number, subject, line)
     return taken
+
+
+class FollowedSchema:
+    """The newest version of a subject when a topic was declared, and those that have come since. One thread."""
+
+    def __init__(
+        self,
+        topic: str,
+        registry: SchemaRegistry,
+        subject: str,
+        message: str | None,
+        number: int,
+        taken: TakenSchema,
+    ) -> None:
+        self._topic = topic
+        self._registry = registry
+        self._subject = subject
+        self._message = message
+        self._number = number
+        self._told = number
+        self._taken = taken
+
+    def is_of(self, schema: object, form: str) -> bool:
+        """Whether a topic of that schema and format is this one: it may have been declared again, by hand."""
+        return (self._taken.schema, self._taken.format) == (schema, form)
+
+    def news(self) -> str | None:
+        """What a version does that was registered since the last call, in a sentence; None if there is none. Raises
+        RegistryUnavailable if the registry does not answer."""
+        found = self._registry.version(self._subject, "latest")
+        if found is None or found[0] <= self._told:
+            return None
+        self._told, schema = found
+        told = f"version {self._told} of {self._subject} is registered; topic {self._topic!r} is read with version"
+        told += f" {self._number} until its folds start again"
+        try:
+            after = _columns(_of_kind(self._registry, schema, self._message))
+        except InvalidArgument as error:
+            return f"{told}, which then fails: {error}"
+        effects = _pending_effects(_columns(self._taken), after)
+        return f"{told}: {'; '.join(effects)}" if effects else f"{told}: its columns are those that the folds have"
+
+
+_newest: dict[str, FollowedSchema] = {}
+"""By topic; like topics themselves, a name has the last one that was declared."""
+
+
+def followed_schema(topic: str) -> FollowedSchema | None:
+    """What is followed for a topic that was declared with the newest version of its schema."""
+    return _newest.get(topic)
+
+
+def _pending_effects(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """What a version does to running folds, which read with the one before it.
+
+    >>> print(*_pending_effects({"a": "int64", "b": "string"}, {"a": "string", "c": "string"}), sep="\\n")
+    its column 'c' is left out until then
+    its values have no column 'b': null, its default, or a dead letter if it has none
+    its column 'a' is string, here int64: values that do not fit are dead letters, and the view has to be rebuilt
+    """
+    lines = [f"its column {name!r} is left out until then" for name in after if name not in before]
+    lines += [
+        f"its values have no column {name!r}: null, its default, or a dead letter if it has none"
+        for name in before
+        if name not in after
+    ]
+    lines += [
+        f"its column {name!r} is {after[name]}, here {before[name]}: values that do not fit are dead letters, and the"
+        " view has to be rebuilt"
+        for name in after
+        if name in before and before[name] != after[name]
+    ]
+    return lines
 
 
 def _version(registry: SchemaRegistry, subject: str, wanted: object) -> tuple[int, RegisteredSchema]:

@@ -191,8 +191,9 @@ def _watches(stack: ExitStack, metrics: str | None, lineage: bool, *, streams: b
     """Before Spark is started: an address that is taken is told at once."""
     from foldlog.spark.watch.lineage import lineage_watch
     from foldlog.spark.watch.metrics import metrics_watch
+    from foldlog.spark.watch.schema_versions import SchemaWatch
 
-    found: list[Watch] = []
+    found: list[Watch] = [SchemaWatch()]
     if metrics is not None:
         found.append(metrics_watch(metrics))
         stack.callback(found[-1].close)
