@@ -46,6 +46,7 @@ def tear(files: MemoryFiles, sector: int) -> None:
         clean=st.booleans(),
         poisoned=st.booleans(),
         has_producers=st.booleans(),
+        tiered_below=OFFSETS,
     ),
     st.none() | st.tuples(st.integers(1, 2**40), OFFSETS),
 )

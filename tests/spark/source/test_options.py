@@ -79,7 +79,8 @@ def test_a_path_is_made_absolute_and_may_be_a_file_address() -> None:
     assert origin_spec({"path": "shop"}).path == os.path.join(os.getcwd(), "shop")
     assert origin_spec({"path": "file:///logs/my%20shop"}).path == "/logs/my shop"
     assert origin_spec({"path": "file:/logs/shop"}).path == "/logs/shop"
-    for elsewhere in ("hdfs://nn/logs", "s3://bucket/logs", "file://other/logs"):
+    assert origin_spec({"path": "s3://bucket/logs"}).path == "s3://bucket/logs"  # a store of segments
+    for elsewhere in ("hdfs://nn/logs", "file://other/logs"):
         with pytest.raises(InvalidArgument, match=r"kafka\.bootstrap\.servers"):
             origin_spec({"path": elsewhere})
 
