@@ -7,6 +7,7 @@ schema's id in four bytes), with an id that is registered under the subject of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from foldlog.broker.registry.schemas import record_names
@@ -14,7 +15,7 @@ from foldlog.broker.topics.config import ANY_SUBJECT, RECORD_NAME_STRATEGY, TOPI
 from foldlog.broker.topics.names import SCHEMAS_TOPIC
 from foldlog.errors import FoldlogError, RefusedBatch
 from foldlog.records.loops import decode, validate
-from foldlog.records.schema_ids import NotFramed, read_header
+from foldlog.records.schema_ids import HEADER_BYTES, NotFramed, read_header
 
 if TYPE_CHECKING:
     from foldlog.broker.registry.store import SchemaStore
@@ -38,14 +39,6 @@ class SchemaGuard:
     def check(self, topic: str, config: LogConfig, records: Records) -> None:
         """Raises RefusedBatch, with the reason for each record, unless the schemas of all records are known. May wait
         for the disk."""
-        checks = [
-            (at, _Check(self._schemas, topic, what, strategy))
-            for at, what, strategy, is_on in (
-                (0, "key", config.key_subject_strategy, config.validates_keys),
-                (1, "value", config.value_subject_strategy, config.validates_values),
-            )
-            if is_on
-        ]
         try:
             headers = validate(records, max_batch_bytes=len(records), decompressed_limit=config.decompressed_limit)
             found = decode(records, "", 0, decompressed_limit=config.decompressed_limit)[0]
@@ -54,53 +47,47 @@ class SchemaGuard:
         # A batch whose base offset hides its records from `decode` would still be appended.
         if len(found) != sum(header.record_count for header in headers):
             raise RefusedBatch("its base offset is not 0, so that its schemas cannot be looked at", 0)
-        errors: list[tuple[int, str]] = []
-        for index, record in enumerate(found):
-            parts = (record.key, record.value)
-            whys = (check.why_not(data) for at, check in checks if (data := parts[at]) is not None)
-            why = next((one for one in whys if one is not None), None)
-            if why is not None:
-                errors.append((index, why))
+        errors: dict[int, str] = {}
+        if config.validates_keys:
+            keys = [record.key for record in found]
+            errors.update(self._errors(topic, "key", config.key_subject_strategy, keys))
+        if config.validates_values:
+            values = [record.value for record in found]
+            errors = {**self._errors(topic, "value", config.value_subject_strategy, values), **errors}
         if errors:
-            refused = RefusedBatch(errors[0][1], 0)
-            refused.record_errors = tuple(errors)
+            told = tuple(sorted(errors.items()))
+            refused = RefusedBatch(told[0][1], 0)
+            refused.record_errors = told
             raise refused
 
+    def _errors(self, topic: str, what: str, strategy: str, found: Sequence[bytes | None]) -> dict[int, str]:
+        # A batch has few schemas: each header is looked at once. A call for each record cost four times the decoding.
+        headers = {data[:HEADER_BYTES] for data in found if data is not None}
+        whys = {header: self._why_not(topic, what, strategy, header) for header in headers}
+        if not any(whys.values()):
+            return {}
+        told = ((index, whys[data[:HEADER_BYTES]]) for index, data in enumerate(found) if data is not None)
+        return {index: why for index, why in told if why is not None}
 
-class _Check:
-    """Of the keys, or the values, of one batch: each id is looked up once."""
-
-    def __init__(self, schemas: SchemaStore, topic: str, what: str, strategy: str) -> None:
-        self._schemas = schemas
-        self._topic = topic
-        self._what = what
-        self._strategy = strategy
-        self._known: dict[int, str | None] = {}
-
-    def why_not(self, data: bytes) -> str | None:
+    def _why_not(self, topic: str, what: str, strategy: str, header: bytes) -> str | None:
         try:
-            schema_id = read_header(data).schema_id
+            schema_id = read_header(header).schema_id
         except NotFramed as error:
-            return f"the {self._what} names no schema: it {error}"
-        if schema_id not in self._known:
-            self._known[schema_id] = self._why_not_id(schema_id)
-        return self._known[schema_id]
-
-    def _why_not_id(self, schema_id: int) -> str | None:
+            return f"the {what} names no schema: it {error}"
         found = self._schemas.of_id(schema_id)
-        named = f"the {self._what} names schema {schema_id}, which is not registered"
+        named = f"the {what} names schema {schema_id}, which is not registered"
         if found is None:
             return named
         schema, subjects = found
-        if self._strategy == ANY_SUBJECT:
+        if strategy == ANY_SUBJECT:
             return None
-        if self._strategy == TOPIC_NAME_STRATEGY:
-            wanted = {f"{self._topic}-{self._what}"}
+        if strategy == TOPIC_NAME_STRATEGY:
+            wanted = {f"{topic}-{what}"}
         else:
-            begin = "" if self._strategy == RECORD_NAME_STRATEGY else f"{self._topic}-"
+            begin = "" if strategy == RECORD_NAME_STRATEGY else f"{topic}-"
             wanted = {begin + name for name in record_names(schema)}
         if subjects & wanted:
             return None
         if not wanted:
-            return f"the {self._what} names schema {schema_id}, which has no name to be registered under"
+            return f"the {what} names schema {schema_id}, which has no name to be registered under"
         return f"{named} under {' or '.join(sorted(map(repr, wanted)))}"
