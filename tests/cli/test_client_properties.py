@@ -163,7 +163,7 @@ def test_a_clusters_url_is_no_directory(
     with pytest.raises(InvalidArgument, match="is a cluster's"):
         chosen_source(arguments(directory=url))
     with pytest.raises(InvalidArgument, match="is a URL and no directory"):
-        foldlog.open("s3://bucket/log")
+        foldlog.open("ftp://host/log")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -115,6 +115,7 @@ TRIED_ELSEWHERE = {
     "demo": "tests/demo",
     "fold": "tests/spark/folds/test_cli.py",
     "node": "tests/cli/node/test_node.py",
+    "restore": "tests/cli/files/test_tiers.py",
     "serve": "tests/cli/test_serve.py",
     "transaction": "tests/cli/transaction/test_transaction.py",
     "user": "tests/cli/access/test_user.py",

@@ -26,6 +26,7 @@ EXTRAS: Final = {
     "spark": ("pyspark", "pyarrow", "pandas"),
     "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow", "obstore"),
     "tier": ("obstore",),
+    "capture": ("psycopg",),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
     "registry": ("fastavro", "jsonschema", "protobuf"),

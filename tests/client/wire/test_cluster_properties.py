@@ -138,7 +138,7 @@ def test_what_only_other_clients_know_is_no_misspelling() -> None:
 def test_properties_that_mean_nothing_here_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="foldlog"):
         ClusterProperties.parse({"auto.offset.reset": "latest", "group.id": "g", "client.id": "c"})
-    assert caplog.messages == ["these Kafka client properties mean nothing here: auto.offset.reset, group.id"]
+    assert caplog.messages == ["these Kafka client properties have no effect here: auto.offset.reset, group.id"]
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
 
 
@@ -168,7 +168,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, name: str, i
 def test_certificates_as_text_are_authorities_and_nothing_else() -> None:
     with pytest.raises(InvalidConfig, match=r"\(ssl\.truststore\.certificates\)"):
         ClusterProperties.parse({"security.protocol": "SSL", "ssl.truststore.certificates": "not a certificate"})
-    with pytest.raises(InvalidConfig, match=r"ssl\.keystore\.key is not taken as text"):
+    with pytest.raises(InvalidConfig, match=r"ssl\.keystore\.key cannot be given as text"):
         ClusterProperties.parse({"security.protocol": "SSL", "ssl.keystore.key": "a secret"})
 
 
