@@ -145,7 +145,7 @@ def test_counters_are_not_counted_anew_beside_a_hidden_row(url: str, admin: psyc
     columns = pa.schema([("merchant", pa.string()), ("n", pa.int64())])
     rows = pa.table({"merchant": ["tea", "books"], "n": [2, 1]}, schema=columns)
     with closing(counters(url, by=["merchant"], measures={"n": fl.count()})) as view:
-        view.prepare(Shape(check_aggregation(view.aggregation, columns), None, ("merchant",)), START)
+        view.prepare(Shape(check_aggregation(view.counted, columns), None, ("merchant",)), START)
         view.apply(Delta(rows, {0: (0, 3)}), START, at(3))
         ((stored,),) = admin.execute(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'counters%'"

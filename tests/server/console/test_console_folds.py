@@ -241,7 +241,7 @@ def test_a_table_is_looked_into_by_page_and_by_text(site: ConsoleSite, tmp_path:
 
 def test_counters_are_looked_into_with_a_chart(site: ConsoleSite, tmp_path: Path) -> None:
     view = counters(tmp_path / "live.db", window=("at", "1 minute"), measures={"payments": fl.count()})
-    columns = check_aggregation(view.aggregation, pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    columns = check_aggregation(view.counted, pa.schema([("at", pa.timestamp("us", "UTC"))]))
     view.prepare(Shape(columns), START)
     rows = pa.Table.from_pylist([{"window_start": 60_000_000, "payments": 4}], columns)
     view.apply(Delta(rows, {0: (0, 2)}), START, START.advanced({0: Position(2)}))

@@ -103,7 +103,7 @@ def test_counters_of_current_rows_are_those_of_the_newest_records(
 def test_the_test_kit_counts_current_rows(tmp_path: Path) -> None:
     topic = fl.topic("orders", key="order_id", schema=SCHEMA)
     fold = fl.fold(topic, into=current(tmp_path / "live.db"), name="by_status")(as_it_is)
-    given = [
+    given: list[dict[str, Any]] = [
         {"order_id": "o1", "status": "open", "paise": 5},
         {"order_id": "o2", "status": "open", "paise": None},
         {"order_id": "o1", "status": "paid", "paise": 5},

@@ -198,9 +198,17 @@ def test_topics_are_given_by_name_list_or_pattern() -> None:
     listed = fl.topic(["a", "b"], schema="x INT")
     assert (listed.name, listed.names, listed.is_several) == ("a,b", ("a", "b"), True)
     assert fl.topic(pattern="a|b", schema="x INT").is_several
-    for wrong in ({"name": []}, {"name": ["a", "a"]}, {"name": ["a", 3]}, {"pattern": "("}, {"pattern": ""}, {}):
+    wrongs: list[dict[str, Any]] = [
+        {"name": []},
+        {"name": ["a", "a"]},
+        {"name": ["a", 3]},
+        {"pattern": "("},
+        {"pattern": ""},
+        {},
+    ]
+    for wrong in wrongs:
         with pytest.raises(InvalidArgument):
-            fl.topic(schema="x INT", **wrong)  # type: ignore[arg-type]
+            fl.topic(schema="x INT", **wrong)
     with pytest.raises(InvalidArgument, match="one of them"):
         fl.topic("a", pattern="b", schema="x INT")
 

@@ -195,7 +195,7 @@ def test_a_join_is_a_fold_of_two_topics(tmp_path: Path) -> None:
         name="placed",
     )
     assert [part.topic.name for part in fold.parts] == ["payments", "shops"]
-    join = fold.function
+    join: object = fold.function
     assert isinstance(join, SqlJoin)
     assert (join.how, join.on) == ("left", {"merchant": "shop"})
     assert join.left.items == {"tx_id": "p.tx_id", "twice": "amount * 2", "merchant": "`p`.`merchant`"}

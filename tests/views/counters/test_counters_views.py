@@ -101,7 +101,7 @@ def make(place: str) -> Iterator[Make]:
 
 
 def prepared(view: Counters, columns: pa.Schema = COLUMNS) -> Counters:
-    shape = Shape(check_aggregation(view.aggregation, columns), None, view.aggregation.group_columns())
+    shape = Shape(check_aggregation(view.counted, columns), None, view.counted.group_columns())
     view.prepare(shape, START)
     return view
 
@@ -111,7 +111,7 @@ def feed(view: Counters, rows: Rows, columns: pa.Schema = COLUMNS) -> None:
     here = view.bookmark()
     assert here is not None
     offset = here.positions[0].offset
-    delta = Delta(aggregated(view.aggregation, rows, columns), {0: (offset, offset + 1)})
+    delta = Delta(aggregated(view.counted, rows, columns), {0: (offset, offset + 1)})
     view.apply(delta, here, at(offset + 1, epoch=here.epoch))
 
 
@@ -193,7 +193,7 @@ def test_however_the_log_is_split_every_measure_of_every_type_is_exact(
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     for start, stop in pairwise(edges):
         feed(view, rows[start:stop], EVERYTHING)
-    assert in_order(held(view)) == in_order(shown(view.aggregation, rows))
+    assert in_order(held(view)) == in_order(shown(view.counted, rows))
     view.close()
 
 
@@ -567,7 +567,7 @@ def test_what_cannot_be_counted_is_said_in_one_sentence(
 ) -> None:
     view = counters("live.db", by=by, window=window, measures=measures)
     with pytest.raises(InvalidArgument, match=sentence):
-        check_aggregation(view.aggregation, _INPUT)
+        check_aggregation(view.counted, _INPUT)
 
 
 @pytest.mark.parametrize(
@@ -607,4 +607,4 @@ def test_the_engine_follows_from_the_place() -> None:
     assert {place: type(counters(place, measures=MEASURES)).__name__ for place in kinds} == kinds
     view = counters("live.db", by="merchant", measures=MEASURES)
     assert (view.kind, view.adds, view.is_keyed) == ("counters", True, False)
-    assert view.aggregation.by == ("merchant",)
+    assert view.counted.by == ("merchant",)

@@ -132,7 +132,7 @@ def check_lines(place: object) -> None:
     here = 0
     while here < len(records):
         stop = min(len(records), here + chance.choice([1, 3, 20]))
-        rows = [
+        rows: list[dict[str, object]] = [
             {"_offset": number, "_deleted": item == "", "order": name, "item": item, "price": price, "at": when}
             for number in range(here, stop)
             for name, item, price, when in records[number]
@@ -160,7 +160,10 @@ def test_lines_of_current_orders_by_window_in_postgresql(postgres: PostgresServe
 def test_readers_and_peeks_see_the_measures_alone_and_null_for_a_sum_of_nothing(tmp_path: Path) -> None:
     view = counters(tmp_path / "live.db", by=["merchant"], measures={"paise": fl.sum("amount")}, over="current")
     view.prepare(ViewCase.shape, START)
-    rows = [{"tx_id": "a", "merchant": "tea", "amount": 7}, {"tx_id": "b", "merchant": "tea", "amount": None}]
+    rows: list[dict[str, object]] = [
+        {"tx_id": "a", "merchant": "tea", "amount": 7},
+        {"tx_id": "b", "merchant": "tea", "amount": None},
+    ]
     view.apply(
         delta_of([{**row, "_offset": number} for number, row in enumerate(rows)], ViewCase.shape.columns, 0, 2),
         at(0),

@@ -126,7 +126,7 @@ def partial_rows(aggregation: Aggregation, rows: Sequence[Row], columns: pa.Sche
 
 
 def prepared(view: Counters, columns: pa.Schema = COLUMNS) -> Counters:
-    view.prepare(Shape(check_aggregation(view.aggregation, columns), None, view.aggregation.group_columns()), START)
+    view.prepare(Shape(check_aggregation(view.counted, columns), None, view.counted.group_columns()), START)
     return view
 
 
@@ -134,7 +134,7 @@ def feed(view: Counters, rows: Sequence[Row], columns: pa.Schema = COLUMNS) -> N
     here = view.bookmark()
     assert here is not None
     offset = here.positions[0].offset
-    delta = Delta(partial_rows(view.aggregation, rows, columns), {0: (offset, offset + 1)})
+    delta = Delta(partial_rows(view.counted, rows, columns), {0: (offset, offset + 1)})
     view.apply(delta, here, at(offset + 1, epoch=here.epoch))
 
 
@@ -164,7 +164,7 @@ def test_however_the_log_is_split_sessions_and_states_are_the_plain_recompute(
     prepared(view)
     for piece in pieces(rows, cuts):
         feed(view, piece)
-    assert in_order(held(view)) == in_order(counted(view.aggregation, rows))
+    assert in_order(held(view)) == in_order(counted(view.counted, rows))
     view.close()
 
 
@@ -230,7 +230,7 @@ class TestSessions:
 
 def test_a_view_reads_its_settings_again_and_refuses_others(make: Callable[..., Counters]) -> None:
     view = prepared(make(**SESSIONS))
-    stored = CounterSettings(view.aggregation, check_aggregation(view.aggregation, COLUMNS))
+    stored = CounterSettings(view.counted, check_aggregation(view.counted, COLUMNS))
     assert CounterSettings.from_json(stored.to_json()) == stored
     prepared(make(**SESSIONS))
     with pytest.raises(SchemaChanged, match="sessions of at with a gap of 10s and is now sessions of at with a gap of"):

@@ -272,7 +272,7 @@ def test_counters_show_their_newest_windows_and_a_chart_of_the_largest_groups(pl
 
 def test_counters_without_a_window_have_rows_and_no_chart(place: Callable[[], str]) -> None:
     made = counters(place(), measures={"payments": fl.count()})
-    columns = check_aggregation(made.aggregation, ROWS)
+    columns = check_aggregation(made.counted, ROWS)
     made.prepare(Shape(columns), START)
     made.close()
     with peek_of(made) as peek:
@@ -283,7 +283,7 @@ def test_counters_without_a_window_have_rows_and_no_chart(place: Callable[[], st
 
 def test_counters_with_a_window_and_no_rows_have_an_empty_chart(place: Callable[[], str]) -> None:
     made = counters(place(), window=("at", "1 hour"), measures={"payments": fl.count()})
-    made.prepare(Shape(check_aggregation(made.aggregation, ROWS)), START)
+    made.prepare(Shape(check_aggregation(made.counted, ROWS)), START)
     made.close()
     with peek_of(made) as peek:
         assert peek.series() == []
@@ -293,7 +293,7 @@ def test_a_duckdb_file_that_its_writer_holds_is_named_with_who_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = counters(tmp_path / "live.duckdb", measures={"payments": fl.count()})
-    made.prepare(Shape(check_aggregation(made.aggregation, ROWS)), START)
+    made.prepare(Shape(check_aggregation(made.counted, ROWS)), START)
     held = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", held, str(tmp_path / "live.duckdb")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer, peek_of(made) as peek:
