@@ -25,7 +25,9 @@ from cli.command import COMMAND, environment
 from cli.screen import Terminal
 from spark_session import child_environment
 
-WAIT_S = 120
+WAIT_S = 400
+
+pytestmark = pytest.mark.timeout(2 * WAIT_S)  # each starts Spark several times, beside whatever else runs
 SPARKS_WORDS = re.compile(r"WARN|INFO|log4j|Spark's default|incubator|Traceback|Exception in|^\s*at |^\[Stage")
 
 PIPELINE = """

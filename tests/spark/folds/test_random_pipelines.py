@@ -300,6 +300,7 @@ def send(pipeline: Pipeline, truth: Truth, rows: list[tuple[str, Row | None]], p
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(900)
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(shape=SHAPES, steps=STEPS)
 def test_every_view_of_a_random_pipeline_equals_a_recompute_of_the_whole_logs(
