@@ -38,7 +38,7 @@ setup: $(READY) ## check the machine, make the virtual environment, install, com
 $(COLLECTED): | $(READY)
 	@echo "preparing the tests, once"
 	@printf '%s\n' tests/*/ | xargs -P 2 -n 4 $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 test: $(READY) $(COLLECTED) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
@@ -83,8 +83,8 @@ $(MADE):
 	@sh scripts/check_machine.sh "$(PYTHON)" "$(VENV)"
 	@echo "[2/3] making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv "$(VENV)"
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 $(READY): pyproject.toml setup.py $(KERNELS) $(MADE)
 	@sh scripts/install.sh "$(VENV)"
-	@touch $@
+	@mkdir -p $(@D) && touch $@
