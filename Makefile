@@ -83,8 +83,8 @@ $(MADE):
 	@sh scripts/check_machine.sh "$(PYTHON)" "$(VENV)"
 	@echo "[2/3] making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv "$(VENV)"
-	@mkdir -p $(@D) && touch $@
+	@touch $@
 
 $(READY): pyproject.toml setup.py $(KERNELS) $(MADE)
 	@sh scripts/install.sh "$(VENV)"
-	@mkdir -p $(@D) && touch $@
+	@touch $@
