@@ -40,7 +40,7 @@ def test_a_server_without_a_binlog() -> None:
         again = start_mysql(server.kind, server.directory, disable_log_bin="" if server.kind == "mysql" else "1")
         try:
             moved = again.url_of(url.rpartition("/")[2])
-            with foldlog.open(":memory:") as log, pytest.raises(DatabaseRefused, match=r"no binlog \\(log_bin=OFF\\)"):
+            with foldlog.open(":memory:") as log, pytest.raises(DatabaseRefused, match=r"no binlog \(log_bin=OFF\)"):
                 capture.run(capture.mysql(moved), log, once=True)
         finally:
             again.stop()
@@ -62,6 +62,9 @@ def test_settings_that_do_not_do_and_a_binlog_that_begins_anew() -> None:
         shop.run(log)
         reset = "RESET MASTER" if shop.server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS"
         position = len(shop.rows("SHOW BINARY LOGS"))
+        begun = shop.rows("SELECT UNIX_TIMESTAMP()")
+        while shop.rows("SELECT UNIX_TIMESTAMP()") == begun:  # a file is told from another by its second
+            pass
         shop.rows(reset)
         with pytest.raises(ChangesLost, match="it was reset, or the server is an older copy"):
             shop.run(log)
@@ -169,7 +172,7 @@ def test_a_server_that_crashes_again_and_again() -> None:
                 cursor.execute("SELECT id, name FROM items")
                 rows = {str(key): {"id": key, "name": name} for key, name in cursor.fetchall()}
             assert state(log, "crash.items") == rows
-            inserted = [key for key, _, op in records(log, "crash.items") if op == "c"]
+            inserted = [key for key, _, op in records(log, "crash.items") if op in ("c", "r")]
             assert len(inserted) == len(set(inserted)) == len(rows) >= confirmed[0] * 2
             assert capture.run(capture.mysql(url, name="crash"), log, once=True, snapshot_again=True).records == 0
         finally:

@@ -46,17 +46,35 @@ _COMMITTED: Final = 42
 """Where the time of the commit is in the event that begins a transaction of MySQL."""
 
 _NUMERIC: Final = frozenset(
-    {values.TINY, values.SHORT, values.INT24, values.LONG, values.LONGLONG, values.NEWDECIMAL, values.FLOAT,
-     values.DOUBLE, values.YEAR}
-)  # fmt: skip
+    {
+        values.TINY,
+        values.SHORT,
+        values.INT24,
+        values.LONG,
+        values.LONGLONG,
+        values.NEWDECIMAL,
+        values.FLOAT,
+        values.DOUBLE,
+        values.YEAR,
+    }
+)
 _CHARACTER: Final = frozenset({values.STRING, values.VAR_STRING, values.VARCHAR, values.BLOB})
 _TWO_BYTES: Final = frozenset(
     {values.BIT, values.NEWDECIMAL, values.STRING, values.VAR_STRING, values.ENUM, values.SET}
 )
 _ONE_BYTE: Final = frozenset(
-    {values.FLOAT, values.DOUBLE, values.BLOB, values.GEOMETRY, values.JSON, values.TIMESTAMP2, values.DATETIME2,
-     values.TIME2, 242}
-)  # fmt: skip
+    {
+        values.FLOAT,
+        values.DOUBLE,
+        values.BLOB,
+        values.GEOMETRY,
+        values.JSON,
+        values.TIMESTAMP2,
+        values.DATETIME2,
+        values.TIME2,
+        242,
+    }
+)
 _COMPRESSED: Final = {140: 1, 141: 2}
 """MariaDB's columns that are COMPRESSED, and how many bytes describe one."""
 
@@ -264,10 +282,7 @@ def _describe(table: TableMap, fields: Mapping[int, bytes], charsets: Mapping[in
     columns = table.columns
     for column, name in zip(columns, _texts(fields[4]), strict=True):
         column.name = name.decode()
-    signs = int.from_bytes(fields.get(1, b""), "big")
-    bits = 8 * len(fields.get(1, b""))
-    for number, column in enumerate(column for column in columns if column.kind in _NUMERIC):
-        column.is_unsigned = bool(signs >> (bits - 1 - number) & 1) if number < bits else False
+    _signs([column for column in columns if column.kind in _NUMERIC], fields.get(1, b""))
     is_text = _CHARACTER | {values.GEOMETRY} if is_mariadb else _CHARACTER
     _charsets([column for column in columns if column.kind in is_text], fields, 2, 3, charsets)
     choosing = [column for column in columns if column.kind in (values.ENUM, values.SET)]
@@ -281,6 +296,13 @@ def _describe(table: TableMap, fields: Mapping[int, bytes], charsets: Mapping[in
     elif 9 in fields:  # pairs, with the length of a prefix
         table.keys = tuple(columns[index].name for index in _numbers(fields[9])[::2])
     table.is_described = True
+
+
+def _signs(columns: list[BinlogColumn], data: bytes) -> None:
+    """A bit for each number, the highest first."""
+    signs, bits = int.from_bytes(data, "big"), 8 * len(data)
+    for number, column in enumerate(columns[:bits]):
+        column.is_unsigned = bool(signs >> (bits - 1 - number) & 1)
 
 
 def _charsets(

@@ -21,7 +21,7 @@ DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _LOST: Final = frozenset({1053, 1927, 2002, 2003, 2006, 2013, 4031})
 
 
-class Server:
+class MySqlConnector:
     """Where it is, and how to reach it. `tell` gets sentences for people."""
 
     def __init__(self, url: str, tell: Callable[[str], None]) -> None:

@@ -36,9 +36,9 @@ from foldlog.capture.database import (
 from foldlog.capture.from_mysql import binlog_events
 from foldlog.capture.from_mysql.binlog_events import TableMap, table_map
 from foldlog.capture.from_mysql.catalog import DeclaredColumns, MySqlCatalog, SnapshotColumns
-from foldlog.capture.from_mysql.connecting import DENIED, Server, number_of
+from foldlog.capture.from_mysql.connecting import DENIED, MySqlConnector, number_of
 from foldlog.capture.from_mysql.replication import FIRST_PLACE, BinlogConnection, BinlogPlace, PlacedEvent, file_number
-from foldlog.capture.from_mysql.settings import ServerSettings, check_settings
+from foldlog.capture.from_mysql.settings import BinlogSettings, check_settings
 from foldlog.capture.from_mysql.statements import Effect, effect_of
 from foldlog.capture.from_mysql.values import Read, reader_of
 from foldlog.errors import CaptureError, CaptureRunning, ChangesLost, DatabaseRefused, InvalidArgument
@@ -77,11 +77,11 @@ class CapturedMySql:
 
     def __init__(self, capture: Capture, tell: Callable[[str], None], stop: StopEvent) -> None:
         self._capture = capture
-        self._server = Server(capture.url, tell)
+        self._server = MySqlConnector(capture.url, tell)
         self._stop = stop
         self._server_id = _server_id(self._server.options.get("server_id"), capture.name)
         self._asking: Any = None
-        self._known_settings: ServerSettings | None = None
+        self._known_settings: BinlogSettings | None = None
         self._known_catalog: MySqlCatalog | None = None
         self._replicating: BinlogConnection | None = None
         self._tables: dict[str, Table] = {}
@@ -102,9 +102,9 @@ class CapturedMySql:
         return self._asking
 
     @property
-    def _settings(self) -> ServerSettings:
+    def _settings(self) -> BinlogSettings:
         if self._known_settings is None:
-            found = ServerSettings.asked(self._ask)
+            found = BinlogSettings.asked(self._ask)
             check_settings(found, self.place, self._server_id)
             self._known_settings = found
         return self._known_settings
@@ -298,7 +298,6 @@ class CapturedMySql:
         self._replicating = BinlogConnection(self._server, self._server_id, has_checksum=self._settings.has_checksum)
         try:
             self._replicating.start(file, max(at.place, FIRST_PLACE))
-            yield NothingNew(position)
             yield from self._events(self._replicating.events(file, max(at.place, FIRST_PLACE)), at)
         except DatabaseRefused as error:
             if error.sqlstate == _NOT_THERE:
@@ -323,12 +322,18 @@ class CapturedMySql:
                 if one.end.file == expected.file and expected.began not in (0, one.end.began):
                     raise ChangesLost(self._capture.name, "the server's binlog was reset, and has begun anew")
                 self._maps.clear()  # numbers of tables are a file's own
+                if not group.is_open:
+                    yield NothingNew(one.end.position)
             elif kind == binlog_events.TABLE_MAP:
                 self._map(event.body)
             elif (changed := binlog_events.rows(event)) is not None:
                 yield from self._changes(changed, group, one)
-            elif kind in (binlog_events.GTID, binlog_events.ANONYMOUS_GTID, binlog_events.MARIADB_GTID,
-                          binlog_events.TAGGED_GTID):  # fmt: skip
+            elif kind in (
+                binlog_events.GTID,
+                binlog_events.ANONYMOUS_GTID,
+                binlog_events.MARIADB_GTID,
+                binlog_events.TAGGED_GTID,
+            ):
                 group = self._group(one)
             elif kind in (binlog_events.QUERY, binlog_events.MARIADB_QUERY_COMPRESSED):
                 yield from self._query(group, one)
@@ -340,7 +345,7 @@ class CapturedMySql:
                 yield from group.ends(one)
             elif kind in _NOT_READ:
                 raise ChangesLost(self._capture.name, f"the binlog has {_NOT_READ[kind]}")
-            elif not group.is_open:
+            elif not group.is_open and one.end.began:  # a position is stored with what tells its file from others
                 yield NothingNew(one.end.position)
 
     def _group(self, one: PlacedEvent) -> _Group:

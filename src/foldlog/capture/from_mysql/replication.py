@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from foldlog.capture.from_mysql import binlog_events
 from foldlog.capture.from_mysql.binlog_events import BinlogEvent, parse_event
-from foldlog.capture.from_mysql.connecting import Server
+from foldlog.capture.from_mysql.connecting import MySqlConnector
 from foldlog.errors import DatabaseUnavailable
 from foldlog.views.sql.mysql import load_pymysql
 
@@ -75,7 +75,7 @@ class PlacedEvent(NamedTuple):
 class BinlogConnection:
     """One thread. Errors are CaptureErrors, in one sentence."""
 
-    def __init__(self, server: Server, server_id: int, *, has_checksum: bool) -> None:
+    def __init__(self, server: MySqlConnector, server_id: int, *, has_checksum: bool) -> None:
         self._server = server
         self._server_id = server_id
         self._has_checksum = has_checksum

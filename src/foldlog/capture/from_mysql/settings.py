@@ -9,7 +9,7 @@ from foldlog.errors import DatabaseRefused
 
 _VARIABLES: Final = """
     SHOW GLOBAL VARIABLES WHERE Variable_name IN (
-        'version', 'server_id', 'server_uuid', 'server_uid', 'hostname', 'datadir', 'log_bin', 'log_bin_basename',
+        'version', 'server_id', 'server_uuid', 'log_bin', 'log_bin_basename',
         'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', 'binlog_checksum',
         'binlog_transaction_compression', 'innodb_native_foreign_keys', 'gtid_domain_id')
 """
@@ -22,18 +22,20 @@ _MORE_COLLATIONS: Final = """
 
 
 class Ask(Protocol):
+    """Runs a query with its arguments, and returns its rows; `step` is for errors."""
+
     def __call__(self, text: str, arguments: tuple[object, ...] = (), *, step: str) -> list[tuple[Any, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSettings:
+class BinlogSettings:
     """A server's variables by name, in lower case, and its character sets by the number of a collation."""
 
     variables: dict[str, str]
     charsets: dict[int, str]
 
     @classmethod
-    def asked(cls, ask: Ask) -> ServerSettings:
+    def asked(cls, ask: Ask) -> BinlogSettings:
         variables = {name.lower(): value for name, value in ask(_VARIABLES, step="asking for settings")}
         charsets = dict(ask(_COLLATIONS, step="asking for character sets"))
         if "mariadb" in variables.get("version", "").lower():
@@ -50,17 +52,17 @@ class ServerSettings:
     @property
     def version(self) -> tuple[int, ...]:
         """
-        >>> ServerSettings({"version": "10.11.19-MariaDB-deb12u1"}, {}).version
+        >>> BinlogSettings({"version": "10.11.19-MariaDB-deb12u1"}, {}).version
         (10, 11, 19)
         """
         return tuple(int(part) for part in self.variables["version"].partition("-")[0].split(".")[:3])
 
     @property
     def identity(self) -> str:
-        """MariaDB before 10.11.9 has no id of its own."""
+        """MariaDB has no lasting id of its own: its server_uid changes with its address. There the binlog itself tells
+        whether it is another one, by when its files were begun."""
         found = self.variables
-        own = found.get("server_uuid") or found.get("server_uid")
-        return own or ":".join(found.get(name, "") for name in ("server_id", "hostname", "datadir"))
+        return found.get("server_uuid") or f"{found.get('gtid_domain_id')}-{found.get('server_id')}"
 
     @property
     def file_prefix(self) -> str:
@@ -84,7 +86,7 @@ class ServerSettings:
         return "SHOW SLAVE HOSTS" if self.is_mariadb or self.version < (8, 0, 22) else "SHOW REPLICAS"
 
 
-def check_settings(settings: ServerSettings, place: str, server_id: int) -> None:
+def check_settings(settings: BinlogSettings, place: str, server_id: int) -> None:
     """DatabaseRefused, in one sentence, if changes cannot be read from such a server."""
     oldest = (10, 5) if settings.is_mariadb else (8, 0, 14)
     if settings.version < oldest:

@@ -34,8 +34,20 @@ Encode = Callable[[Any], str]
 """What makes JSON of what a SELECT returned for a column: a text, or bytes."""
 
 DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
-    0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13,
-)  # fmt: skip
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+)
 VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
 JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
 

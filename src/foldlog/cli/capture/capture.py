@@ -63,7 +63,7 @@ def _target() -> list[Argument | Option]:
         argument(
             "target",
             "DATABASE|FILE",
-            "postgresql:// or mysql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
+            "postgresql:// or mysql://user@host/database, a SQLite file (*.db), or a Python file of captures",
         ),
         option(
             "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
