@@ -11,11 +11,14 @@ from threading import Event, Lock
 cimport cython
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from foldlog.client.outgoing import FRAME_BYTES_MAX as _FRAME_BYTES_MAX
 from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
 from foldlog.records.loops import murmur2
 
 _log = logging.getLogger("foldlog")
+
+cdef Py_ssize_t FRAME_BYTES_MAX = _FRAME_BYTES_MAX
 
 
 @cython.final
@@ -253,6 +256,40 @@ def put_open(lock, dict infos not None, topic, long long timestamp_ms, key, valu
         sent._index = index
         sent._timestamp_ms = timestamp_ms
         return sent if index < last_index else (sent, queue, batch)
+    finally:
+        lock.release()
+
+
+def queue_for(lock, dict infos not None, broker, topic, key, value, headers, partition):
+    """The queue of the partition that a single record goes to, by `DirectoryBackend._queue_for`'s rules; None, and
+    nothing was done, if it has to decide: the topic is new, or changed, or does not take the record as it is."""
+    cdef object info, usable
+    cdef Py_ssize_t size = FRAME_BYTES_MAX
+    cdef Py_ssize_t turn
+    if type(topic) is not str or headers or not (key is None or type(key) is bytes) or not (
+            value is None or type(value) is bytes):
+        return None
+    size += (0 if key is None else len(<bytes>key)) + (0 if value is None else len(<bytes>value))
+    lock.acquire()
+    try:
+        info = infos.get(topic)
+        if info is None or info.topic is not broker.topic(topic) or size > <Py_ssize_t>info.max_message_bytes:
+            return None
+        if partition is not None:
+            if key is None and info.is_compacted:
+                return None
+            if type(partition) is not int or not 0 <= partition < info.count:
+                return None
+            return info.queues[partition]
+        if key is not None:
+            return info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+        usable = info._usable
+        if info.is_compacted or not usable:
+            return None
+        turn = info._turn
+        info._turn = (turn + 1) % len(usable)
+        info.sticky = None
+        return info.queues[usable[turn]]
     finally:
         lock.release()
 

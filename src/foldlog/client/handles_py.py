@@ -245,6 +245,20 @@ def put_open(
         return sent if index < last_index else (sent, queue, batch)
 
 
+def queue_for(
+    lock: Lock,
+    infos: Mapping[str, Any],
+    broker: object,
+    topic: object,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    partition: object,
+) -> Any:
+    """None: the rules in Python are `DirectoryBackend._queue_for`'s, which is asked then."""
+    return None
+
+
 def _call(callback: Callable[[SendFuture], object], future: SendFuture) -> None:
     try:
         callback(future)

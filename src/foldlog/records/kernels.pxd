@@ -95,3 +95,5 @@ cdef struct FoundRun:
 
 cdef bint checks_unlocked() noexcept nogil
 cdef bint find_run(const uint8_t *data, int64_t size, const Sought *sought, FoundRun *found) noexcept nogil
+
+cdef uint32_t crc_of(const uint8_t *data, Py_ssize_t size) except? 0
