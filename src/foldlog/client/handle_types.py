@@ -1,4 +1,4 @@
-"""RecordMetadata, SendFuture, BatchAck, `put_open`, `queue_for`, `wall_ms`: compiled if they could be built, else Python twins.
+"""RecordMetadata, SendFuture, BatchAck and three functions for every record: compiled if built, else Python twins.
 
 No warning here: `foldlog.records.loops` gives the one that matters.
 """

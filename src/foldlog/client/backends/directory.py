@@ -103,8 +103,10 @@ class DirectoryBackend(Backend):
     def append(self, topic: str, record: Outgoing) -> RecordMetadata:
         timestamp_ms, key, value, headers, partition = record
         infos = self._accumulator.known
-        queue = None if self._is_forked else queue_for(
-            self._routing, infos, self.broker, topic, key, value, headers, partition
+        queue = (
+            None
+            if self._is_forked
+            else queue_for(self._routing, infos, self.broker, topic, key, value, headers, partition)
         )
         if queue is None:
             queue = self._queue_for(topic, record)
