@@ -41,12 +41,11 @@ _WAIT_MAX_MS = 3_600_000.0
 class ProducerBatch:
     """The records of one batch, and their common acknowledgement. Closed once its queue has another open batch."""
 
-    __slots__ = ("ack", "append", "builder", "size_bytes")
+    __slots__ = ("ack", "builder", "size_bytes")
 
     def __init__(self, ack: BatchAck, builder: BatchBuilder) -> None:
         self.ack = ack
         self.builder = builder
-        self.append = builder.append  # bound once: send() runs this for every record
         self.size_bytes = 0  # set when it is sealed
 
 
@@ -102,7 +101,7 @@ class TopicInfo:
     def __init__(self, topic: CatalogTopic) -> None:
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
-        """Where keyless records go now, if that is decided and the topic takes them; for `put_open`."""
+        """Where keyless records go now, if that is decided and the topic takes them; for `OpenBatches`."""
         self._usable: list[int] = []
         self._turn = 0
         self.update(topic)
