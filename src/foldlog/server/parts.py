@@ -138,7 +138,7 @@ WAYS: Final[dict[int, tuple[Way, ...]]] = {
     75: (Whole(_PAUSES),),
     76: (Whole(_PAUSES),),
     77: (Divided(("group_ids",), ("groups",), Repeated.DROPPED),),
-    78: (Whole(_SESSION),),
+    78: (Whole(f"{_SESSION}; the handler pauses between slices of it"),),
     79: (Whole(_SESSION),),
     90: (Divided(("groups", *_PARTITIONS), ("groups", *_PARTITIONS), Repeated.DROPPED, _of_share_group),),
     91: (Divided(_PARTITIONS, ("responses", "partitions")),),
