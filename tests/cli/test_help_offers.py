@@ -304,9 +304,7 @@ def takes_place(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if takes_place(case)], ids=lambda case: case.name)
-def test_every_place_that_the_help_shows_is_taken(
-    case: Case, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_place_that_the_help_shows_is_taken(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [option for option in shown(commands()[f"foldlog {case.name}"]) if option.metavar == "PLACE"]
     directory = here / "log"
     with foldlog.open(directory) as log:

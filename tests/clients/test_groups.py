@@ -100,7 +100,7 @@ def test_what_aiokafka_read_before_a_rebalance_it_reads_again_and_commits_then(
     assert len(read_count(first, PARTITIONS)) == PARTITIONS
     second = client.member(wide, group)
     read_until(second, lambda _: is_shared([first, second], places(wide)))
-    kept = {place: (1, "") for place in first.assignment()}
+    kept = dict.fromkeys(first.assignment(), (1, ""))
     with pytest.raises(Refused):
         first.commit(kept)
     assert {(one.topic, one.partition) for one in read_count(first, len(kept))} == set(kept)
