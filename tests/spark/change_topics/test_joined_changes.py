@@ -55,7 +55,7 @@ few = settings(
     phases=[Phase.generate, Phase.reuse],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-many = settings(few, max_examples=30)
+many = settings(few, max_examples=15)
 
 
 class PlayedTopic(Played):
