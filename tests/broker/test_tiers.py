@@ -95,7 +95,7 @@ def test_a_deleted_topic_leaves_the_store_even_after_a_crash(tiered: TieredBroke
 def test_a_store_that_refuses_is_a_warning_and_produce_goes_on(tiered: TieredBroker) -> None:
     tiered.store.refuse("put", but="topic.json")
     tiered.work()
-    assert any("tiering orders-0 failed" in text and "503" in text for text in tiered.broker.warnings())
+    assert any("orders-0 to the store failed" in text and "503" in text for text in tiered.broker.warnings())
     tiered.fill(batches=1)
     tiered.store.heal()
     tiered.work()

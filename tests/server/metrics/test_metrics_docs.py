@@ -66,8 +66,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
             "quota.window.num": 1,
         }
     )
-    with Broker.open(str(tmp_path_factory.mktemp("data"))) as broker:
+    store = f"file://{tmp_path_factory.mktemp('store')}"
+    with Broker.open(str(tmp_path_factory.mktemp("data")), tier=store) as broker:
         broker.create_topic("orders", partitions=2)
+        broker.create_topic("history", 1, {"remote.storage.enable": "true"})
+        broker.enforce_retention()
         publish_lost_fold(broker)
         broker.dynamic_settings.change("client-metrics", "all", lambda _: {"metrics": "*", "interval.ms": "100"})
         slow = entity({"client-id": "slow"})

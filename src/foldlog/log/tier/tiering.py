@@ -43,6 +43,7 @@ from foldlog.log.tier.format import (
     new_copy,
 )
 from foldlog.log.tier.partition import TieredPartition
+from foldlog.log.tier.standing import StoredStanding
 from foldlog.log.tier.verification import verify_object
 from foldlog.log.transactions import format_transaction_index
 
@@ -94,6 +95,21 @@ class Tiering:
         """Where the next segment to copy begins; as far as is known without asking the store."""
         known = self.tier.known
         return -1 if known is None or (known.is_empty and not known.generation) else known.end_offset
+
+    def standing(self) -> StoredStanding | None:
+        """What the store has, and what waits, without asking the store; None if it was never asked."""
+        known, core = self.tier.last_known, self._core
+        if known is None:
+            return None
+        size_bytes = sum(chunk.size_bytes for chunk in known.chunks) + sum(one.batches.size for one in known.entries)
+        copied_to = max(known.end_offset, core.state.log_start_offset)
+        is_copied = core.config.remote and core.config.copies
+        waiting = [
+            segment.size
+            for segment, following in pairwise(core.segments)
+            if is_copied and following.base_offset > copied_to
+        ]
+        return StoredStanding(known.segment_count, size_bytes, known.end_offset, len(waiting), sum(waiting))
 
     def work(self, now_ms: int) -> TierReport:
         """One round: copy, expire, free. Raises StoreError, CorruptLog or LogClosed where it stopped; what it had done
@@ -176,6 +192,7 @@ class Tiering:
                 entries=(*manifest.entries, entry),
             )
         )
+        self.tier.tier.counts.add(copied_segments=1, copied_bytes=entry.object_bytes)
 
     def _commit(self, manifest: PartitionManifest) -> None:
         """Put the next generation in force. Raises StoreError if another process has."""
@@ -252,6 +269,7 @@ class Tiering:
             )
         )
         self._remove(gone, chunks)
+        self.tier.tier.counts.add(removed_segments=len(gone))
         return len(gone)
 
     def _remove(self, entries: list[StoredSegment], chunks: list[ChunkRef]) -> None:
@@ -289,6 +307,7 @@ class Tiering:
         self._cleanup.move_start(self._core.state.local_start_offset, StartReason.DELETED)
         remove_below(self.tier.tier.store, self.tier.prefix)
         self.tier.committed(PartitionManifest(self.tier.of))
+        self.tier.tier.counts.add(removed_segments=count)
         self._is_swept = True
         return count
 
