@@ -98,5 +98,5 @@ def test_a_new_topic_is_offered_to_who_may_create_one(browser: Browser, tmp_path
     with stack, page_of(browser, served.url) as (page, _):
         page.goto(f"/?token={served.token}")
         page.goto("/#/topics")
-        expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+        expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
         expect(page.get_by_role("button", name="New topic")).to_have_count(0)
