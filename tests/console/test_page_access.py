@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import foldlog
 from console.chromium import page_of
 from console.conftest import OpenPage, served_log
+from foldlog.cli.main import main
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -85,3 +87,16 @@ def test_an_acl_says_what_it_allows_before_it_is_made_and_before_it_goes(guarded
 def test_a_read_only_console_shows_access_and_changes_nothing(guarded: Page) -> None:
     expect(guarded.get_by_role("heading", name="ACLs")).to_be_visible()
     expect(guarded.locator("main").get_by_role("button")).to_have_count(0)
+
+
+@pytest.mark.faults
+def test_a_new_topic_is_offered_to_who_may_create_one(browser: Browser, tmp_path: Path) -> None:
+    """Here to nobody: an ACL lets everybody describe everything, and nothing else."""
+    foldlog.open(tmp_path / "data").close()
+    assert main(["acl", "create", "User:*", "describe", "topic:*", "-d", str(tmp_path / "data")]) == 0
+    stack, served = served_log(tmp_path / "data", "-X", "authorizer.class.name=foldlog")
+    with stack, page_of(browser, served.url) as (page, _):
+        page.goto(f"/?token={served.token}")
+        page.goto("/#/topics")
+        expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+        expect(page.get_by_role("button", name="New topic")).to_have_count(0)

@@ -173,7 +173,7 @@ export function enter(element, path) {
     return () => page.leave();
   }
   const topics = list();
-  put(place, h("div", { class: "room-head" }, h("div", { class: "row head-row" }, h("h1", {}, "Topics"), !state.overview.read_only && h("button", { class: "button small", type: "button", onclick: createTopic }, icon("plus"), "New topic")), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ". A ", term("partition"), " is what is ordered; ", term("retention"), " says what is kept.")), topics.element);
+  put(place, h("div", { class: "room-head" }, h("div", { class: "row head-row" }, h("h1", {}, "Topics"), !state.overview.read_only && state.overview.may.includes("CREATE") && h("button", { class: "button small", type: "button", onclick: createTopic }, icon("plus"), "New topic")), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ". A ", term("partition"), " is what is ordered; ", term("retention"), " says what is kept.")), topics.element);
   const show = () => topics.show();
   const offs = [on("topics", show), on("rates", show)];
   return () => { topics.leave(); for (const off of offs) off(); };

@@ -1,5 +1,5 @@
 """Whether all is well: problems with the commands that help, the disk, connections, recent errors; and what the broker
-remembers of the last hours. See docs/console_api.md."""
+remembers of the last hours. See docs/reference/console_api.md."""
 
 from __future__ import annotations
 
