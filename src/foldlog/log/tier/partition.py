@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from foldlog.errors import CorruptLog, ObjectMissing, StorageError, StoreError
 from foldlog.files.base import Files
 from foldlog.files.objects import retried
+from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.epochs import parse_epochs
 from foldlog.log.reading import Hit, LogView, better, first_at_time, latest_record
 from foldlog.log.tier.format import (
@@ -32,6 +33,9 @@ from foldlog.log.tier.tier import Tier, TieredSegment
 from foldlog.log.transactions import AbortedIndex, AbortedTransaction, read_transaction_index
 
 Result = TypeVar("Result")
+
+_UNEXPLAINED: Final = (StartReason.WRITTEN, StartReason.MISSING, StartReason.UNKNOWN)
+"""Why a log may start behind what the store has, though nobody has decided so."""
 
 _TRIES: Final = 3
 _LIST_TRIES: Final = 5
@@ -106,6 +110,17 @@ class TieredPartition:
         with self._lock:
             self._manifest = manifest
             self.last_known = manifest or self.last_known
+
+    def explained(self, state: SlotState, first_local: int) -> SlotState:
+        """The state, with the log's start in the store if what is here does not say why it starts at `first_local`."""
+        if state.start_reason not in _UNEXPLAINED or not state.log_start_offset:
+            return state
+        manifest = self.manifest()
+        first = max(manifest.log_start_offset, manifest.first_offset)
+        if manifest.is_empty or first >= state.log_start_offset or manifest.end_offset < first_local:
+            return state
+        boundary = max(state.local_start_offset, first_local)
+        return state._replace(log_start_offset=first, start_reason=manifest.start_reason, tiered_below=boundary)
 
     # Entries
 

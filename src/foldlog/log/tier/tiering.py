@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 _PART_BYTES: Final = 1 << 20
 _REMOVED_AT_ONCE: Final = 1000
-_UNEXPLAINED: Final = (StartReason.WRITTEN, StartReason.MISSING, StartReason.UNKNOWN)
-"""Why a log may start behind what the store has, though nobody has decided so."""
 
 
 class TierReport(NamedTuple):
@@ -218,6 +216,13 @@ class Tiering:
         """Who takes over a store goes on behind what is there; who had it before learns of it, and stops. An older copy
         of a directory does not go on at all: its next records would have offsets that the store has given away."""
         end, durable = self.tier.manifest().end_offset, self._core.state.durable_offset
+        alone = self._core.state.local_start_offset
+        if end < alone > self._core.state.log_start_offset:
+            # Nothing is swept either: objects that this manifest does not name may hold the only copy.
+            raise StoreError(
+                f"{self.tier.tier.url}/{self.tier.prefix}manifests/ names offsets up to {end}, and records below"
+                f" {alone} are in the store alone: its newest manifest is lost; restore it, or the whole store"
+            )
         if end > durable:
             raise StoreError(
                 f"{self.tier.tier.url}/{self.tier.prefix} has offsets up to {end}, and {self._core.path} ends at"
@@ -236,16 +241,10 @@ class Tiering:
 
     def _explain_start(self) -> None:
         """If the slot was lost, or files were removed by hand, the log starts where the store says."""
-        state, manifest = self._core.state, self.tier.manifest()
-        first = max(manifest.log_start_offset, manifest.first_offset)
-        is_joined = manifest.end_offset >= self._core.segments[0].base_offset
-        if (
-            state.start_reason in _UNEXPLAINED
-            and first < state.log_start_offset
-            and is_joined
-            and not manifest.is_empty
-        ):
-            self._cleanup.find_start(first, manifest.start_reason)
+        state = self._core.state
+        found = self.tier.explained(state, self._core.segments[0].base_offset)
+        if found.log_start_offset < state.log_start_offset:
+            self._cleanup.find_start(found.log_start_offset, found.start_reason)
 
     def _trim(self) -> int:
         """Let the manifest forget what is below the log start, then remove the objects. How many."""
