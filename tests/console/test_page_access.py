@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import foldlog
 from console.chromium import page_of
 from console.conftest import OpenPage, served_log
-from foldlog.cli.main import main
+from server.access.sasl_broker import PASSWORD, SIMPLE_USER, USER, sasl_broker
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -90,13 +89,14 @@ def test_a_read_only_console_shows_access_and_changes_nothing(guarded: Page) -> 
 
 
 @pytest.mark.faults
-def test_a_new_topic_is_offered_to_who_may_create_one(browser: Browser, tmp_path: Path) -> None:
-    """Here to nobody: an ACL lets everybody describe everything, and nothing else."""
-    foldlog.open(tmp_path / "data").close()
-    assert main(["acl", "create", "User:*", "describe", "topic:*", "-d", str(tmp_path / "data")]) == 0
-    stack, served = served_log(tmp_path / "data", "-X", "authorizer.class.name=foldlog")
-    with stack, page_of(browser, served.url) as (page, _):
-        page.goto(f"/?token={served.token}")
-        page.goto("/#/topics")
-        expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
-        expect(page.get_by_role("button", name="New topic")).to_have_count(0)
+def test_a_new_topic_is_offered_to_who_may_create_one(browser: Browser) -> None:
+    settings = {"foldlog.console": "127.0.0.1:0", "authorizer.class.name": "foldlog", "super.users": f"User:{USER}"}
+    with sasl_broker(settings) as (_, server):
+        assert server.console_address is not None
+        host, port = server.console_address
+        for name, count in ((SIMPLE_USER, 0), (USER, 1)):
+            with page_of(browser, f"http://{host}:{port}") as (page, _):
+                page.request.post("/login", form={"user": name, "password": PASSWORD})
+                page.goto("/#/topics")
+                expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+                expect(page.get_by_role("button", name="New topic")).to_have_count(count)
