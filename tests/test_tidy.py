@@ -86,7 +86,6 @@ SMALL_MODULES: dict[str, str] = {
     "testing/power_cuts.py": "a fault model, beside the histories that it cuts",
     "testing/sim_clock.py": "clocks that tests turn: of the broker under test, and of our own tests",
     "views/counters/duckdb.py": "one of the three engines of counters, loaded where it is used",
-    "views/join/sqlite.py": "one of the two engines of joins, loaded where it is used",
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
