@@ -142,6 +142,7 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out tests one by one, and those that share something as one lot each, in the order of the collection."""
 
     _lots: dict[str, str] | None = None
+    _indexes: dict[str, int] | None = None
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """As the base class does, but what is over is forgotten: it counts what each process has left after every
@@ -153,6 +154,14 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
         if all(assigned[scope].values()):
             del assigned[scope]
         self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """As the base class does, which looks through the whole collection for each test that it hands out."""
+        if self._indexes is None:
+            self._indexes = {nodeid: index for index, nodeid in enumerate(self.collection)}
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = unit
+        node.send_runtest_some([self._indexes[nodeid] for nodeid, is_done in unit.items() if not is_done])
 
     def _split_scope(self, nodeid: str) -> str:
         if self._lots is None:

@@ -216,8 +216,8 @@ class Broker:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
         tiers = (tier if isinstance(tier, TierSettings) else TierSettings(tier)).checked(files)
-        # The root directory keeps its name.
-        path = path.rstrip("/") or "/"
+        # The root directory keeps its name, and the URL of a store its slashes.
+        path = path if is_store_url(path) else path.rstrip("/") or "/"
         storage: Storage
         try:
             if isinstance(files, PosixFiles) and not is_store_url(path):
