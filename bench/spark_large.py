@@ -58,7 +58,8 @@ def _run(part: str, records: int, home: Path) -> None:
     if part == "write":
         began = time.monotonic()
         spark_topics.make_payments(home / "log", records, PARTITIONS)
-        print(f"{records:,} records in {PARTITIONS} partitions: written in {time.monotonic() - began:.0f} s", flush=True)
+        took_s = time.monotonic() - began
+        print(f"{records:,} records in {PARTITIONS} partitions: written in {took_s:.0f} s", flush=True)
         return
     command = [sys.executable, "-m", "bench.spark_large", str(records), str(home), "--part", part, "--here"]
     done = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True)
