@@ -32,10 +32,12 @@ settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
 _LOTS = "lots"
-_SHARED = ("spark", "postgres", "told_elsewhere")
+_SHARED = ("spark", "postgres", "told_elsewhere", "s3_server")
 """Fixtures that take seconds to make, in the order of what they take."""
 _MADE_IN_NO_TIME = {"loops", "compiled"}
 """Fixtures of a module that are no reason to keep its tests together."""
+_FILLING = ("tests/log/", "tests/records/", "tests/wire/")
+"""Rooms whose tests are short and wait for nothing: with them all processes end at one time."""
 
 
 def pytest_configure() -> None:
@@ -85,14 +87,22 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For processes that work together: what takes longest is handed out first, so that all end at one time. First
-    come those of Spark, then the other lots, the largest first, then single tests."""
+    come those of Spark, then the other lots, the largest first, then single tests: mixed, as those of one room all
+    wait, for clients or disks, and leave processors idle, or all compute."""
     _keep_part(config, items)
     if not hasattr(config, "workerinput"):
         return
     lots = [_lot_of(item) for item in items]
     sizes = Counter(lots)
-    places = sorted(range(len(items)), key=lambda at: (_rank(lots[at]), -sizes[lots[at]] if lots[at] else 0))
-    items[:] = [items[at] for at in places]
+
+    def place(at: int) -> tuple[int, int]:
+        lot = lots[at]
+        if lot is not None:
+            return (0 if lot == "spark" else 1), -sizes[lot]
+        name = items[at].nodeid
+        return (3 if name.startswith(_FILLING) else 2), zlib.crc32(name.encode())
+
+    items[:] = [items[at] for at in sorted(range(len(items)), key=place)]
 
 
 def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -107,10 +117,6 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     others = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number]
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == number]
     config.hook.pytest_deselected(items=others)
-
-
-def _rank(lot: str | None) -> int:
-    return 2 if lot is None else 0 if lot == "spark" else 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
@@ -142,6 +148,7 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out tests one by one, and those that share something as one lot each, in the order of the collection."""
 
     _lots: dict[str, str] | None = None
+    _indexes: dict[str, int] | None = None
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """As the base class does, but what is over is forgotten: it counts what each process has left after every
@@ -153,6 +160,14 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
         if all(assigned[scope].values()):
             del assigned[scope]
         self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """As the base class does, which looks through the whole collection for each test that it hands out."""
+        if self._indexes is None:
+            self._indexes = {nodeid: index for index, nodeid in enumerate(self.collection)}
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = unit
+        node.send_runtest_some([self._indexes[nodeid] for nodeid, is_done in unit.items() if not is_done])
 
     def _split_scope(self, nodeid: str) -> str:
         if self._lots is None:
