@@ -160,7 +160,8 @@ class JoinFold(Fold):
         if sides is None:
             raise InvalidArgument(
                 f"a fold of two topics keeps both sides of its join beside it, in one transaction, which"
-                f" {into.place} cannot; give a table of SQLite or PostgreSQL: into=fl.table('shop.db', '{name}')"
+                f" {into.place} cannot; give a table of SQLite or PostgreSQL, into=fl.table('shop.db', '{name}'), or a"
+                f" topic, into=fl.changes('{name}'), and fold that topic into the view that you want"
             )
         super().__init__(name, left, sides[0], function)
         self._parts = (JoinPart(self, 0, left, sides[0]), JoinPart(self, 1, right, sides[1]))
