@@ -52,6 +52,16 @@ class Tally:
         self.findings += outcome.findings
         self.notes.update(outcome.notes)
 
+    def stored(self) -> dict[str, Any]:
+        return {
+            "seeds": self.seeds,
+            "seconds": self.seconds,
+            "done": dict(self.done),
+            "findings": [asdict(finding) for finding in self.findings],
+            "plants": self.plants,
+            "notes": self.notes,
+        }
+
 
 @dataclass(slots=True)
 class Card:
@@ -82,7 +92,7 @@ class Card:
         """As a whole or not at all: a run that is interrupted has what its finished slices counted."""
         if self.path is None:
             return
-        stored = {"source": self.source, "classes": {name: asdict(one) for name, one in self.tallies.items()}}
+        stored = {"source": self.source, "classes": {name: one.stored() for name, one in self.tallies.items()}}
         draft = self.path.with_suffix(".tmp")
         draft.write_text(json.dumps(stored, indent=1), encoding="utf-8")
         draft.replace(self.path)

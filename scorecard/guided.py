@@ -1,4 +1,4 @@
-"""One decoder under atheris: `python -m scorecard.guided NAME CORPUS [options of libFuzzer]`. 3: there is no atheris."""
+"""One decoder under atheris: `python -m scorecard.guided NAME CORPUS [options]`. 3: there is no atheris."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ except ImportError:
 with atheris.instrument_imports(include=["foldlog"]):
     from foldlog.errors import FoldlogError
     from foldlog.wire import codec
-
     from scorecard.decoders import Fuzzed, all_decoders
 
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+import foldlog
 from faults import test_planted_bugs as planted
 from faults.test_failing_disk import COMPACTED, PLAIN, Driver, faults_of, operations_of
 from foldlog.errors import FoldlogError
 from foldlog.log.config import LogConfig
-from foldlog.log.partition import Partition
+from foldlog.log.durability import Durability
 from foldlog.testing.faulty_files import NEEDS_SPACE, Fault, Operation
-
-import foldlog
 from scorecard.outcome import FaultClass, Outcome, Plant, passes, shuffled, until
 
 WORKLOADS = [("plain", PLAIN, False), ("compacted", COMPACTED, False)]
@@ -134,8 +134,8 @@ def short_calls(seed: int, outcome: Outcome) -> None:
 def serving_after_a_failed_sync_is_found() -> bool:
     """A log that takes a failed sync for one that went well."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Partition, "is_poisoned", property(lambda self: False))
-        outcome = run(1, 1.0)
+        patched.setattr(Durability, "poison_with", lambda self, error: None)
+        outcome = run(1, 3.0)
     return any(finding.kind == "promise broken" for finding in outcome.findings)
 
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+
 from faults import damaged_directories as worlds
 from faults.test_flipped_bytes import contents, files_of, kind_of, replaced, write_log
 from foldlog.errors import FoldlogError
 from foldlog.log import recovery, segment
 from foldlog.records.loops import decode, walk
-from foldlog.testing.disk_image import DiskImage
+from foldlog.testing.disk_image import DiskImage, Tree
 from foldlog.testing.sim_clock import SimClock
-
 from scorecard.outcome import FaultClass, Outcome, Plant, until
 
 MODES = ("w", "r")
@@ -58,7 +58,7 @@ def flip_plain(turn: int, rng: random.Random, outcome: Outcome) -> None:
                     outcome.found("undetected damage", f"{path} byte {position}", f"mode {mode}")
 
 
-def served(world: worlds.World, tree: dict[str, worlds.Tree]) -> Iterator[tuple[str, int, bytes | None]]:
+def served(world: worlds.World, tree: dict[str, Tree]) -> Iterator[tuple[str, int, bytes | None]]:
     """(topic, offset, value) of every record that a damaged directory serves."""
     clock = SimClock(worlds.START_MS + worlds.LATER_MS + 1000)
     broker = worlds.opened(DiskImage({worlds.DATA: tree}).files(), clock, world.journal)

@@ -10,11 +10,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from faults import test_planted_answers as planted
-
 from scorecard.card import ROOT
 from scorecard.outcome import FaultClass, Outcome, Plant, passes, shuffled, until
 
@@ -42,13 +41,11 @@ def run_tests(path: str, outcome: Outcome) -> None:
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "faults or not faults", "-k", "kill", path]
-        ran = subprocess.run(
-            [*command, f"--junitxml={report}"], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        ran = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, capture_output=True, text=True, check=False)
         if not report.exists():
             outcome.found("not run", ran.stdout[-500:] + ran.stderr[-500:], " ".join(command[1:]))
             return
-        cases = list(ElementTree.parse(report).iter("testcase"))
+        cases = list(ET.parse(report).iter("testcase"))
     for case in cases:
         name = case.attrib["name"]
         if case.find("skipped") is not None:

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 from foldlog.errors import FoldlogError
-
 from scorecard.card import BUILD, ROOT, source_of_the_log
 from scorecard.decoders import Fuzzed, all_decoders, mutated
 from scorecard.outcome import FaultClass, Outcome, Plant, shuffled, until
@@ -167,8 +166,8 @@ def reading_behind_the_end_is_found() -> bool:
 SANITIZED = FaultClass(
     name="sanitized",
     title="Compiled parsers under sanitizers",
-    what="""The compiled parsers (batches, frames of Produce) read mutated inputs in a process whose compiled modules are
-built with gcc's address and undefined-behaviour sanitizers. A read or write beside what was allocated, or undefined
+    what="""The compiled parsers (batches, frames of Produce) read mutated inputs in a process whose compiled modules
+are built with gcc's address and undefined-behaviour sanitizers. A read or write beside what was allocated, or undefined
 behaviour, ends it.""",
     finds=("memory error", "other error"),
     share=0.06,

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from faults import exactly_once, test_exactly_once, test_served_kill
 from faults.served import ServedDirectory
 from faults.served_load import Story
-
 from scorecard.histories import bulk
 from scorecard.histories.clients import BOUND_S, QUICK
 from scorecard.outcome import FaultClass, Outcome, Plant
@@ -34,6 +34,8 @@ PADDING = b"." * 20
 UNANSWERED_MAX = 20_000
 PIECE_S = 90.0
 """Of one directory: it is removed then, and the next load begins with an empty one."""
+SILENCE_S = 15.0
+"""A reader that is given nothing for so long has come to what cannot be read."""
 BYTES_MAX = 3 << 30
 """Of one directory, about."""
 
@@ -95,9 +97,12 @@ def read_partition(bootstrap: str, partition: int) -> bulk.PartitionRead:
     consumer.assign([place])
     end = consumer.get_watermark_offsets(place, BOUND_S, cached=False)[1]
     offsets, values = array("q"), bytearray()
-    deadline = time.monotonic() + 4 * BOUND_S
+    deadline = time.monotonic() + SILENCE_S
     while (not offsets or offsets[-1] < end - 1) and end and time.monotonic() < deadline:
-        for message in consumer.consume(10_000, 0.2):
+        messages = consumer.consume(10_000, 0.2)
+        if messages:
+            deadline = time.monotonic() + SILENCE_S
+        for message in messages:
             offset, value = message.offset(), message.value()
             if message.error() is None and offset is not None and isinstance(value, bytes):
                 offsets.append(offset)
@@ -212,11 +217,6 @@ def write(self, position, pieces):
 posix.PosixFile.write = write
 """
 
-FORGETS_SEQUENCES = """
-from foldlog.log.producers import ProducerState
-ProducerState.is_duplicate = lambda self, *rest: None
-"""
-
 
 def planted_is_found(planted: str) -> bool:
     outcome = Outcome()
@@ -233,7 +233,8 @@ CLASS = FaultClass(
     what="""`foldlog serve` is killed with SIGKILL at moments that a seed chooses, and started again at once, with a
 journal and without. Nobody tells the clients. Millions of numbered records of idempotent producers are read back by
 another client, and judged by code that knows numbers only; four kinds of clients write beside a group that reads and
-commits; a pipeline consumes, transforms and produces in transactions, and its processes are killed and revived, too.""",
+commits; a pipeline consumes, transforms and produces in transactions, and its processes are killed and revived,
+too.""",
     finds=("lost", "doubled", "reordered", "invented", "promise broken", "not finished"),
     share=0.13,
     run=run,

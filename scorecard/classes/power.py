@@ -18,7 +18,6 @@ from faults import test_power_loss_topics as topics
 from faults import test_power_loss_transactions as transactions
 from faults import test_power_loss_whole_transactions as whole
 from foldlog.testing.power_cuts import Violation
-
 from scorecard.outcome import FaultClass, Outcome, Plant, passes, shuffled, until
 
 WHOLE_FROM_S = 240.0
@@ -93,14 +92,10 @@ some recoveries are cut in turn.""",
             "the journal acknowledges before its sync",
             passes(planted_journal.test_acknowledging_before_the_sync_of_the_journal_is_found),
         ),
-        Plant(
-            "the journal replays out of order", passes(planted_journal.test_replaying_out_of_order_is_found)
-        ),
+        Plant("the journal replays out of order", passes(planted_journal.test_replaying_out_of_order_is_found)),
         Plant(
             "a transaction completes before its markers are durable",
-            passes(
-                planted_transactions.test_completing_a_transaction_before_its_markers_are_durable_is_found
-            ),
+            passes(planted_transactions.test_completing_a_transaction_before_its_markers_are_durable_is_found),
         ),
         Plant("a share group answers before its sync", passes(share.test_an_answer_before_the_sync_is_found)),
     ),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from faults.served import ServedDirectory
 from faults.test_planted_transactions import LOST_MARKERS, STABLE_TOO_HIGH
-
 from scorecard.histories import clients
 from scorecard.histories.linear import broken_order
 from scorecard.histories.rules import judge
@@ -84,13 +83,12 @@ def found_in(planted: str, *kinds: str) -> bool:
     return any(finding.kind in kinds for finding in outcome.findings)
 
 
-FORGETS_AN_APPEND = """
-from foldlog.wire.messages.list_offsets import ListOffsetsPartitionResponse as Answer
-sound = Answer.__init__
-def stale(self, *arguments, **fields):
-    sound(self, *arguments, **fields)
-    self.offset = self.offset - 1 if self.offset > 1 else self.offset
-Answer.__init__ = stale
+TELLS_AN_OLDER_END = """
+from foldlog.server.handlers import list_offsets
+sound = list_offsets._Found
+def older(offset=-1, *rest, **more):
+    return sound(offset - 3 if offset > 3 else offset, *rest, **more)
+list_offsets._Found = older
 """
 
 CLASS = FaultClass(
@@ -113,7 +111,7 @@ checker of such histories; Elle, Knossos and Porcupine are for the JVM from Cloj
             "a last stable offset that is too high",
             lambda: found_in(STABLE_TOO_HIGH, "dirty read", "aborted read"),
         ),
-        Plant("an end of a partition that is told too low", lambda: found_in(FORGETS_AN_APPEND, NOT_LINEARIZABLE)),
+        Plant("an end of a partition that is told too low", lambda: found_in(TELLS_AN_OLDER_END, NOT_LINEARIZABLE)),
         Plant(
             "abort markers that are lost in one topic",
             lambda: found_in(

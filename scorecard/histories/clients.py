@@ -172,9 +172,7 @@ def reads(recorder: Recorder, name: str, seed: int) -> None:
 
 def appends(recorder: Recorder, name: str) -> None:
     """One record after the other, each when the one before it is acknowledged."""
-    producer = Producer(
-        {"bootstrap.servers": recorder.bootstrap, "enable.idempotence": True, "linger.ms": 0, **QUICK}
-    )
+    producer = Producer({"bootstrap.servers": recorder.bootstrap, "enable.idempotence": True, "linger.ms": 0, **QUICK})
     number = 0
     while not recorder.stopping.is_set():
         told: list[int] = []
@@ -183,14 +181,16 @@ def appends(recorder: Recorder, name: str) -> None:
             PLAIN,
             f"{name}/{number}",
             partition=0,
-            on_delivery=lambda error, message, told=told: told.append(-1 if error else message.offset()),
+            on_delivery=_told_to(told),
         )
         producer.flush(BOUND_S)
         is_known = bool(told) and told[0] >= 0
-        recorder.call(
-            Call("append", called, time.monotonic() if is_known else NEVER, told[0] if is_known else None)
-        )
+        recorder.call(Call("append", called, time.monotonic() if is_known else NEVER, told[0] if is_known else None))
         number += 1
+
+
+def _told_to(told: list[int]) -> Callable[..., None]:
+    return lambda error, message: told.append(-1 if error else message.offset())
 
 
 def looks(recorder: Recorder) -> None:

@@ -41,9 +41,11 @@ def broken_order(history: Sequence[Call]) -> list[str]:
         calls = list(together)
         if len(calls) > 1 and place[1]:
             found.append(f"offset {place[0]} was given {len(calls)} times")
-        for one in calls:
-            if latest is not None and one.returned < latest.called:
-                found.append(f"{_shown(one)} was over at {one.returned}, before {_shown(latest)}, at {latest.called}")
+        found += [
+            f"{_shown(one)} was over at {one.returned}, before {_shown(latest)}, at {latest.called}"
+            for one in calls
+            if latest is not None and one.returned < latest.called
+        ]
         latest = max([*calls, *([latest] if latest else [])], key=lambda one: one.called)
     return found
 

@@ -123,7 +123,9 @@ def _places(history: TransactionHistory) -> Iterator[Anomaly]:
         for write in one.writes:
             told = (write.partition, write.offset)
             if write.offset is not None and places[write.value] - {told}:
-                yield Anomaly(INCONSISTENT, f"{write.value} was acknowledged at {told}, and is at {places[write.value]}")
+                yield Anomaly(
+                    INCONSISTENT, f"{write.value} was acknowledged at {told}, and is at {places[write.value]}"
+                )
 
 
 def _order(history: TransactionHistory) -> Iterator[Anomaly]:
@@ -180,7 +182,9 @@ def _readers(history: TransactionHistory) -> Iterator[Anomaly]:
             elif before is not None:
                 wanted = following.get((partition, before))
                 if wanted is not None and offset > wanted:
-                    yield Anomaly(SKIPPED, f"{poll.reader} went from {before} of {partition} to {offset}, over {wanted}")
+                    yield Anomaly(
+                        SKIPPED, f"{poll.reader} went from {before} of {partition} to {offset}, over {wanted}"
+                    )
             last[poll.reader, partition] = offset
 
 
@@ -204,10 +208,10 @@ def _components(edges: dict[int, set[int]]) -> Iterable[list[int]]:
     low: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()
-    for root in edges:
+    for root, firsts in edges.items():
         if root in index:
             continue
-        work = [(root, iter(edges[root]))]
+        work = [(root, iter(firsts))]
         index[root] = low[root] = len(index)
         stack.append(root)
         on_stack.add(root)
@@ -230,7 +234,7 @@ def _components(edges: dict[int, set[int]]) -> Iterable[list[int]]:
             if work:
                 low[work[-1][0]] = min(low[work[-1][0]], low[node])
             if low[node] == index[node]:
-                component = []
+                component: list[int] = []
                 while not component or component[-1] != node:
                     component.append(stack.pop())
                     on_stack.discard(component[-1])

@@ -13,7 +13,6 @@ from contextlib import nullcontext
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from foldlog.testing.power_loss import PowerLossFiles
-
     from scorecard.simulator.planted import PLANTED, planted
     from scorecard.simulator.run import run, shrunk
     from scorecard.simulator.world import Plan
@@ -49,5 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Sets of text come in an order that Python chooses anew for each process: a seed has to decide that, too.
-        os.execve(sys.executable, [sys.executable, "-m", "scorecard.simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "scorecard.simulator", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     sys.exit(main())

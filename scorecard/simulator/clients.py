@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+import foldlog.spark as fl
 from broker.small_broker import at
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
 from foldlog.log.transactions import Aborted
 from foldlog.records.loops import decode, pack, walk
-
-import foldlog.spark as fl
 from scorecard.histories.rules import COMMITTED, NOT_COMMITTED, Poll, Transaction, TransactionHistory, Write
 from scorecard.simulator.world import TOPICS, Client, Fenced, Life, World
 
@@ -54,9 +55,7 @@ class Told:
         self.wrong: list[str] = []
         self._sent: Counter[str] = Counter()
         self._directory = tempfile.TemporaryDirectory()
-        self.view = fl.counters(
-            Path(self._directory.name) / "view.db", by="sender", measures={"records": fl.count()}
-        )
+        self.view = fl.counters(Path(self._directory.name) / "view.db", by="sender", measures={"records": fl.count()})
         self.folds = 0
 
     def close(self) -> None:
@@ -167,7 +166,7 @@ class Told:
             place = rng.choice(PLACES)
             answer = yield (
                 "fetch",
-                lambda broker, place=place: records_from(broker, *place, positions[place]),  # type: ignore[misc]
+                partial(records_from, topic=place[0], number=place[1], offset=positions[place]),
             )
             if isinstance(answer, FoldlogError):
                 self.wrong.append(f"{client.name} was refused: {type(answer).__name__}: {answer}")
@@ -181,9 +180,9 @@ class Told:
         answer = yield "committed", self._committed
         offset = answer[0] or 0
         while True:
-            answer = yield "fetch", lambda broker: records_from(broker, *GROUP_PLACE, offset)
+            answer = yield "fetch", partial(records_from, topic=GROUP_PLACE[0], number=GROUP_PLACE[1], offset=offset)
             ((_, offset),) = answer
-            yield "commit offsets", lambda broker: self._commit(broker, offset)
+            yield "commit offsets", partial(self._commit, offset=offset)
 
     def _committed(self, broker: Broker) -> int | None:
         found = broker.committed(GROUP).get(GROUP_PLACE)

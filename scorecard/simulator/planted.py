@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from foldlog.files.memory import FileNode
-from foldlog.log import recovery
 from foldlog.log.partition import Partition
 from foldlog.log.producers import ProducerState
 from foldlog.log.segment import LOG_SUFFIX
 from foldlog.log.transactions import Undecided
 from foldlog.testing.power_loss import PowerLossFiles
-
 from scorecard.simulator.run import run
 from scorecard.simulator.world import Plan
 
@@ -57,17 +56,6 @@ def _takes_duplicates(patched: pytest.MonkeyPatch) -> type[PowerLossFiles]:
     return PowerLossFiles
 
 
-def _serves_what_a_dead_process_left_unsynced(patched: pytest.MonkeyPatch) -> type[PowerLossFiles]:
-    def careless(segment: Any, start: int, end: int) -> None:
-        if segment.size > end:
-            segment.log().truncate(end)
-            segment.size = end
-        segment.release_file()
-
-    patched.setattr(recovery, "_settle", careless)
-    return PowerLossFiles
-
-
 def _fold_counts_before_its_bookmark(patched: pytest.MonkeyPatch) -> type[PowerLossFiles]:
     """A view that does not compare the bookmark that a range was read for."""
     from scorecard.simulator import clients
@@ -88,7 +76,6 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], type[PowerLossFiles]]] = {
     "readers see open transactions": _readers_see_open_transactions,
     "loses commit markers of a partition": _loses_commit_markers,
     "takes what was sent twice": _takes_duplicates,
-    "serves what a dead process left unsynced": _serves_what_a_dead_process_left_unsynced,
     "a fold that does not compare its bookmark": _fold_counts_before_its_bookmark,
 }
 

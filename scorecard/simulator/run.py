@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from foldlog.testing.power_loss import PowerLossFiles
-
 from scorecard.histories.rules import judge
 from scorecard.simulator.clients import NUMBERS, Told, records_from
 from scorecard.simulator.world import CLIENTS, FAULTS, Client, Plan, World
@@ -36,7 +35,7 @@ class Run:
         self._lives = {
             "p0": ("idempotent", self.told.idempotent),
             "p1": ("idempotent", self.told.idempotent),
-            **{name: ("transactional", self.told.transactional) for name in TRANSACTIONAL},
+            **dict.fromkeys(TRANSACTIONAL, ("transactional", self.told.transactional)),
             "r0": ("reader", self.told.reader),
             "g0": ("group", self.told.group),
             "f0": ("fold", self.told.fold),
