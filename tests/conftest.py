@@ -23,19 +23,23 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. `make test` stays quick with the default;
-# FOLDLOG_TEST_PROFILE=thorough looks thirty times as far.
+# FOLDLOG_TEST_PROFILE=thorough looks fifty times as far.
 settings.register_profile(
-    "default", max_examples=30, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=20, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
+_IS_NEW = pytest.StashKey[bool]()
 _LOTS = "lots"
 _SHARED = ("spark", "postgres", "told_elsewhere", "s3_server")
 """Fixtures that take seconds to make, in the order of what they take."""
 _MADE_IN_NO_TIME = {"loops", "compiled"}
 """Fixtures of a module that are no reason to keep its tests together."""
+_SPARK = "spark"
+_LESS_URGENT = 5
+"""How nice a process is to the one that has the tests of Spark: that is one lot, and longer than all others."""
 _FILLING = ("tests/log/", "tests/records/", "tests/wire/")
 """Rooms whose tests are short and wait for nothing: with them all processes end at one time."""
 
@@ -98,7 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def place(at: int) -> tuple[int, int]:
         lot = lots[at]
         if lot is not None:
-            return (0 if lot == "spark" else 1), -sizes[lot]
+            return (0 if lot == _SPARK else 1), -sizes[lot]
         name = items[at].nodeid
         return (3 if name.startswith(_FILLING) else 2), zlib.crc32(name.encode())
 
@@ -117,6 +121,17 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     others = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number]
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == number]
     config.hook.pytest_deselected(items=others)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """The first test says whether this process has those of Spark. They would end last by minutes if all were equal."""
+    config = item.config
+    if hasattr(config, "workerinput") and config.stash.get(_IS_NEW, True):
+        config.stash[_IS_NEW] = False
+        if _lot_of(item) != _SPARK:
+            os.nice(_LESS_URGENT)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin

@@ -227,6 +227,13 @@ def test_nothing_stands_for_what_was_to_be_written(path: Path) -> None:
     assert not left, f"{path.name} still holds {left}"
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_every_page_says_first_whom_it_is_for(path: Path) -> None:
+    said = page(path).partition("\n\n")[2]
+    wanted = "**One durable log." if path == DOCS / "index.md" else "For "
+    assert said.startswith(wanted), f"{path.name} begins with {said[:60]!r}"
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_and_paths_lead_to_files_that_exist(path: Path) -> None:
     text = page(path)

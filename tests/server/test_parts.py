@@ -14,6 +14,7 @@ from bench.many_items import PARTITIONS, TOPIC, apis, request_with, version_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.errors import RefusedByBroker
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
 from foldlog.records.loops import decode as decode_records
 from foldlog.records.loops import pack
@@ -148,6 +149,19 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, names: bool, monkeyp
     small.ask(request, version)
     small.close()
     assert pauses >= MANY // STEP_ITEMS
+
+
+def test_users_that_are_refused_leave_nothing_to_the_collector(small: SmallNode) -> None:
+    """An error whose traceback leads to the errors of all is a cycle: those of 262,144 users took 800 ms to collect."""
+    gc.collect()
+    gc.disable()
+    try:
+        answer = small.ask(request_with(51, 30), 0)
+        kept = [one for one in gc.get_objects() if isinstance(one, RefusedByBroker)]
+    finally:
+        gc.enable()
+    assert all(one.error_code for one in answer.results)
+    assert not kept
 
 
 def test_large_requests_without_an_answer_are_appended_in_order(small: SmallNode) -> None:

@@ -405,7 +405,8 @@ class Broker:
 
     def topic(self, name: str) -> CatalogTopic:
         """The topic. Raises UnknownTopic if there is none of that name."""
-        self._refuse_closed()
+        if self._closed:
+            self._refuse_closed()
         if self._written is not None and type(name) is str:
             topic = self._written.changes.catalog.topics.get(name)
             if topic is not None:

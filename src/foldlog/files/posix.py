@@ -133,6 +133,8 @@ class PosixFile:
             while pending:
                 count = os.pwritev(self._descriptor, pending[:_IOV_MAX], position + total)
                 total += count
+                if len(pending) == 1 and count == len(pending[0]):
+                    break
                 pending = _after(pending, count)
         except OSError as error:
             if error.errno in FULL:
@@ -161,8 +163,6 @@ class PosixFile:
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """The rest of `buffers` after `count` bytes were written (writes may be short)."""
-    if len(buffers) == 1 and len(buffers[0]) == count:
-        return ()
     for index, buffer in enumerate(buffers):
         size = memoryview(buffer).nbytes
         if count < size:

@@ -142,6 +142,9 @@ class Turns:
         time they take to run, without another one, they have other things to do.
         """
         missing = self._company - 1
+        if not missing:
+            self._began_s = time.perf_counter()
+            return
         patience_s = min(self._last_s / 2 + missing * _GATHER_EACH_S, _GATHER_MAX_S)
         while len(self._waiting) < missing:
             with self._lock:

@@ -139,6 +139,10 @@ cdef class SingleAppends:
     cdef object core, durability, append_lock, clock, slot, checkpoint, directory_lock, state_lock
     cdef object journal, turns, sync_lock, bare_sync_lock, syncer, waiting
     cdef bint is_system_clock
+    # What the settings say, as of `config`: reading them one by one was a thirtieth of an append.
+    cdef object config
+    cdef bint is_usual
+    cdef int64_t max_message_bytes, segment_bytes, segment_records, roll_ms, after_max_ms, retention_ms
 
     def __cinit__(self, partition):
         self.partition = partition
@@ -177,12 +181,10 @@ cdef class SingleAppends:
     def append(self, int64_t timestamp_ms, key, value, headers):
         """Append the record; its offset, once that is durable. None, and nothing was done, if it has to go the other
         way."""
-        cdef object config = self.core.config
         cdef bytearray data
-        cdef int64_t offset, retention_ms
+        cdef int64_t offset
         cdef int64_t now_ms = 0
-        if (config.compact or config.compression != AS_PRODUCED or config.log_append_time or config.acks_when_written
-                or config.timestamp_before_max_ms != MAX_INT64):
+        if not self.takes_as_usual():
             return None
         data = pack(((timestamp_ms, key, value, headers),))
         self.append_lock.acquire()
@@ -192,11 +194,25 @@ cdef class SingleAppends:
             self.append_lock.release()
         if offset < 0:
             return None
-        retention_ms = config.retention_ms
-        if retention_ms >= 0 and now_ms - timestamp_ms > retention_ms:
+        if 0 <= self.retention_ms < now_ms - timestamp_ms:
             self.partition._look_at_newest(timestamp_ms, now_ms)
         self.wait(offset + 1)
         return offset
+
+    cdef bint takes_as_usual(self) except -1:
+        """Whether the settings ask for nothing but that a record is written and synced."""
+        cdef object config = self.core.config
+        if config is not self.config:
+            self.is_usual = not (config.compact or config.compression != AS_PRODUCED or config.log_append_time
+                                 or config.acks_when_written or config.timestamp_before_max_ms != MAX_INT64)
+            self.max_message_bytes = config.max_message_bytes
+            self.segment_bytes = min(<int64_t>config.segment_bytes, POSITION_MAX)
+            self.segment_records = config.segment_records
+            self.roll_ms = config.roll_ms
+            self.after_max_ms = config.timestamp_after_max_ms
+            self.retention_ms = config.retention_ms
+            self.config = config
+        return self.is_usual
 
     cdef int64_t now_ms(self) except? -1:
         cdef timespec now
@@ -209,30 +225,29 @@ cdef class SingleAppends:
         """`Partition.append` under the append lock; -1 if it has to do that."""
         cdef object core = self.core
         cdef object durability = self.durability
-        cdef object config = core.config
         cdef object state = core.state
+        cdef object since
         cdef object tail = durability.tail
         cdef object segment = (<tuple>tail)[0]
         cdef int64_t end_offset = (<tuple>tail)[1]
         cdef int64_t position = (<tuple>tail)[2]
         cdef int64_t size = PyByteArray_GET_SIZE(data)
-        cdef int64_t now_ms, limit, relative_end, after_max_ms
+        cdef int64_t now_ms, relative_end
         cdef uint8_t *p
         # Again, under the lock: the settings may have changed since.
-        if core.is_closed or durability.poison is not None or config.acks_when_written or self.lost() is not None:
+        if core.is_closed or durability.poison is not None or not self.takes_as_usual() or self.lost() is not None:
             return -1
-        if segment.held is None or self.partition._active_since_ms is None or size > <int64_t>config.max_message_bytes:
+        since = self.partition._active_since_ms
+        if segment.held is None or since is None or size > self.max_message_bytes:
             return -1
         now_ms = self.now_ms()
-        after_max_ms = config.timestamp_after_max_ms
-        if timestamp_ms - after_max_ms > now_ms or core.epochs.latest != (<tuple>state)[LEADER_EPOCH]:
+        if timestamp_ms - self.after_max_ms > now_ms or core.epochs.latest != (<tuple>state)[LEADER_EPOCH]:
             return -1
         if position:
             relative_end = end_offset + 1 - <int64_t>segment.base_offset
-            limit = config.segment_records
-            if (position + size > min(<int64_t>config.segment_bytes, POSITION_MAX) or relative_end > POSITION_MAX
-                    or (limit and relative_end > limit)
-                    or now_ms - <int64_t>self.partition._active_since_ms > <int64_t>config.roll_ms):
+            if (position + size > self.segment_bytes or relative_end > POSITION_MAX
+                    or (self.segment_records and relative_end > self.segment_records)
+                    or now_ms - <int64_t>since > self.roll_ms):
                 return -1
         p = <uint8_t *>PyByteArray_AS_STRING(data)
         put(p, end_offset, 8)
@@ -338,12 +353,13 @@ cdef class SingleAppends:
     cdef int sync_tail(self) except -1:
         """`Durability.sync_tail`, under the sync lock."""
         cdef object durability = self.durability
-        cdef object tail = durability._to_sync()
+        cdef object tail = durability.tail
         cdef object lost
         cdef double began
-        if tail is None:
-            durability._write_indexes()
+        if durability.has_leftovers or number_of(self.core.state, SYNCED_OFFSET) >= <int64_t>(<tuple>tail)[1]:
+            durability.sync_tail()
             return 0
+        durability.unsynced_since_ms = None
         began = seconds_now()
         try:
             ((<tuple>tail)[0].held or (<tuple>tail)[0].log()).sync()

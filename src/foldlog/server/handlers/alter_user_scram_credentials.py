@@ -54,6 +54,9 @@ async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> Alter
     except FoldlogError as error:
         refusal = error
     results = await call.node.turns.each(lambda name: _result(name, refusal or errors.get(name)), list(names))
+    held: list[object] = list(errors.values())
+    errors.clear()
+    await call.node.turns.let_go(held)
     return AlterUserScramCredentialsResponse(results=results)
 
 
@@ -72,7 +75,8 @@ def _alter(call: Call, changes: list[Change], errors: Errors) -> None:
                 try:
                     users = _changed(users, change)
                 except FoldlogError as error:
-                    errors[change.name] = error
+                    # A traceback would lead back to `errors`: only a full collection would free any of them.
+                    errors[change.name] = error.with_traceback(None)
         return replace(access, users=users)
 
     call.node.broker.access.change(decide)
