@@ -425,7 +425,10 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
     if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
-        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
+        own = {
+            "table": "; or give rows a key of their own, fl.table(..., key='...'), or keep them all, mode='append'",
+            "lake": "; or keep all rows: mode='append'",
+        }.get(into.kind, "")
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
             f" say which column the record's key fills: fl.topic({sources[0].name!r}, key='...'){own}"
