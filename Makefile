@@ -4,6 +4,8 @@
 #   make VENV=/tmp/venv test         another place for the virtual environment
 #   make test ARGS="-k retention"    arguments for pytest
 #   make mutants ROOM=log COUNT=50   mutants of a room's code, or of all; without ROOM the bugs planted by hand
+#   make scorecard MINUTES=60        all fault classes in turn; SHORT=1: in 8 minutes, without Spark
+#   make sim SEED=7 ARGS="--count 50"  seeds of the simulator
 #   make demo ONCE=1                 end after the checklist, and fail unless every line of it holds
 
 PYTHON  ?= python3
@@ -15,6 +17,8 @@ ARGS    ?=
 # Of `make mutants`: how many for each room, and which.
 COUNT   ?= 20
 SEED    ?= 1
+# Of `make scorecard`; SHORT=1: 8 minutes.
+MINUTES ?= 60
 
 BIN     := $(VENV)/bin
 # Removed by `make clean` with what it stands for.
@@ -28,7 +32,7 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-kafka mutants lint docs release-check bench bench-kafka demo clean
+.PHONY: help setup test test-faults test-kafka mutants scorecard sim lint docs release-check bench bench-kafka demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +56,12 @@ test-kafka: $(READY) ## with Apache Kafka and a Spark cluster; needs Java, Maven
 
 mutants: $(READY) ## whether the tests notice planted bugs; ROOM=log COUNT=20 SEED=1: mutants of a room's code
 	$(BIN)/python -m mutants $(if $(ROOM),--room $(ROOM) --count $(COUNT) --seed $(SEED)) $(ARGS)
+
+scorecard: $(READY) ## every fault class, counted, for MINUTES=60; goes on where it ended; writes docs/scorecard.md
+	$(BIN)/python -m scorecard --minutes $(if $(SHORT),8,$(MINUTES)) $(ARGS)
+
+sim: $(READY) ## a simulated broker under faults, from SEED=1; a seed that fails is replayed and shrunk
+	$(BIN)/python -m scorecard.simulator --seed $(SEED) $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/ruff check .
