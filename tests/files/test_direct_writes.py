@@ -78,7 +78,7 @@ def test_a_fault_of_the_disk_is_not_tried_another_way(tmp_path: Path, monkeypatc
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(posix, "_open_directly", lambda descriptor: os.dup(descriptor))
+    monkeypatch.setattr(posix, "_open_directly", os.dup)
     monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         file.write_durably(0, filled(BLOCK))

@@ -150,8 +150,8 @@ class PosixFile:
         return DurableWrite(self._direct_descriptor(), self._descriptor, position, memory)
 
     def _direct_descriptor(self) -> int:
-        # Measured, 16 KB over written blocks on ext4: 25 µs of processor time and two waits, beside 75 µs and two by
-        # fdatasync, and 93 µs and four by fdatasync of a file that grows. On a busy machine each wait is one for a core.
+        # Measured, 16 KB over written blocks on ext4: 25 µs of processor time and two waits; with fdatasync 75 µs and
+        # two, and for a file that grows 93 µs and four. On a busy machine each of them is a wait for a core, too.
         if self._direct is None:
             self._direct = _open_directly(self._descriptor)
         return self._direct

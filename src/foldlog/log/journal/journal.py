@@ -69,6 +69,7 @@ class JournalSettings:
 
     begin_syncs: int = limits.JOURNAL_BEGIN_SYNCS
     alone_asks: int = limits.JOURNAL_ALONE_ASKS
+    alone_bytes: int = limits.JOURNAL_ALONE_BYTES
     first_bytes: int = limits.JOURNAL_FIRST_BYTES
     file_bytes: int = limits.JOURNAL_FILE_BYTES
     files_max: int = limits.JOURNAL_FILES_MAX
@@ -196,7 +197,9 @@ class Journal:
         if self._last_to_ask is not member:
             self._last_to_ask, self._asks_in_a_row = member, 0
         self._asks_in_a_row += 1
-        if not self.is_ready or pending_bytes >= most or self._asks_in_a_row > self._settings.alone_asks:
+        if not self.is_ready or pending_bytes >= most:
+            return False
+        if pending_bytes >= self._settings.alone_bytes and self._asks_in_a_row > self._settings.alone_asks:
             return False
         if pending_bytes < limits.JOURNAL_SMALL_ENTRY_BYTES:
             return True
