@@ -18,11 +18,12 @@ from bench.table import Row, Table, bytes_per_second, count, per_second, table_o
 import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.local import LocalBackend
-from foldlog.limits import ARROW_SYNC_BYTES
-from foldlog.log.journal.journal import JournalSettings
+from foldlog.limits import ARROW_SYNC_BYTES, JOURNAL_ALONE_ASKS
+from foldlog.log.journal.journal import FILES_MIN, JournalSettings
 from foldlog.records.loops import walk
 
 VALUE_BYTES = 100
+_PAUSE_S = 0.001
 TRANSACTION_RECORDS = 1000  # what a user of SQLite would put into one commit
 
 
@@ -35,6 +36,7 @@ def run(place: Place, scale: Scale) -> Table:
     rows = [*_bulk(place, scale), *_sends(place, scale), *_singles(place, scale), *_concurrent(place, scale)]
     notes = [
         "100-byte values without keys, one partition, every record durable (fdatasync) before the clock stops.",
+        "log.append: in a directory that has its journal, by a partition that is written to alone: it syncs itself.",
         "'raw' is writev and fdatasync of the very bytes ours wrote, with as many syncs, without making them.",
         f"persist-queue is SQLiteAckQueue; SQLite is WAL, synchronous=FULL; batched: {TRANSACTION_RECORDS} a commit.",
     ]
@@ -66,11 +68,16 @@ class _Written:
 
 @contextmanager
 def opened(path: Path, files: alternatives.CountingFiles, *, journaled: bool = True) -> Iterator[foldlog.Log]:
-    """A log with the topic t, its segment open and indexed, and a journal for what is not written to alone."""
+    """A log with the topic t, its segment open and indexed, and a journal for what is not written to alone. Its files
+    are there: they are zeroed in the background, once in a directory's life, and take the disk meanwhile."""
     broker = Broker.open(str(path), files=files, journal=journaled and JournalSettings(begin_syncs=1))
     with foldlog.Log(LocalBackend(broker, files)) as log:
         log.create_topic("t")
         log.append("t", b"first")
+        while journaled and broker.journal_counts().files < FILES_MIN:
+            time.sleep(_PAUSE_S)
+        for _ in range(JOURNAL_ALONE_ASKS):  # after these a partition that is written to alone syncs its own file
+            log.append("t", b"before")
         files.syncs = 0
         yield log
 

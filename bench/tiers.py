@@ -1,7 +1,8 @@
-"""Tiers: reading back beside the store's own range reads, and producing while segments are copied.
+"""Tiers: reading back beside the store's own range reads, producing while segments are copied, and Spark's read of a
+store beside Parquet in it.
 
-The store is moto's S3 server, in a process of its own, and a directory for producing: a server in Python on the same
-machine would take the processor that the log is measured on.
+The store is moto's S3 server, in a process of its own, and a directory for producing and for Spark: a server in Python
+on the same machine would take the processor that the log is measured on.
 """
 
 from __future__ import annotations
@@ -15,20 +16,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bench import spark_topics
 from bench.measuring import FULL, Place, Scale, Turns, timed
-from bench.table import Row, Table, bytes_per_second, table_of
+from bench.spark_session import cores, session, to_nowhere, why_not
+from bench.spark_source import FOUR
+from bench.table import Row, Table, bytes_per_second, per_second, table_of
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.tiers import TierSettings
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _BUCKET = "bench"
 _BLOCK_BYTES = 4 << 20
 _SEGMENT_BYTES = 16 << 20
 _READ_TARGET = 0.8
 _PRODUCE_TARGET = 0.97
+_SPARK_TARGET = 0.7
+_SPARK_VALUE_BYTES = 1000
 _SETTINGS = {"remote.storage.enable": "true", "local.retention.ms": "0", "segment.bytes": str(_SEGMENT_BYTES)}
 
 _SERVER = """
@@ -49,12 +59,14 @@ def run(place: Place, scale: Scale) -> Table:
         return table_of(title, [Row("read back from a bucket", "-", "obstore or moto is not installed")])
     size_bytes = (256 << 20) if scale is FULL else (40 << 20)
     repeats = scale.repeats if scale is FULL else 1
-    return table_of(title, [_read_back(place, size_bytes, repeats), _produce(place, size_bytes, repeats)], _NOTES)
+    rows = [_read_back(place, size_bytes, repeats), _produce(place, size_bytes, repeats)]
+    return table_of(title, [*rows, *_spark(place, scale)], _NOTES)
 
 
 _NOTES = (
     "Read back: every batch through the partition, checked, with an empty cache; beside it ranges of 4 MiB by obstore.",
     "Both from moto's server, one request after the other but for ours, which reads the next block ahead.",
+    "Spark: the store is a directory, read without the log; values of 1,000 bytes, four columns; Parquet beside them.",
     "Produce: 64 KB batches, each waited for, while sealed segments are copied to a directory, read back and removed.",
 )
 
@@ -152,6 +164,43 @@ def _produce(place: Place, size_bytes: int, repeats: int) -> Row:
         f">= {_PRODUCE_TARGET}",
         ratio >= _PRODUCE_TARGET,
     )
+
+
+def _spark(place: Place, scale: Scale) -> list[Row]:
+    what = "Spark, a topic in a store"
+    reason = why_not()
+    if reason is not None:
+        return [Row(what, "-", reason)]
+    spark, home = session(), place.fresh()
+    records = scale.spark_value_bytes // _SPARK_VALUE_BYTES
+    url, parquet = f"file://{home}/store", f"{home}/store/parquet"
+    spark_topics.make_plain(home / "log", records, _SPARK_VALUE_BYTES, cores(spark))
+    with Broker.open(str(home / "log"), background=False, tier=url) as broker:
+        broker.alter_topic(spark_topics.PLAIN, {"remote.storage.enable": "true", "local.retention.ms": "0"})
+        for number in range(cores(spark)):
+            broker.writable_partition(spark_topics.PLAIN, number).roll()
+        broker.enforce_retention()
+
+    def stored() -> DataFrame:
+        reader = spark.read.format("foldlog").schema(FOUR)
+        return reader.option("subscribe", spark_topics.PLAIN).load(url)
+
+    stored().write.parquet(parquet)
+    if stored().count() != records:
+        raise RuntimeError("the store does not have all records")
+    turns = Turns(
+        scale.spark_repeats,
+        {
+            "store": lambda: records / timed(lambda: to_nowhere(stored())),
+            "Parquet": lambda: records / timed(lambda: to_nowhere(spark.read.schema(FOUR).parquet(parquet))),
+        },
+        warm_up=scale.spark_warm_up,
+    )
+    place.give_back(home)
+    ratio = turns.ratio("store", "Parquet")
+    beside = f"Parquet in it {per_second(turns.speed('Parquet'))}"
+    target = f">= {_SPARK_TARGET}"
+    return [Row(what, per_second(turns.speed("store")), beside, ratio, target, ratio >= _SPARK_TARGET)]
 
 
 def _fill(broker: Broker, size_bytes: int, settings: dict[str, str] | None = None) -> None:

@@ -21,6 +21,7 @@ CLASSES: Final = (
     "compaction",
     "retention",
     "exactly-once",
+    "folds",
     "access",
 )
 LIMIT_S: Final = 240.0

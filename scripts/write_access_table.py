@@ -56,7 +56,7 @@ WORDS: Final = {
 HEAD: Final = """\
 # Who is answered what
 
-This page is for people who check what each API answers to whom. `scripts/write_access_table.py` writes it, and asks a
+For people who check what each API answers to whom. `scripts/write_access_table.py` writes it, and asks a
 broker for every cell. `make test-kafka` asks Apache Kafka's
 StandardAuthorizer for the same {cells} cells, {rows} requests of {identities} identities at {protocols} protocols: the
 answers are the same. Another test denies exactly what a row says it needs, and nothing else, and gets the answer of the

@@ -24,7 +24,7 @@ WIDTH = 100
 HEADING = """\
 # The command line: every command and option
 
-This page is for people who look up an option: what `--help` says of each command. [The command
+For people who look up an option: what `--help` says of each command. [The command
 line](../command_line.md) says how they work together. Written by `scripts/write_cli_reference.py`.
 """
 

@@ -29,7 +29,7 @@ WIDTH: Final = 100
 HEADING: Final = """\
 # Python: every class and function
 
-This page is for Python programmers: what `help()` says of each class and function. Written by
+For Python programmers: what `help()` says of each class and function. Written by
 `scripts/write_python_reference.py`.
 
 - [foldlog](#foldlog): [open](#foldlogopen), [connect](#foldlogconnect), [Log](#foldloglog),

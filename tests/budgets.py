@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-SHORT: Final = 24
+SHORT: Final = 48
 WHOLE: Final = 1
 
 BUDGETS: Final = [pytest.param(SHORT, id="short"), pytest.param(WHOLE, id="whole", marks=pytest.mark.faults)]

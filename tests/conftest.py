@@ -23,19 +23,25 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. `make test` stays quick with the default;
-# FOLDLOG_TEST_PROFILE=thorough looks thirty times as far.
+# FOLDLOG_TEST_PROFILE=thorough looks fifty times as far.
 settings.register_profile(
-    "default", max_examples=30, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=20, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
+_IS_NEW = pytest.StashKey[bool]()
 _LOTS = "lots"
-_SHARED = ("spark", "postgres", "told_elsewhere")
+_SHARED = ("spark", "postgres", "told_elsewhere", "s3_server")
 """Fixtures that take seconds to make, in the order of what they take."""
 _MADE_IN_NO_TIME = {"loops", "compiled"}
 """Fixtures of a module that are no reason to keep its tests together."""
+_SPARK = "spark"
+_LESS_URGENT = 5
+"""How nice a process is to the one that has the tests of Spark: that is one lot, and longer than all others."""
+_FILLING = ("tests/log/", "tests/records/", "tests/wire/")
+"""Rooms whose tests are short and wait for nothing: with them all processes end at one time."""
 
 
 def pytest_configure() -> None:
@@ -85,14 +91,22 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For processes that work together: what takes longest is handed out first, so that all end at one time. First
-    come those of Spark, then the other lots, the largest first, then single tests."""
+    come those of Spark, then the other lots, the largest first, then single tests: mixed, as those of one room all
+    wait, for clients or disks, and leave processors idle, or all compute."""
     _keep_part(config, items)
     if not hasattr(config, "workerinput"):
         return
     lots = [_lot_of(item) for item in items]
     sizes = Counter(lots)
-    places = sorted(range(len(items)), key=lambda at: (_rank(lots[at]), -sizes[lots[at]] if lots[at] else 0))
-    items[:] = [items[at] for at in places]
+
+    def place(at: int) -> tuple[int, int]:
+        lot = lots[at]
+        if lot is not None:
+            return (0 if lot == _SPARK else 1), -sizes[lot]
+        name = items[at].nodeid
+        return (3 if name.startswith(_FILLING) else 2), zlib.crc32(name.encode())
+
+    items[:] = [items[at] for at in sorted(range(len(items)), key=place)]
 
 
 def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -109,8 +123,15 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=others)
 
 
-def _rank(lot: str | None) -> int:
-    return 2 if lot is None else 0 if lot == "spark" else 1
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """The first test says whether this process has those of Spark. They would end last by minutes if all were equal."""
+    config = item.config
+    if hasattr(config, "workerinput") and config.stash.get(_IS_NEW, True):
+        config.stash[_IS_NEW] = False
+        if _lot_of(item) != _SPARK:
+            os.nice(_LESS_URGENT)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
@@ -142,6 +163,7 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out tests one by one, and those that share something as one lot each, in the order of the collection."""
 
     _lots: dict[str, str] | None = None
+    _indexes: dict[str, int] | None = None
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """As the base class does, but what is over is forgotten: it counts what each process has left after every
@@ -153,6 +175,14 @@ class SharingTogether(LoadScopeScheduling):  # type: ignore[misc]
         if all(assigned[scope].values()):
             del assigned[scope]
         self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """As the base class does, which looks through the whole collection for each test that it hands out."""
+        if self._indexes is None:
+            self._indexes = {nodeid: index for index, nodeid in enumerate(self.collection)}
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = unit
+        node.send_runtest_some([self._indexes[nodeid] for nodeid, is_done in unit.items() if not is_done])
 
     def _split_scope(self, nodeid: str) -> str:
         if self._lots is None:

@@ -10,7 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 Fault = Callable[[str, str], str | None]
-"""For a method and a path: None, "503", "cut", "flip", "gone" or "hang up"."""
+"""For a method and a path: None, "503", "cut", "flip", "gone", "hang up", "skew" (the clocks differ) or "hold" (no
+answer until it heals)."""
+
+SKEWED = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between'
+    b" the request time and the current time is too large.</Message><RequestTime>20200101T000000Z</RequestTime>"
+    b"<ServerTime>2020-01-01T01:00:00Z</ServerTime><MaxAllowedSkewMilliseconds>900000</MaxAllowedSkewMilliseconds>"
+    b"</Error>"
+)
+"""As S3 says it."""
 
 _NOT_PASSED_ON = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 
@@ -22,6 +31,9 @@ class FaultyS3:
         self.url = url
         self.fault: Fault = lambda method, path: None
         self.failed = 0
+        self.held = threading.Event()
+        """A request is being held."""
+        self.released = threading.Event()
 
     def fail(self, kind: str, *, part: str, methods: str = "GET", times: int = 1 << 30) -> None:
         """Fail requests of these methods whose path has this part, so many times."""
@@ -38,6 +50,7 @@ class FaultyS3:
 
     def heal(self) -> None:
         self.fault = lambda method, path: None
+        self.released.set()
 
 
 @contextmanager
@@ -60,6 +73,14 @@ def faulty(endpoint: str) -> Iterator[FaultyS3]:
                 return
             if kind == "503":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
+                return
+            if kind == "hold":
+                proxy.held.set()
+                proxy.released.wait(120)
+                self.close_connection = True
+                return
+            if kind == "skew":
+                self._answer(403, [("content-type", "application/xml")], SKEWED)
                 return
             if kind == "gone":
                 self._answer(404, [], b"<Error><Code>NoSuchKey</Code></Error>")
@@ -98,6 +119,7 @@ def faulty(endpoint: str) -> Iterator[FaultyS3]:
     try:
         yield proxy
     finally:
+        proxy.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

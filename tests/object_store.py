@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import boto3
@@ -79,14 +80,20 @@ class Bucket:
 
     @property
     def _client(self) -> Any:
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=KEY_ID,
-            aws_secret_access_key=SECRET,
-            region_name=REGION,
-            config=Config(retries={"total_max_attempts": 1}),
-        )
+        return _client_of(self.endpoint)
+
+
+@cache
+def _client_of(endpoint: str) -> Any:
+    """Making one takes longer than most requests."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=KEY_ID,
+        aws_secret_access_key=SECRET,
+        region_name=REGION,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
 
 
 @contextmanager

@@ -91,7 +91,7 @@ ROWS = {
         "look a schema up",
         "get a schema by its id",
     ],
-    "tiers": ["read back from a bucket", "produce while segments are copied"],
+    "tiers": ["read back from a bucket", "produce while segments are copied", "Spark, a topic in a store"],
     "console": [
         "the broker's CPU for a record, console open",
         "p50 / p99 of acknowledgements",

@@ -25,7 +25,7 @@ import foldlog
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-BEHAVIOURS = DOCS / "behaviours.md"
+BEHAVIOURS = DOCS / "reference" / "behaviours.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 BLOCKS_TIMEOUT_S = 120
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -227,6 +227,13 @@ def test_nothing_stands_for_what_was_to_be_written(path: Path) -> None:
     assert not left, f"{path.name} still holds {left}"
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_every_page_says_first_whom_it_is_for(path: Path) -> None:
+    said = page(path).partition("\n\n")[2]
+    wanted = "**One durable log." if path == DOCS / "index.md" else "For "
+    assert said.startswith(wanted), f"{path.name} begins with {said[:60]!r}"
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_and_paths_lead_to_files_that_exist(path: Path) -> None:
     text = page(path)
@@ -298,7 +305,7 @@ def test_every_behaviour_test_stands_in_the_list() -> None:
         if name.startswith("test_")
     ]
     unlisted = [node_id for node_id in unlisted if node_id not in listed]
-    assert not unlisted, f"docs/behaviours.md does not name {unlisted}"
+    assert not unlisted, f"docs/reference/behaviours.md does not name {unlisted}"
 
 
 def test_every_sub_command_is_documented() -> None:
@@ -310,6 +317,6 @@ def test_every_sub_command_is_documented() -> None:
 
 def test_every_topic_setting_is_documented() -> None:
     settings = importlib.import_module("foldlog.broker.topics.config").TOPIC_SETTINGS
-    text = page(DOCS / "guarantees.md")
+    text = page(DOCS / "reference" / "settings.md")
     undocumented = [name for name in settings if f"`{name}`" not in text]
     assert not undocumented, f"no word about {undocumented}"

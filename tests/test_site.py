@@ -1,6 +1,6 @@
 """The docs as a site: every page is in it, every link and anchor leads somewhere, and nothing is asked of other hosts.
 
-And docs/reference/python.md is what the docstrings say.
+And the pages of docs/reference that are written from the code are what it says.
 """
 
 from __future__ import annotations
@@ -105,8 +105,16 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Pat
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions write some annotations otherwise")
 def test_the_python_reference_is_what_the_docstrings_say() -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed; enable with: pip install 'foldlog[spark]'")
+    check("write_python_reference.py")
+
+
+def test_the_reference_of_settings_is_what_the_code_says() -> None:
+    check("write_settings_reference.py")
+
+
+def check(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "write_python_reference.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts" / script), "--check"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

@@ -120,7 +120,7 @@ class Comparison:
         if groups["behind"]:
             parts.append(f"**Behind** in {len(groups['behind'])}: {'; '.join(groups['behind'])}.")
         if groups["level"]:
-            parts.append(f"The rounds overlap in {len(groups['level'])}: {'; '.join(groups['level'])}.")
+            parts.append(f"The rounds overlap in {len(groups['level'])}.")
         return " ".join(parts)
 
     def _place(self, case: Case) -> str:

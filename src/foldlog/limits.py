@@ -347,6 +347,9 @@ RUN_PARTITIONS_MAX = 2000
 """Partitions that one run of Produce requests writes to, each with a system call: 10 to 20 ms. A request for more is
 handled in parts."""
 
+FETCH_SLICE_PARTITIONS = 2000
+"""Partitions that a Fetch reads before the event loop looks at other connections: 1 to 20 ms."""
+
 COLLECTION_DELAY_MAX_S = 60
 """For so long large requests may keep the garbage collector from a full run."""
 

@@ -7,7 +7,7 @@ import pytest
 from broker.small_broker import DIRECTORY, die, read, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.tiers import TIER_NAME, TierSettings, load_url, read_topic
-from foldlog.errors import InvalidArgument, InvalidConfig
+from foldlog.errors import InvalidArgument, InvalidConfig, StoreError
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.objects import DirectoryObjects
 from foldlog.limits import TIER_CHECK_MS
@@ -95,7 +95,7 @@ def test_a_deleted_topic_leaves_the_store_even_after_a_crash(tiered: TieredBroke
 def test_a_store_that_refuses_is_a_warning_and_produce_goes_on(tiered: TieredBroker) -> None:
     tiered.store.refuse("put", but="topic.json")
     tiered.work()
-    assert any("tiering orders-0 failed" in text and "503" in text for text in tiered.broker.warnings())
+    assert any("orders-0 to the store failed" in text and "503" in text for text in tiered.broker.warnings())
     tiered.fill(batches=1)
     tiered.store.heal()
     tiered.work()
@@ -152,3 +152,27 @@ def test_what_is_no_store_is_one_sentence(url: object) -> None:
     with pytest.raises(InvalidArgument, match=r"store|directory"):
         Broker.open(DIRECTORY, files=files, background=False, tier=url)  # type: ignore[arg-type]
     assert not files.exists(f"{DIRECTORY}/{TIER_NAME}")
+
+
+def test_a_lost_checkpoint_is_explained_by_the_store_before_anybody_reads_and_not_guessed_without_it(
+    tiered: TieredBroker,
+) -> None:
+    tiered.work()
+    tiered.broker.close()
+    tiered.files.unlink(f"{DIRECTORY}/checkpoint")
+    store = TierSettings(URL, store=tiered.store)
+
+    def refuse(step: str, key: str) -> None:
+        raise StoreError("it does not answer")
+
+    tiered.store.before = refuse
+    for _ in range(2):  # also after the first try, which must not note a wrong start
+        tiered.open(store)
+        with pytest.raises(StoreError, match="does not answer"):
+            tiered.broker.partition("orders", 0)
+        tiered.broker.close()
+    tiered.store.before = lambda step, key: None
+    tiered.open(store)
+    partition = tiered.broker.partition("orders", 0)
+    assert (partition.log_start_offset, partition.local_start_offset) == (0, 6)
+    assert read(tiered.broker, "orders") == values()

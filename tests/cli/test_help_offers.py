@@ -32,6 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 RECORDS = 1300
 """More than the largest offset that the help of a place shows."""
+FEW = 120
+"""More than the offsets below."""
 ENDLESS_S = 0.1
 """What waits for more records is interrupted after so long."""
 AGAIN_S = 5.0
@@ -158,13 +160,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def arrange(log: foldlog.Log) -> None:
+def arrange(log: foldlog.Log, records: int = FEW) -> None:
     for name in log.topics():
         log.delete_topic(name)
     log.create_topic("orders", partitions=2)
     with log.producer() as producer:
         for partition in range(2):
-            for _ in range(RECORDS):
+            for _ in range(records):
                 producer.send("orders", "paid", key="u1", partition=partition)
     log.reset_group("app", {foldlog.TopicPartition("orders", 0): 7, foldlog.TopicPartition("orders", 1): 7})
 
@@ -302,11 +304,11 @@ def takes_place(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if takes_place(case)], ids=lambda case: case.name)
-def test_every_place_that_the_help_shows_is_taken(
-    case: Case, template: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_place_that_the_help_shows_is_taken(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = [option for option in shown(commands()[f"foldlog {case.name}"]) if option.metavar == "PLACE"]
-    directory = shutil.copytree(template, here / "log")
+    directory = here / "log"
+    with foldlog.open(directory) as log:
+        arrange(log, RECORDS)
     for option in options:
         name = option.opts[-1]
         needed = [word for at, word in enumerate(case.words) if name not in (word, case.words[at - 1])]

@@ -12,6 +12,7 @@ import pytest
 
 from foldlog.client import handle_types
 from foldlog.errors import StorageFull, WaitTimeout
+from foldlog.records.loops import BatchBuilder, decode
 
 
 @pytest.fixture(params=["handles_py", "handles"])
@@ -117,24 +118,45 @@ def test_callbacks_run_before_who_waits_goes_on(handles: Any) -> None:
 
 def test_a_record_is_put_into_the_open_batch_of_its_partition_or_nothing_is_done(handles: Any) -> None:
     lock = threading.Lock()
-    appended: list[tuple[Any, ...]] = []
+    filled: list[tuple[Any, Any]] = []
 
-    def append(*record: Any) -> int:
-        assert lock.locked()
-        appended.append(record)
-        return len(appended) - 1 if len(appended) < 4 else -1
+    def fill(queue: Any, batch: Any) -> None:
+        assert not lock.locked()
+        filled.append((queue, batch))
 
-    batch = SimpleNamespace(ack=handles.BatchAck("t", 0), append=append)
+    builder = BatchBuilder(1 << 20, 3)
+    batch = SimpleNamespace(ack=handles.BatchAck("t", 0), builder=builder)
     queue = SimpleNamespace(open=batch)
     closed = SimpleNamespace(open=None)
     infos = {"t": SimpleNamespace(sticky=queue, queues=[queue], count=1), "new": SimpleNamespace(sticky=None)}
     infos["shut"] = SimpleNamespace(sticky=closed)
-    assert type(handles.put_open(lock, infos, "t", 5, None, b"v", (), 2)) is handles.SendFuture
-    assert type(handles.put_open(lock, infos, "t", 6, b"k", b"v", (), 2)) is handles.SendFuture
-    last, *where = handles.put_open(lock, infos, "t", 7, b"k", None, (), 2)
-    assert type(last) is handles.SendFuture
-    assert where == [queue, batch]
+    sender = SimpleNamespace(_refusal=None, filled=fill)
+    batches = handles.OpenBatches(sender, lock, infos, 2, lambda: 6)
+    sender._refusal = ValueError
+    assert batches.send("t", b"v", None, None, None, 5) is None
+    sender._refusal = None
+    for value, key, headers, partition, timestamp_ms in (
+        ("text", None, None, None, 5),
+        (b"v", 7, None, None, 5),
+        (b"v", None, {"h": b"1"}, None, 5),
+        (b"v", None, None, 0, 5),
+        (b"v", None, None, None, -1),
+        (b"v", None, None, None, 1 << 63),
+        (b"v", None, None, None, True),
+    ):
+        assert batches.send("t", value, key, headers, partition, timestamp_ms) is None
+    assert builder.count == 0
+    assert type(batches.send("t", b"v", None, None, None, 5)) is handles.SendFuture
+    assert type(batches.send("t", b"v", b"k", (), None, None)) is handles.SendFuture
+    assert not filled
+    assert type(batches.put("t", 7, b"k", None, (("h", b"1"),))) is handles.SendFuture
+    assert filled == [(queue, batch)]
     for topic in ("t", "other", "new", "shut", ["t"], None):
-        assert handles.put_open(lock, infos, topic, 8, None, b"v", (), 2) is None
-    assert [record[:2] for record in appended] == [(5, None), (6, b"k"), (7, b"k"), (8, None)]
+        assert batches.put(topic, 8, None, b"v", ()) is None
+    found, _ = decode(builder.build(), "t", 0)
+    assert [(one.timestamp_ms, one.key, one.value) for one in found] == [
+        (5, None, b"v"),
+        (6, b"k", b"v"),
+        (7, b"k", None),
+    ]
     assert not lock.locked()

@@ -31,6 +31,7 @@ from clients.any_client import (
     Refused,
     Sent,
 )
+from foldlog.wire.error_codes import ErrorCode
 
 ASSIGNORS = {
     assignor.name: assignor
@@ -105,11 +106,18 @@ class AiokafkaProducer(AnyProducer):
 
 
 class AiokafkaConsumer(AnyConsumer):
-    """aiokafka's. It subscribes after its start, which would wait for the group otherwise, and so for other members."""
+    """aiokafka's. It subscribes after its start, which would wait for the group otherwise, and so for other members.
+
+    Its rebalances run on its loop, between any two calls here. What was read before one and is committed after it would
+    be kept, by Apache Kafka too, if the member has the partition again; and it reads the same records once more, as it
+    has asked already what was committed. So that a commit is of what was read, as with the other clients, who rebalance
+    inside a poll, it is refused on the loop if there was a rebalance since.
+    """
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
         super().__init__()
         self._polling: Future[Any] | None = None
+        self._read_after: int | None = None
 
         async def start() -> AIOKafkaConsumer:
             consumer = AIOKafkaConsumer(
@@ -157,8 +165,7 @@ class AiokafkaConsumer(AnyConsumer):
     def poll(self, wait_s: float = POLL_S) -> list[Received]:
         # In a rebalance it waits for the group whatever its timeout is, and so for members that this thread polls.
         if self._polling is None:
-            getting = self._consumer.getmany(timeout_ms=int(wait_s * 1000))
-            self._polling = asyncio.run_coroutine_threadsafe(getting, event_loop())
+            self._polling = asyncio.run_coroutine_threadsafe(self._get(int(wait_s * 1000)), event_loop())
         try:
             found = self._polling.result(wait_s + POLL_S)
         except TimeoutError:
@@ -179,6 +186,16 @@ class AiokafkaConsumer(AnyConsumer):
             for records in found.values()
             for record in records
         ]
+
+    async def _get(self, timeout_ms: int) -> dict[TopicPartition, Any]:
+        found: dict[TopicPartition, Any] = await self._consumer.getmany(timeout_ms=timeout_ms)
+        if found:  # in the step of the loop that took them, so that no rebalance is between
+            self._read_after = len(self.taken)
+        return found
+
+    @property
+    def read_after(self) -> int:
+        return len(self.taken) if self._read_after is None else self._read_after
 
     def seek(self, place: Place, offset: int) -> None:
         self._do(lambda consumer: consumer.seek(TopicPartition(*place), offset))
@@ -217,7 +234,14 @@ class AiokafkaConsumer(AnyConsumer):
                 for place, (offset, metadata) in offsets.items()
             }
         )
-        self._do(lambda consumer: consumer.commit(wanted))
+
+        def commit(consumer: AIOKafkaConsumer) -> Coroutine[Any, Any, None]:
+            if wanted is not None and self.read_after != len(self.taken):
+                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "there was a rebalance since the records were read")
+            committing: Coroutine[Any, Any, None] = consumer.commit(wanted)
+            return committing
+
+        self._do(commit)
 
     def commit_later(self) -> Callable[[], bool]:
         future = asyncio.run_coroutine_threadsafe(self._consumer.commit(), event_loop())

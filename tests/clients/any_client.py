@@ -118,6 +118,12 @@ class AnyConsumer(ABC):
         self.given: list[set[Place]] = []
         self.taken: list[set[Place]] = []
 
+    @property
+    def read_after(self) -> int:
+        """How many of `taken` there were when the newest records were read. Most clients rebalance inside a poll only,
+        so that none comes between it and who asks."""
+        return len(self.taken)
+
     @abstractmethod
     def subscribe(self, topics: Sequence[str]) -> None: ...
 

@@ -20,10 +20,13 @@ Done = tuple[int, int]
 class Worker(Protocol):
     """A member of a group, of any client or embedded. `commit` raises Refused if the group has moved on.
 
-    `taken` is what rebalances took from it, in order.
+    `taken` is what rebalances took from it, in order; `read_after` is how many of them there were when it read last.
     """
 
     taken: list[set[Place]]
+
+    @property
+    def read_after(self) -> int: ...
 
     def poll(self) -> list[Received]: ...
 
@@ -76,7 +79,7 @@ class Work:
         """Poll, and commit what came; what is done then."""
         uncommitted, before = self._refused.pop(id(member), ([], 0))
         read = member.poll()
-        seen = len(member.taken)
+        seen = member.read_after
         # What a member kept through a rebalance it reads on behind what it could not commit; what it lost is read again
         # by whoever has it now.
         lost = set().union(*member.taken[before:seen])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clients.aiokafka_client import AiokafkaClient
 from clients.any_client import AnyClient, AnyConsumer, Place, Refused, read_count, read_until
 from clients.conftest import CLIENTS, NewTopic
 from clients.cutting_proxy import CuttingProxy
@@ -86,6 +87,26 @@ def test_members_come_and_go_and_every_record_is_done_once(
     work.finish(members)
     assert members[0].assignment() == places(wide)
     assert work.is_right
+
+
+def test_what_aiokafka_read_before_a_rebalance_it_reads_again_and_commits_then(
+    server: Server, log: Log, wide: str, group: str
+) -> None:
+    """Its rebalances run whether or not it is polled: else a member counts records that it is given twice."""
+    client = AiokafkaClient(server.bootstrap)
+    first = client.member(wide, group)
+    for number in range(PARTITIONS):
+        log.append(wide, b"work", partition=number)
+    assert len(read_count(first, PARTITIONS)) == PARTITIONS
+    second = client.member(wide, group)
+    read_until(second, lambda _: is_shared([first, second], places(wide)))
+    kept = dict.fromkeys(first.assignment(), (1, ""))
+    with pytest.raises(Refused):
+        first.commit(kept)
+    assert {(one.topic, one.partition) for one in read_count(first, len(kept))} == set(kept)
+    first.commit(kept)
+    assert [first.committed(place) for place in kept] == [1] * len(kept)
+    client.close()
 
 
 def test_members_of_all_clients_are_one_group(clients: list[AnyClient], log: Log, wide: str, group: str) -> None:

@@ -109,6 +109,10 @@ class EmbeddedMember:
         self.consumer = consumer
         self.taken: list[set[Place]] = []
 
+    @property
+    def read_after(self) -> int:
+        return len(self.taken)
+
     def poll(self) -> list[Received]:
         return [
             Received(one.topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value, tuple(one.headers))

@@ -11,6 +11,7 @@ import pytest
 
 from console.chromium import page_of
 from console.conftest import OpenPage, served_log
+from server.access.sasl_broker import PASSWORD, SIMPLE_USER, USER, sasl_broker
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
@@ -85,3 +86,17 @@ def test_an_acl_says_what_it_allows_before_it_is_made_and_before_it_goes(guarded
 def test_a_read_only_console_shows_access_and_changes_nothing(guarded: Page) -> None:
     expect(guarded.get_by_role("heading", name="ACLs")).to_be_visible()
     expect(guarded.locator("main").get_by_role("button")).to_have_count(0)
+
+
+@pytest.mark.faults
+def test_a_new_topic_is_offered_to_who_may_create_one(browser: Browser) -> None:
+    settings = {"foldlog.console": "127.0.0.1:0", "authorizer.class.name": "foldlog", "super.users": f"User:{USER}"}
+    with sasl_broker(settings) as (_, server):
+        assert server.console_address is not None
+        host, port = server.console_address
+        for name, count in ((SIMPLE_USER, 0), (USER, 1)):
+            with page_of(browser, f"http://{host}:{port}") as (page, _):
+                page.request.post("/login", form={"user": name, "password": PASSWORD})
+                page.goto("/#/topics")
+                expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
+                expect(page.get_by_role("button", name="New topic")).to_have_count(count)

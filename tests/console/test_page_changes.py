@@ -79,7 +79,7 @@ def test_a_topic_is_made_altered_grown_trimmed_and_deleted(open_page: OpenPage, 
     assert "returns" not in log.topics()
 
 
-def test_a_group_is_moved_with_a_look_at_each_partition_and_forgotten(open_page: OpenPage, log: Log) -> None:
+def test_a_group_is_moved_with_a_look_at_each_partition_and_deleted(open_page: OpenPage, log: Log) -> None:
     page = open_page("#/groups/pickers")
     act(page, "Move…")
     act(page, "to the start", on=dialog(page))
@@ -90,9 +90,9 @@ def test_a_group_is_moved_with_a_look_at_each_partition_and_forgotten(open_page:
     act(page, "Move", on=dialog(page))
     expect(page.locator(".toast")).to_contain_text("pickers was moved")
     assert {one: at.offset for one, at in log.committed("pickers").items()} == {("stock", 0): 5, ("stock", 1): 5}
-    act(page, "Forget…")
-    expect(dialog(page)).to_contain_text("What it committed in 2 partitions is forgotten")
-    act(page, "Forget it", on=dialog(page))
+    act(page, "Delete…")
+    expect(dialog(page)).to_contain_text("What it committed in 2 partitions is deleted")
+    act(page, "Delete it", on=dialog(page))
     expect(page.get_by_role("heading", name="Groups")).to_be_visible()
     assert "pickers" not in log.groups()
 
@@ -147,5 +147,5 @@ def test_a_read_only_console_offers_nothing_to_do(browser: Browser, tmp_path: Pa
         for room in ("topics", "topics/stock", "groups/pickers", "access", "health"):
             page.goto(f"/#/{room}")
             expect(page.get_by_role("heading", level=1)).to_be_visible()
-            for name in ("New topic", "Delete…", "Move…", "Forget…", "New user"):
+            for name in ("New topic", "Delete…", "Move…", "New user"):
                 expect(page.get_by_role("button", name=name)).to_have_count(0)

@@ -158,7 +158,7 @@ def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, 
 LONG = "warehouse.shipments.of-a-very-long-name-that-nobody-would-type." + "x" * 180
 
 
-@pytest.mark.parametrize("width", [390, 1160])
+@pytest.mark.parametrize("width", [390, pytest.param(1160, marks=pytest.mark.faults)])
 def test_a_long_name_breaks_no_layout(open_page: OpenPage, log: Log, width: int) -> None:
     if LONG not in log.topics():
         log.create_topic(LONG)

@@ -63,7 +63,7 @@ NO_GROUP_OF_NOTHING: Final = "a group without members and offsets is no group"
 
 REVIEWED: Final[tuple[Reviewed, ...]] = (
     # --- what is served ---
-    Reviewed("versions_of_apis", "*", "api_keys.*", ABSENT, ANY, "docs/kafka_compatibility.md has what is not served"),
+    Reviewed("versions_of_apis", "*", "api_keys.*", ABSENT, ANY, "docs/reference/kafka_apis.md has what is not served"),
     *(
         Reviewed("versions_of_apis", "*", f"api_keys.{key}.max_version", ANY, ONE_MORE_OURS, "of Kafka 4.4")
         for key in (18, 28, 42)

@@ -26,6 +26,10 @@ START_MS = 1_700_000_000_000
 LATER_MS = 3_600_000
 RETENTION_MS = 600_000
 TOPICS = ("plain", "keyed")
+STORE = "store"
+"""In the directory, so that one tree holds both, and every file of either is damaged."""
+STORE_URL = f"file:///{DATA}/{STORE}"
+IN_STORE = {"remote.storage.enable": "true", "local.retention.ms": "0"}
 SMALL_JOURNAL = JournalSettings(
     begin_syncs=1, alone_asks=1 << 30, first_bytes=16 * BLOCK_BYTES, file_bytes=16 * BLOCK_BYTES, files_max=3
 )
@@ -125,7 +129,7 @@ class Writer:
         self.abort(other)
 
     def second_part(self) -> None:
-        self.world.expiring_below = writable(self.broker, "plain").segments()[2].base_offset
+        self.world.expiring_below = 12  # the first two segments
         self.clock.advance(LATER_MS)
         (one, _) = sorted(self.world.producer_ids)
         writable(self.broker, "keyed").compact(force=True)
@@ -137,8 +141,14 @@ class Writer:
                 writable(self.broker, "keyed").roll()
 
 
-def opened(files: MemoryFiles, clock: SimClock, journal: JournalSettings | None = None, mode: str = "w") -> Broker:
-    return Broker.open(DATA, files=files, clock=clock, background=False, journal=journal or False, mode=mode)
+def opened(
+    files: MemoryFiles,
+    clock: SimClock,
+    journal: JournalSettings | None = None,
+    mode: str = "w",
+    tier: str | None = None,
+) -> Broker:
+    return Broker.open(DATA, files=files, clock=clock, background=False, journal=journal or False, mode=mode, tier=tier)
 
 
 def read_tree(files: MemoryFiles, directory: str = DATA) -> dict[str, Tree]:
@@ -228,11 +238,32 @@ def swapping() -> World:
     raise AssertionError("nothing was rewritten")
 
 
+@cache
+def tiered() -> World:
+    """Half of the topic without keys is in the store alone, a segment is in both, and one waits."""
+    world = World("tiered", {}, {}, {}, {})
+    files, clock = MemoryFiles(), SimClock(START_MS)
+    writer = Writer(opened(files, clock, tier=STORE_URL), clock, world)
+    writer.first_part()
+    writer.broker.alter_topic("plain", IN_STORE)
+    writer.broker.enforce_retention()
+    world.earlier = read_tree(files)
+    writer.broker.alter_topic("plain", {"local.retention.ms": "-2"})
+    writable(writer.broker, "plain").roll()
+    writer.broker.enforce_retention()
+    writer.second_part()
+    world.expiring_below = 14
+    writer.broker.close()
+    world.tree = read_tree(files)
+    return world
+
+
 WORLDS: dict[str, Callable[[], World]] = {
     "closed": closed,
     "killed": killed,
     "journaled": journaled,
     "swapping": swapping,
+    "tiered": tiered,
 }
 
 
@@ -312,7 +343,7 @@ def damages(world: World) -> Iterator[Damaged]:
     """Every file of the directory, in every way."""
     for path, data in files_in(world.tree):
         kind = kind_of(path)
-        if kind in (".lock", "folds.key"):
+        if kind in (".lock", "folds.key", ".writer"):
             continue
 
         def one(way: str, where: str, changed: bytes | None, path: str = path, kind: str = kind) -> Damaged:

@@ -1,11 +1,11 @@
 """Every byte of a small data directory, flipped in turn: never are wrong records served.
 
 A log with two topics (one plain, with rolled segments and an idempotent producer; one compacted, with gaps) is written
-and closed. Then each byte of each file is damaged in two ways (all bits, and one bit; in `make test` in one of them)
-and the directory opened and read in full: as the writer, and as a reader beside it. Either that raises a FoldlogError,
-or every record, every lookup by offset and by time is what it was, and the producer's last batch is still known for a
-duplicate. OUTCOMES says, file by file, which of the two it is: where it says "harmless" the file has no checksum of its
-own, or a copy, and is verified against the log and made anew.
+and closed. Then each byte of each file is damaged in two ways (all bits, and one bit) and the directory opened and
+read in full: as the writer, and as a reader beside it. In `make test` each byte is met once: in one of the ways, by one
+of them. Either that raises a FoldlogError, or every record, every lookup by offset and by time is what it was, and the
+producer's last batch is still known for a duplicate. OUTCOMES says, file by file, which of the two it is: where it says
+"harmless" the file has no checksum of its own, or a copy, and is verified against the log and made anew.
 """
 
 from __future__ import annotations
@@ -126,9 +126,11 @@ def kind_of(path: str) -> str:
     return "." + name.rpartition(".")[2] if name[:1].isdigit() else name
 
 
-def flips(path: str, data: bytes, budget: int) -> Iterator[tuple[int, int, bytes]]:
+def flips(path: str, data: bytes, mode: str, budget: int) -> Iterator[tuple[int, int, bytes]]:
     """Each byte with all its bits flipped, and with one, or in turns; (position, mask, damaged file)."""
     for position in range(len(data)):
+        if budget != WHOLE and position % 5 % 2 == (mode == "w"):
+            continue  # the other one meets it
         # Of the checkpoint: the sectors in use, each as far as it is filled; a sample of the zeroes that follow.
         is_unused = position >= 5 * SECTOR_BYTES or position % SECTOR_BYTES >= 128
         if kind_of(path) == "checkpoint" and is_unused and position % 1021:
@@ -152,7 +154,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(kind: str, mode: str, budg
     for path, data in files_of(image.tree):
         if kind_of(path) != kind:
             continue
-        for position, mask, damaged in flips(path, data, budget):
+        for position, mask, damaged in flips(path, data, mode, budget):
             try:
                 found = contents(DiskImage(replaced(image.tree, path, damaged)), mode)
             except FoldlogError as error:

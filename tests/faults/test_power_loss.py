@@ -253,7 +253,11 @@ LONG = ("compaction_and_retention", "expiring_tombstones")
 """For the long runs only: what they do together, others do one at a time."""
 
 
-@pytest.mark.parametrize(("name", "every"), budgets_of(PLANS, long=LONG))
+WITH_A_JOURNAL = ("recompression", "retention", "rolls", "clean_restarts", "idempotent_producer")
+"""In `make test` only so, as logs are: see test_power_loss_journal."""
+
+
+@pytest.mark.parametrize(("name", "every"), budgets_of(PLANS, long=(*LONG, *WITH_A_JOURNAL)))
 def test_a_power_cut_after_any_operation_breaks_no_promise(name: str, every: int) -> None:
     plan = PLANS[name]
     images = [run_with_cuts(plan, seed, every=every) for seed in plan.seeds]

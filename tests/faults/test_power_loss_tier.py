@@ -58,8 +58,8 @@ def judge(files: Files, log: TieredLog, clock: SimClock) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_power_goes_at_every_operation(seed: int) -> None:
+def run_with_cuts(seed: int, *, every: int) -> int:
+    """The number of images, all of them sound."""
     files, clock = PowerLossFiles(), SimClock(START_MS)
     make_directory(files)
     files.make_directory(STORE)
@@ -70,10 +70,15 @@ def test_the_power_goes_at_every_operation(seed: int) -> None:
     def check(image: DiskImage) -> None:
         judge(image.files(), log, clock)
 
-    cuts = PowerCuts(check, seed=seed, mixes=1, promises=lambda: log.history.version, every=6)
+    cuts = PowerCuts(check, seed=seed, mixes=1, promises=lambda: log.history.version, every=every)
     cuts.attach(files)
     workload(log, clock)
-    assert cuts.finish() > 500
+    return cuts.finish()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_power_goes_at_every_operation(seed: int) -> None:
+    assert run_with_cuts(seed, every=6) > 500
 
 
 def killed_at(number: int, config: LogConfig) -> bool:

@@ -266,27 +266,32 @@ LONG = ("compaction",)
 """For the long runs."""
 
 
+def run_with_cuts(plan: Plan, seed: int, *, every: int) -> int:
+    """Run one workload with a cut after every operation; the number of images, all of them sound."""
+    clock, files = SimClock(START_MS), PowerLossFiles()
+    make_directory(files)
+    log = TransactionalLog(files, plan.config, clock, seed)
+    files.sync_directory("data")
+    cuts = PowerCuts(
+        lambda image: log.judge(image, plan.config, clock),
+        seed=seed,
+        mixes=plan.mixes,
+        promises=lambda: (log.version, log.compacts),
+        recover=recover_only(plan.config, clock),
+        every=every,
+    )
+    cuts.attach(files)
+    try:
+        plan.workload(log)
+    finally:
+        # The first broken promise, if there was one, rather than what the workload made of it later.
+        images = cuts.finish()
+    return images
+
+
 @pytest.mark.parametrize(("name", "every"), budgets_of(PLANS, long=LONG))
 def test_a_power_cut_leaves_each_transaction_whole_absent_or_open(name: str, every: int) -> None:
     plan = PLANS[name]
-    images = 0
-    for seed in plan.seeds:
-        clock, files = SimClock(START_MS), PowerLossFiles()
-        make_directory(files)
-        log = TransactionalLog(files, plan.config, clock, seed)
-        files.sync_directory("data")
-        cuts = PowerCuts(
-            lambda image, log=log, clock=clock: log.judge(image, plan.config, clock),  # type: ignore[misc]
-            seed=seed,
-            mixes=plan.mixes,
-            promises=lambda log=log: (log.version, log.compacts),  # type: ignore[misc]
-            recover=recover_only(plan.config, clock),
-            every=every,
-        )
-        cuts.attach(files)
-        try:
-            plan.workload(log)
-        finally:
-            images += cuts.finish()
+    images = sum(run_with_cuts(plan, seed, every=every) for seed in plan.seeds)
     print(f"{name}: {images} images")
     assert images >= plan.images // every

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import foldlog
 from faulty_s3 import FaultyS3, faulty
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.local import LocalBackend
+from foldlog.files import objects
 from object_store import Bucket, bucket, s3_server
 
 __all__ = ["bucket", "s3_server"]
@@ -149,3 +152,82 @@ def test_a_store_that_stays_wrong_is_one_sentence(
             list(log.read("orders", 0))
         proxied.heal()
         assert [record.value for record in log.read("orders", 0)] == values
+
+
+def test_a_wrong_clock_is_one_sentence_and_goes_on_when_it_is_set(
+    store: str, proxied: FaultyS3, tmp_path: Path
+) -> None:
+    with foldlog.open(tmp_path / "data", tier=store, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        values = fill(log, 120)
+        proxied.fail("skew", part="", methods="GET PUT POST DELETE")
+        with pytest.raises(foldlog.errors.StoreError, match="clock of this machine differs too much") as told:
+            log.enforce_retention()
+        assert "<" not in str(told.value)
+        values += fill(log, 10)
+        proxied.heal()
+        log.enforce_retention()
+        start = broker_of(log).partition("orders", 0).local_start_offset
+        assert start > 0
+        proxied.fail("skew", part="", methods="GET")
+        with pytest.raises(foldlog.errors.StoreError, match="clock of this machine differs too much"):
+            list(log.read("orders", 0))
+        assert [record.value for record in log.read("orders", 0, start=start)] == values[start:]
+        proxied.heal()
+        assert [record.value for record in log.read("orders", 0)] == values
+
+
+def test_producers_and_local_readers_do_not_wait_for_a_store_that_does_not_answer(
+    store: str, proxied: FaultyS3, tmp_path: Path
+) -> None:
+    """All of it while a request is held: the proxy lets go when they are done."""
+    with foldlog.open(tmp_path / "data", tier=store, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        values = fill(log, 120)
+        proxied.fail("hold", part=".segment", methods="PUT POST")
+        copying = threading.Thread(target=lambda: suppressed(log.enforce_retention))
+        copying.start()
+        assert proxied.held.wait(60)
+        values += fill(log, 200)
+        assert [record.value for record in log.read("orders", 0)] == values
+        assert not proxied.released.is_set()
+        assert copying.is_alive()
+        proxied.heal()
+        copying.join()
+        log.enforce_retention()
+        assert broker_of(log).partition("orders", 0).local_start_offset > 120
+        assert [record.value for record in log.read("orders", 0)] == values
+
+
+def suppressed(act: Callable[[], object]) -> None:
+    with suppress(foldlog.errors.StorageError):
+        act()
+
+
+@pytest.mark.parametrize(("part", "methods"), [(".segment", "GET"), (".segment", "PUT POST"), (".manifest", "PUT")])
+def test_a_request_without_an_answer_ends(
+    part: str, methods: str, store: str, proxied: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself: the proxy holds it until the error is there."""
+    monkeypatch.setattr(objects, "_READ_S", 1)
+    monkeypatch.setattr(objects, "_WRITE_S", 1)
+    with foldlog.open(tmp_path / "data", tier=store, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        values = fill(log, 120)
+        if methods == "GET":
+            log.enforce_retention()
+        proxied.fail("hold", part=part, methods=methods)
+        with pytest.raises(foldlog.errors.StoreError, match=r"could not be (read|written)"):
+            list(log.read("orders", 0)) if methods == "GET" else log.enforce_retention()
+        assert not proxied.released.is_set()
+        proxied.heal()
+        log.enforce_retention()
+        assert [record.value for record in log.read("orders", 0)] == values
+
+
+def test_a_bucket_that_is_not_there_is_no_lost_object(store: str, bucket: Bucket, tmp_path: Path) -> None:
+    missing = store.replace(bucket.name, f"{bucket.name}-other")
+    with foldlog.open(tmp_path / "data", tier=missing, background=False) as log:
+        log.create_topic("orders", partitions=1, config=SETTINGS)
+        with pytest.raises(foldlog.errors.StoreError, match="there is no such bucket; create it first"):
+            log.enforce_retention()

@@ -302,6 +302,24 @@ def test_an_index_without_a_snapshot_that_vouches_for_it_is_made_again(damage: s
     assert committed(partition) == [b"kept"]
 
 
+def test_a_kill_after_a_damaged_index_was_cut_off_leaves_no_snapshot_that_vouches_for_it() -> None:
+    """A power cut tears an entry behind the snapshot; the open that finds it is killed before it has written anything.
+    Found by the simulator, seed 7."""
+    small = SmallPartition(segment_records=4)
+    producer = Producer(small)
+    for _ in range(3):
+        producer.begin(b"lost")
+        producer.end(commit=False)
+    assert small.names(".snapshot")
+    oldest = min(small.names(".txnindex"))
+    file = small.files.open(f"{PATH}/{oldest}", write=True)
+    file.write(file.size(), [b"\xff" * 34])
+    for _ in range(3):
+        partition = small.reopen(segment_records=4)
+        assert committed(partition) == []
+        assert len(partition.read(0, committed=True).aborted) > 0
+
+
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     small = SmallPartition()
     Producer(small, 1).begin(b"a")

@@ -63,6 +63,7 @@ def readings(loops: ModuleType, data: Any, start: int = 0, end: int = 1 << 62) -
         "decode all": lambda: loops.decode(data, "t", 3, decompressed_limit=1 << 16),
         "gather": lambda: loops.gather(data, ALL_COLUMNS, start_offset=start, end_offset=end),
         "gather enough": lambda: loops.gather(data, ALL_COLUMNS, start_offset=start, end_offset=end, enough_bytes=99),
+        "beginnings": lambda: loops.beginnings(data, 2, decompressed_limit=1 << 16),
         "offset_at_time": lambda: loops.offset_at_time(data, 1_700_000_000_100, start),
         "compact": compacted,
         "key_at": lambda: [loops.key_at(data, start + offset, decompressed_limit=1 << 16) for offset in range(8)],

@@ -14,6 +14,7 @@ from bench.many_items import PARTITIONS, TOPIC, apis, request_with, version_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.errors import RefusedByBroker
 from foldlog.limits import COLLECTION_DELAY_MAX_S, STEP_ITEMS
 from foldlog.records.loops import decode as decode_records
 from foldlog.records.loops import pack
@@ -126,8 +127,10 @@ def test_changes_of_settings_are_divided_too(small: SmallNode, api_key: int, mon
     assert [one.error_code for one in answer.responses].count(ErrorCode.INVALID_REQUEST) == 2
 
 
-@pytest.mark.parametrize("api_key", sorted(PAUSING), ids=lambda key: NAMES[key])
-def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("api_key", "names"), [*((key, False) for key in sorted(PAUSING)), (68, True)], ids=lambda one: NAMES.get(one, "")
+)
+def test_a_handler_that_sees_the_whole_pauses(api_key: int, names: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallNode(authorizer=Denies())  # without an authorizer, ACLs are refused at once
     small.broker.create_topic(TOPIC, partitions=PARTITIONS)
     pauses = 0
@@ -140,12 +143,25 @@ def test_a_handler_that_sees_the_whole_pauses(api_key: int, monkeypatch: pytest.
 
     version = version_of(api_key)
     request = request_with(api_key, MANY, version)
-    if api_key == 68:
+    if names:
         request.topic_partitions, request.subscribed_topic_names = None, [f"t{at}" for at in range(MANY)]  # type: ignore[attr-defined]
     monkeypatch.setattr(LoopTurns, "next", counted)
     small.ask(request, version)
     small.close()
     assert pauses >= MANY // STEP_ITEMS
+
+
+def test_users_that_are_refused_leave_nothing_to_the_collector(small: SmallNode) -> None:
+    """An error whose traceback leads to the errors of all is a cycle: those of 262,144 users took 800 ms to collect."""
+    gc.collect()
+    gc.disable()
+    try:
+        answer = small.ask(request_with(51, 30), 0)
+        kept = [one for one in gc.get_objects() if isinstance(one, RefusedByBroker)]
+    finally:
+        gc.enable()
+    assert all(one.error_code for one in answer.results)
+    assert not kept
 
 
 def test_large_requests_without_an_answer_are_appended_in_order(small: SmallNode) -> None:

@@ -9,6 +9,7 @@ times equal.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import struct
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from budgets import times
 from foldlog.broker.broker import Broker
+from foldlog.broker.topics.names import SCHEMAS_TOPIC
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import COMPILED, pack
@@ -50,7 +52,11 @@ TOPICS = {
     "plain": {},
     "compacted": {"cleanup.policy": "compact"},
     "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "checked": {"foldlog.value.schema.validation": "true", "foldlog.value.subject.name.strategy": "any"},
 }
+KNOWN = b"\0" + (7).to_bytes(4, "big")
+"""How a value of the schema begins that is registered, and of one that is not."""
+UNKNOWN = b"\0" + (8).to_bytes(4, "big")
 ABSENT = "absent"
 PARTITIONS = 3
 
@@ -118,6 +124,8 @@ class Both:
 def both() -> Iterator[Both]:
     def side() -> Side:
         broker = Broker.open(":memory:", clock=SimClock(NOW_MS))
+        broker.create_topic(SCHEMAS_TOPIC, 1, {"cleanup.policy": "compact"})
+        register(broker)
         return Side(broker, Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})))
 
     patch = pytest.MonkeyPatch()
@@ -145,6 +153,15 @@ def both() -> Iterator[Both]:
 
 def plain(*values: bytes, codec: int = 0, key: bytes | None = b"k", at_ms: int = NOW_MS) -> bytearray:
     return bytearray(pack([(at_ms, key, value, ()) for value in values], compression=codec))
+
+
+def register(broker: Broker, *, is_gone: bool = False) -> None:
+    """Write what the registry writes; `is_gone`: what it writes when a schema is deleted for good."""
+    key = {"keytype": "SCHEMA", "subject": "any", "version": 1, "magic": 1}
+    value = {"subject": "any", "version": 1, "id": 7, "schema": '"string"', "deleted": False}
+    partition = cast(Partition, broker.partition(SCHEMAS_TOPIC, 0))
+    row = (NOW_MS, json.dumps(key).encode(), None if is_gone else json.dumps(value).encode(), ())
+    partition.wait_acknowledged(partition.append(pack([row])).next_offset)
 
 
 def signed(batch: bytearray) -> bytearray:
@@ -303,6 +320,30 @@ def test_sound_requests_take_the_fast_path_together(both: Both, version: int) ->
     before = both.fast.runs
     compare(both, names, requests)
     assert both.fast.runs > before, "none took it"
+
+
+def test_values_of_schemas_that_were_looked_up_take_the_fast_path_until_the_registry_changes(both: Both) -> None:
+    names = both.topics()
+
+    def ask(value: bytes, codec: int = 0) -> int:
+        """Alone, and between others; how many runs that makes."""
+        before = both.fast.runs
+        compare(both, names, [Asked(9, -1, [("checked", [(0, plain(value, codec=codec))])], None, None)])
+        alone = both.fast.runs - before
+        several: Topics = [("plain", [(0, plain(b"v"))]), ("checked", [(0, plain(KNOWN)), (1, plain(value))])]
+        compare(both, names, [Asked(9, -1, [("plain", [(1, plain(b"v"))])], None, None)] * 2)
+        compare(both, names, [Asked(9, -1, several, None, None), Asked(9, -1, several, None, None)])
+        return alone
+
+    assert ask(KNOWN + b"first") == 0, "it was not looked up yet"
+    assert ask(KNOWN + b"second") == 1
+    assert ask(KNOWN + b"third", codec=4) == 1
+    assert ask(UNKNOWN) == ask(b"plain") == ask(b"") == 0
+    for is_gone in (True, False):
+        for side in (both.fast, both.slow):
+            register(side.broker, is_gone=is_gone)
+        assert ask(KNOWN) == 0, "the registry has changed"
+    assert ask(KNOWN) == 1
 
 
 def test_a_producer_that_repeats_within_one_piece_is_answered_as_by_the_handler(both: Both) -> None:

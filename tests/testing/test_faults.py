@@ -260,7 +260,7 @@ def test_a_fault_goes_on_after_a_restart(broker: KafkaBroker, batch: bytes) -> N
     ("ask", "sentence"),
     [
         (lambda it: it.fail("produce", error=1), "'produce' is not an API .* is it 'Produce'"),
-        (lambda it: it.fail("Brew", error=1), "'Brew' is not an API .*/kafka_compatibility.md lists them"),
+        (lambda it: it.fail("Brew", error=1), "'Brew' is not an API .*/kafka_apis.md lists them"),
         (lambda it: it.fail("Fetch", error="OFFSET_OUT_RANGE"), "not an error of Kafka's .* 'OFFSET_OUT_OF_RANGE'"),
         (lambda it: it.fail("Fetch", error=9999), "error=9999 is not an error of Kafka's protocol; give its name"),
         (lambda it: it.fail("Fetch", error=0), "'NONE' is no error"),

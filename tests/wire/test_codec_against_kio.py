@@ -34,7 +34,7 @@ from wire.kio_values import (
 )
 
 # Versions are many and the fields in which they differ are few: a share of the examples for each.
-FEW = settings(max_examples=settings().max_examples // 12)
+FEW = settings(max_examples=settings().max_examples // 10)
 
 
 @pytest.mark.parametrize("pair", VERSIONS, ids=version_id)

@@ -57,7 +57,7 @@ from foldlog.broker.storage import (
     check_isolation_level,
     overview,
 )
-from foldlog.broker.tiers import TierJobs, TierSettings, check_change
+from foldlog.broker.tiers import TierJobs, TierOverview, TierSettings, check_change
 from foldlog.broker.topics.catalog import Catalog, CatalogTopic
 from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, plan_creation, these_topics
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
@@ -216,8 +216,8 @@ class Broker:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
         tiers = (tier if isinstance(tier, TierSettings) else TierSettings(tier)).checked(files)
-        # The root directory keeps its name.
-        path = path.rstrip("/") or "/"
+        # The root directory keeps its name, and the URL of a store its slashes.
+        path = path if is_store_url(path) else path.rstrip("/") or "/"
         storage: Storage
         try:
             if isinstance(files, PosixFiles) and not is_store_url(path):
@@ -405,7 +405,8 @@ class Broker:
 
     def topic(self, name: str) -> CatalogTopic:
         """The topic. Raises UnknownTopic if there is none of that name."""
-        self._refuse_closed()
+        if self._closed:
+            self._refuse_closed()
         if self._written is not None and type(name) is str:
             topic = self._written.changes.catalog.topics.get(name)
             if topic is not None:
@@ -747,6 +748,12 @@ class Broker:
         """What the journal has done since the directory was opened; nothing where there is none."""
         journal = None if self._written is None else self._written.journal
         return JournalCounts() if journal is None else journal.counts
+
+    def tier_overview(self) -> TierOverview | None:
+        """How the store of segments stands, without asking it; None where there is none."""
+        if self._tiers is None:
+            return None
+        return self._tiers.overview(one for one in self.opened_partitions() if isinstance(one, Partition))
 
     def watch_syncs(self, callback: OnSynced | None) -> None:
         """Call `callback` for every sync of a partition from now on, on the thread that ran or settled it; None to

@@ -301,6 +301,7 @@ class WrittenStorage(Storage):
         unreplayed = self._unreplayed.get((topic_id, number))
         if unreplayed is not None:
             raise unreplayed
+        tier = None if self.tier is None else tiered_partition(self.tier, self.files, found, number)
         try:
             partition = Partition.open(
                 self.files,
@@ -312,11 +313,12 @@ class WrittenStorage(Storage):
                 label=(topic, number),
                 producers=self.producers,
                 membership=None if self.journal is None else Membership(self.journal, topic_id),
+                tier=tier if found.config.log.remote else None,
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
-        if self.tier is not None:
-            partition.use_store(tiered_partition(self.tier, self.files, found, number))
+        if tier is not None:
+            partition.use_store(tier)
         partition.on_outlived = lambda: self._warn_of_outlived(topic, partition)
         self.on_open((topic, number), partition)
         return partition

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from foldlog.files.objects import ObjectStore
     from foldlog.log.partition import Partition
     from foldlog.log.tier.partition import TieredPartition
+    from foldlog.log.tier.standing import StoredStanding, TierCounts, TierFault
     from foldlog.log.tier.tier import Tier
 
 TIER_NAME: Final = "tier.json"
@@ -147,6 +148,18 @@ def read_topics(tier: Tier) -> dict[str, CatalogTopic]:
     return topics
 
 
+class TierOverview(NamedTuple):
+    """How the store of a directory stands. `standings`: of partitions that are open, and whose manifest is known;
+    `failures`: of rounds over a partition."""
+
+    url: str
+    counts: TierCounts
+    cache_bytes: int
+    failures: int
+    faults: tuple[TierFault, ...]
+    standings: Mapping[tuple[str, int], StoredStanding]
+
+
 class TieredStorage(Protocol):
     """What the jobs need of the directory."""
 
@@ -174,6 +187,8 @@ class TierJobs:
         self._working = threading.Lock()  # before all locks of partitions
         self._first_fault: Exception | None = None
         self._removed = 0
+        self._failures = 0
+        self._faults: dict[str, TierFault] = {}  # by what was being done
         self.is_stopping: Callable[[], bool] = lambda: False
 
     @property
@@ -199,28 +214,66 @@ class TierJobs:
 
     def _work(self, only: str | None = None) -> float | None:
         if not self.are_needed:
+            self._faults.clear()
             return None
-        self._claim()
+        try:
+            self._claim()
+        except Exception as error:
+            self._note("asking whose store it is", None, error)
+            raise
+        self._faults.pop("asking whose store it is", None)
         for removed in self._storage.catalog().removed:
-            self._each(f"deleting the objects of {removed.name!r}", lambda: self._remove(removed))  # noqa: B023
+            self._each(f"deleting the objects of {removed.name!r}", None, lambda: self._remove(removed))  # noqa: B023
         for topic in list(self._storage.catalog().topics.values()):
             if not _is_tiered(topic) or only not in (None, topic.name) or self.is_stopping():
                 continue
             if topic.config.log.remote:
-                self._each(f"describing {topic.name!r} in the store", lambda: self._tell(topic))  # noqa: B023
+                name = topic.name
+                self._each(f"describing {name!r} in the store", name, lambda: self._tell(topic))  # noqa: B023
             for number in range(topic.partition_count):
                 if not self.is_stopping():
-                    self._each(f"tiering {topic.name}-{number}", lambda: self._work_on(topic, number))  # noqa: B023
+                    doing = f"copying {topic.name}-{number} to the store"
+                    self._each(doing, topic.name, lambda: self._work_on(topic, number))  # noqa: B023
         return limits.TIER_CHECK_MS
 
-    def _each(self, doing: str, act: Callable[[], object]) -> None:
+    def overview(self, opened: Iterable[Partition]) -> TierOverview | None:
+        """Without asking the store. Any thread."""
+        from foldlog.log.tier.standing import TierFault
+
+        tier = self._storage.tier
+        if tier is None:
+            return None
+        topics = self._storage.catalog().topics
+        faults = [one for one in list(self._faults.values()) if one.topic is None or one.topic in topics]
+        standings = {}
+        for partition in opened:
+            standing = None if partition.tiering is None else partition.tiering.standing()
+            if partition.tiering is None or standing is None:
+                continue
+            damaged = list(partition.tiering.tier.damaged.values())
+            faults += [TierFault(partition.label[0], str(error), None, is_damage=True) for error in damaged]
+            if partition.config.remote or standing.segments:
+                standings[partition.label] = standing
+        return TierOverview(tier.url, tier.counts, tier.cache.held_bytes, self._failures, tuple(faults), standings)
+
+    def _note(self, doing: str, topic: str | None, error: Exception) -> None:
+        from foldlog.log.tier.standing import TierFault
+
+        self._failures += 1
+        before = self._faults.get(doing)
+        since_ms = self._clock.now_ms() if before is None else before.since_ms
+        self._faults[doing] = TierFault(topic, f"{doing} failed: {error}", since_ms)
+
+    def _each(self, doing: str, topic: str | None, act: Callable[[], object]) -> None:
         """A fault of one does not stop the others; it is tried again with the next round."""
         try:
             act()
+            self._faults.pop(doing, None)
         except (UnknownTopic, UnknownPartition, LogClosed):
-            return
+            self._faults.pop(doing, None)
         except Exception as error:  # noqa: BLE001  reported, and tried again
             self._first_fault = self._first_fault or error
+            self._note(doing, topic, error)
             if not self.is_stopping():
                 self._storage.report("" if isinstance(error, CorruptLog) else doing, error)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING
 
 from foldlog.broker.topics.catalog import CatalogTopic
 from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, refuse_user_write, require_text
@@ -17,8 +19,18 @@ from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.outgoing import emptiest
 from foldlog.clock import Clock
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import CorruptLog, InvalidArgument, UnknownTopic
+from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder
+
+if TYPE_CHECKING:
+    from foldlog.log.single_appends import SingleAppends
+
+_SingleAppends: type[SingleAppends] | None = None
+if not PURE_PYTHON:
+    with suppress(ImportError):  # it is not built everywhere
+        from foldlog.log.single_appends import SingleAppends as _SingleAppends
 
 OpensPartition = Callable[[str, int], WritablePartition]
 
@@ -29,25 +41,26 @@ _WAIT_MAX_MS = 3_600_000.0
 class ProducerBatch:
     """The records of one batch, and their common acknowledgement. Closed once its queue has another open batch."""
 
-    __slots__ = ("ack", "append", "builder", "size_bytes")
+    __slots__ = ("ack", "builder", "size_bytes")
 
     def __init__(self, ack: BatchAck, builder: BatchBuilder) -> None:
         self.ack = ack
         self.builder = builder
-        self.append = builder.append  # bound once: send() runs this for every record
         self.size_bytes = 0  # set when it is sealed
 
 
 class PartitionQueue:
     """The batches for one partition: at most one open, and the sealed ones that wait to be written in order."""
 
-    __slots__ = ("log", "number", "open", "sealed", "spare", "topic", "writing")
+    __slots__ = ("log", "number", "open", "sealed", "single", "spare", "topic", "writing")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
         # Opened with the first batch: a damaged partition must not stop the others.
         self.log: WritablePartition | None = None
+        self.single: SingleAppends | None = None
+        """The compiled way for `log.append`, once a record took it."""
         self.open: ProducerBatch | None = None
         self.sealed: deque[ProducerBatch] = deque()
         self.spare: BatchBuilder | None = None
@@ -88,7 +101,7 @@ class TopicInfo:
     def __init__(self, topic: CatalogTopic) -> None:
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
-        """Where keyless records go now, if that is decided and the topic takes them; for `put_open`."""
+        """Where keyless records go now, if that is decided and the topic takes them; for `OpenBatches`."""
         self._usable: list[int] = []
         self._turn = 0
         self.update(topic)
@@ -202,6 +215,11 @@ def writable_partition(opens: OpensPartition, topic: str, number: int) -> Writab
     if type(topic) is str and topic in KAFKA_OWN_TOPICS:
         refuse_user_write(topic)
     return opens(topic, number)
+
+
+def compiled_appends(log: WritablePartition) -> SingleAppends | None:
+    """The compiled way of a single record into this partition; None if it was not built, or another process writes."""
+    return None if _SingleAppends is None or not isinstance(log, Partition) else _SingleAppends(log)
 
 
 class LingerTimer:

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeVar
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import CHANGES_PREFIX as CHANGES_PREFIX
 from foldlog.broker.topics.names import FOLDS_TOPIC as FOLDS_TOPIC
+from foldlog.broker.topics.names import SIDES_PREFIX as SIDES_PREFIX
 from foldlog.errors import InvalidArgument, InvalidTopicName
 
 FOLD_GROUP_PREFIX: Final = "fold."

@@ -1,4 +1,4 @@
-"""RecordMetadata, SendFuture, BatchAck, `put_open`, `wall_ms`: compiled if they could be built, else Python twins.
+"""What a producer hands back, and what runs for every record: compiled if built, else Python twins.
 
 No warning here: `foldlog.records.loops` gives the one that matters.
 """
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from foldlog.environment import PURE_PYTHON
 
 if TYPE_CHECKING or PURE_PYTHON:
-    from foldlog.client.handles_py import BatchAck, RecordMetadata, SendFuture, put_open, wall_ms
+    from foldlog.client.handles_py import BatchAck, OpenBatches, RecordMetadata, SendFuture, queue_for, wall_ms
 else:
     try:
-        from foldlog.client.handles import BatchAck, RecordMetadata, SendFuture, put_open, wall_ms
+        from foldlog.client.handles import BatchAck, OpenBatches, RecordMetadata, SendFuture, queue_for, wall_ms
     except ImportError:
-        from foldlog.client.handles_py import BatchAck, RecordMetadata, SendFuture, put_open, wall_ms
+        from foldlog.client.handles_py import BatchAck, OpenBatches, RecordMetadata, SendFuture, queue_for, wall_ms
 
 
 def remake_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
@@ -23,4 +23,4 @@ def remake_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) 
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
 
-__all__ = ["BatchAck", "RecordMetadata", "SendFuture", "put_open", "remake_metadata", "wall_ms"]
+__all__ = ["BatchAck", "OpenBatches", "RecordMetadata", "SendFuture", "queue_for", "remake_metadata", "wall_ms"]

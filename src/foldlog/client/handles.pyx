@@ -9,13 +9,19 @@ import logging
 from threading import Event, Lock
 
 cimport cython
+from libc.stdint cimport INT64_MAX
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from foldlog.records.kernels cimport BatchBuilder
+
+from foldlog.client.outgoing import FRAME_BYTES_MAX as _FRAME_BYTES_MAX
 from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
 from foldlog.records.loops import murmur2
 
 _log = logging.getLogger("foldlog")
+
+cdef Py_ssize_t FRAME_BYTES_MAX = _FRAME_BYTES_MAX
 
 
 @cython.final
@@ -218,41 +224,117 @@ cdef class SendFuture:
 
 def wall_ms():
     """The wall clock, as `SystemClock` reads it: a call from Python to Python was a sixth of a send."""
+    return wall_clock_ms()
+
+
+cdef inline long long wall_clock_ms() noexcept:
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return <long long>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
-def put_open(lock, dict infos not None, topic, long long timestamp_ms, key, value, headers, long long last_index):
-    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
-    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic."""
-    cdef object info, queue, batch
-    cdef SendFuture sent
-    cdef long long index
-    if type(topic) is not str:
+@cython.final
+cdef class OpenBatches:
+    """Puts the usual record into the open batch of its partition: bytecodes were two thirds of a send. Any thread."""
+
+    cdef object _sender
+    cdef object _acquire
+    cdef object _release
+    cdef dict _infos
+    cdef object _now_ms
+    cdef long long _last_index
+
+    def __init__(self, sender, lock, dict infos not None, long long last_index, now_ms):
+        """`infos` are the accumulator's, guarded by `lock`; `sender` says in `_refusal` whether it takes records, and
+        is told of a batch that is full (`filled`)."""
+        self._sender = sender
+        self._acquire = lock.acquire
+        self._release = lock.release
+        self._infos = infos
+        self._last_index = last_index
+        self._now_ms = now_ms
+
+    def send(self, topic, value, key, headers, partition, timestamp_ms):
+        """The record's future. None, and nothing was done, if the record has to be serialized or checked, or names its
+        partition, or as for `put`."""
+        cdef long long at_ms
+        if (not (value is None or type(value) is bytes) or not (key is None or type(key) is bytes)
+                or headers or partition is not None):
+            return None
+        if timestamp_ms is None:
+            at_ms = wall_clock_ms() if self._now_ms is wall_ms else self._now_ms()
+        elif type(timestamp_ms) is int and 0 <= timestamp_ms < INT64_MAX:
+            at_ms = timestamp_ms
+        else:
+            return None
+        return self.put(topic, at_ms, key, value, ())
+
+    cpdef object put(self, object topic, long long timestamp_ms, object key, object value, object headers):
+        """Its future; it goes by its key or the sticky rule. None, and nothing was done, if there is no open batch, or
+        no room, or no such topic."""
+        cdef object info, queue, batch
+        cdef SendFuture sent
+        cdef long long index
+        if type(topic) is not str or self._sender._refusal is not None:
+            return None
+        self._acquire()
+        try:
+            info = self._infos.get(topic)
+            if info is None:
+                return None
+            if key is not None:
+                queue = info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+            else:
+                queue = info.sticky
+                if queue is None:
+                    return None
+            batch = queue.open
+            if batch is None:
+                return None
+            index = (<BatchBuilder?>batch.builder).put(timestamp_ms, key, value, headers)
+            if index < 0:
+                return None
+            sent = SendFuture.__new__(SendFuture)  # without arguments: a tuple and two ints for them took 100 ns
+            sent._ack = <BatchAck?>batch.ack
+            sent._index = index
+            sent._timestamp_ms = timestamp_ms
+        finally:
+            self._release()
+        if index >= self._last_index:
+            self._sender.filled(queue, batch)
+        return sent
+
+
+def queue_for(lock, dict infos not None, broker, topic, key, value, headers, partition):
+    """The queue of the partition that a single record goes to, by `DirectoryBackend._queue_for`'s rules; None, and
+    nothing was done, if it has to decide: the topic is new, or changed, or does not take the record as it is."""
+    cdef object info, usable
+    cdef Py_ssize_t size = FRAME_BYTES_MAX
+    cdef Py_ssize_t turn
+    if type(topic) is not str or headers or not (key is None or type(key) is bytes) or not (
+            value is None or type(value) is bytes):
         return None
+    size += (0 if key is None else len(<bytes>key)) + (0 if value is None else len(<bytes>value))
     lock.acquire()
     try:
         info = infos.get(topic)
-        if info is None:
+        if info is None or info.topic is not broker.topic(topic) or size > <Py_ssize_t>info.max_message_bytes:
             return None
-        if key is not None:
-            queue = info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
-        else:
-            queue = info.sticky
-            if queue is None:
+        if partition is not None:
+            if key is None and info.is_compacted:
                 return None
-        batch = queue.open
-        if batch is None:
+            if type(partition) is not int or not 0 <= partition < info.count:
+                return None
+            return info.queues[partition]
+        if key is not None:
+            return info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+        usable = info._usable
+        if info.is_compacted or not usable:
             return None
-        index = batch.append(timestamp_ms, key, value, headers)
-        if index < 0:
-            return None
-        sent = SendFuture.__new__(SendFuture)  # without arguments: a tuple and two ints for them took 100 ns
-        sent._ack = <BatchAck?>batch.ack
-        sent._index = index
-        sent._timestamp_ms = timestamp_ms
-        return sent if index < last_index else (sent, queue, batch)
+        turn = info._turn
+        info._turn = (turn + 1) % len(usable)
+        info.sticky = None
+        return info.queues[usable[turn]]
     finally:
         lock.release()
 

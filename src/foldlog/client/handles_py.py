@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
+from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import murmur2
 
 _log = logging.getLogger("foldlog")
@@ -213,36 +214,75 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def put_open(
+class OpenBatches:
+    """Puts the usual record into the open batch of its partition. Any thread."""
+
+    def __init__(
+        self, sender: Any, lock: Lock, infos: Mapping[str, Any], last_index: int, now_ms: Callable[[], int]
+    ) -> None:
+        """`infos` are the accumulator's, guarded by `lock`; `sender` says in `_refusal` whether it takes records, and
+        is told of a batch that is full (`filled`)."""
+        self._sender = sender
+        self._lock = lock
+        self._infos = infos
+        self._last_index = last_index
+        self._now_ms = now_ms
+
+    def send(
+        self, topic: object, value: object, key: object, headers: object, partition: object, timestamp_ms: object
+    ) -> SendFuture | None:
+        """The record's future. None, and nothing was done, if the record has to be serialized or checked, or names its
+        partition, or as for `put`."""
+        if not (value is None or type(value) is bytes) or not (key is None or type(key) is bytes):
+            return None
+        if headers or partition is not None:
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < MAX_INT64:
+            return None
+        return self.put(topic, timestamp_ms, key, value, ())
+
+    def put(
+        self,
+        topic: object,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+    ) -> SendFuture | None:
+        """Its future; it goes by its key or the sticky rule. None, and nothing was done, if there is no open batch, or
+        no room, or no such topic."""
+        if type(topic) is not str or self._sender._refusal is not None:
+            return None
+        with self._lock:
+            info = self._infos.get(topic)
+            if info is None:
+                return None
+            queue = info.sticky if key is None else info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
+            batch = None if queue is None else queue.open
+            if batch is None:
+                return None
+            index = batch.builder.append(timestamp_ms, key, value, headers)
+            if index < 0:
+                return None
+        if index >= self._last_index:
+            self._sender.filled(queue, batch)
+        return SendFuture(batch.ack, index, timestamp_ms)
+
+
+def queue_for(
     lock: Lock,
     infos: Mapping[str, Any],
+    broker: object,
     topic: object,
-    timestamp_ms: int,
     key: bytes | None,
     value: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
-    last_index: int,
-) -> SendFuture | tuple[SendFuture, Any, Any] | None:
-    """A record into the open batch of its partition, by its key or the sticky rule: its future. With queue and batch
-    if that is full now; None, and nothing was done, if there is no open batch, or no room, or no such topic.
-
-    `infos` are the accumulator's.
-    """
-    if type(topic) is not str:
-        return None
-    with lock:
-        info = infos.get(topic)
-        if info is None:
-            return None
-        queue = info.sticky if key is None else info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
-        batch = None if queue is None else queue.open
-        if batch is None:
-            return None
-        index = batch.append(timestamp_ms, key, value, headers)
-        if index < 0:
-            return None
-        sent = SendFuture(batch.ack, index, timestamp_ms)
-        return sent if index < last_index else (sent, queue, batch)
+    partition: object,
+) -> Any:
+    """None: the rules in Python are `DirectoryBackend._queue_for`'s, which is asked then."""
+    return None
 
 
 def _call(callback: Callable[[SendFuture], object], future: SendFuture) -> None:

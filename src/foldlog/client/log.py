@@ -158,7 +158,7 @@ class Log:
                 " foldlog.connect('kafka://host:9092') for a cluster"
             )
         self._backend = backend
-        self._now_ms = backend.clock.now_ms
+        self._now_ms = wall_ms if type(backend.clock) is SystemClock else backend.clock.now_ms
         # Not the producers: records sent through one that is no longer referenced are written all the same.
         self._transactions = TransactionSessions(backend)
         self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
@@ -237,8 +237,8 @@ class Log:
             topic,
             Outgoing(
                 self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms),
-                serialized(None, key, "key", topic),
-                serialized(None, value, "value", topic),
+                key if key is None or type(key) is bytes else serialized(None, key, "key", topic),
+                value if type(value) is bytes else serialized(None, value, "value", topic),
                 checked_headers(headers) if headers else (),
                 partition,
             ),
@@ -276,8 +276,7 @@ class Log:
         settings = ProducerSettings(linger_ms, batch_bytes, batch_records, buffer_bytes, compression, partitioner)
         sender = self._backend.sender(settings)
         self._senders.add(sender)
-        now_ms = wall_ms if type(self._backend.clock) is SystemClock else self._now_ms
-        return Producer(sender, now_ms, key_serializer, value_serializer)
+        return Producer(sender, self._now_ms, key_serializer, value_serializer)
 
     def transaction(
         self,

@@ -28,7 +28,7 @@ Headers = Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | 
 
 Partitioner = Callable[[str, bytes | None, int], int]
 
-_FRAME_BYTES_MAX = 128
+FRAME_BYTES_MAX = 128
 """A batch header and the lengths and deltas of a record without headers are less than this."""
 
 _ARGUMENTS = frozenset({"value", "key", "headers", "partition", "timestamp_ms"})
@@ -108,7 +108,7 @@ def checked_timestamp(timestamp_ms: object) -> int:
 def check_size(record: Outgoing, limit_bytes: int, setting: str = "max.message.bytes") -> None:
     """Raises RecordTooLarge if the record alone, before compression, makes a batch over the limit of a setting."""
     payload_bytes = len(record.key or b"") + len(record.value or b"")
-    if not record.headers and payload_bytes + _FRAME_BYTES_MAX <= limit_bytes:
+    if not record.headers and payload_bytes + FRAME_BYTES_MAX <= limit_bytes:
         return
     builder = BatchBuilder(max(limit_bytes, 1), 1)
     builder.append(record.timestamp_ms, record.key, record.value, record.headers)

@@ -27,7 +27,7 @@ from foldlog.client.accumulator import (
 )
 from foldlog.client.backends.backend import DirectoryBroker, Sender
 from foldlog.client.forks import watch_forks
-from foldlog.client.handle_types import BatchAck, SendFuture, put_open
+from foldlog.client.handle_types import BatchAck, OpenBatches, SendFuture
 from foldlog.client.outgoing import (
     Headers,
     Outgoing,
@@ -113,6 +113,9 @@ class Producer:
         self._now_ms = now_ms
         self._key_serializer = serializer(key_serializer)
         self._value_serializer = serializer(value_serializer)
+        self._open = sender.open_batches(now_ms) if isinstance(sender, BatchSender) else None
+        is_plain = self._key_serializer is None and self._value_serializer is None
+        self._send_plain = self._open.send if self._open is not None and is_plain else None
 
     def send(
         self,
@@ -137,6 +140,10 @@ class Producer:
         ...         sent.result().offset
         0
         """
+        if self._send_plain is not None:
+            sent = self._send_plain(topic, value, key, headers, partition, timestamp_ms)
+            if sent is not None:
+                return sent
         if self._value_serializer is not None or (type(value) is not bytes and value is not None):
             value = serialized(self._value_serializer, value, "value", topic)
         if self._key_serializer is not None or (type(key) is not bytes and key is not None):
@@ -146,7 +153,23 @@ class Producer:
             timestamp_ms = self._now_ms()
         else:
             checked_timestamp(timestamp_ms)
-        return self._enqueue(topic, timestamp_ms, key, value, checked, partition)
+        return self._put(topic, timestamp_ms, key, value, checked, partition)
+
+    def _put(
+        self,
+        topic: str,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+        partition: int | None,
+    ) -> SendFuture:
+        """The common case, a record that fits into an open batch, is `OpenBatches.put`."""
+        if partition is None and self._open is not None:
+            sent = self._open.put(topic, timestamp_ms, key, value, headers)
+            if sent is not None:
+                return sent
+        return self._enqueue(topic, timestamp_ms, key, value, headers, partition)
 
     def send_batch(self, topic: str, records: Iterable[Mapping[str, Any]]) -> list[SendFuture]:
         """Send several records, given as dicts with `send`'s argument names; the futures come in the same order.
@@ -169,7 +192,7 @@ class Producer:
                 check(record)
             except FoldlogError as error:
                 raise in_batch(error, index) from error
-        return [self._enqueue(topic, *record) for record in outgoing]
+        return [self._put(topic, *record) for record in outgoing]
 
     def flush(self) -> None:
         """Returns once everything sent so far is durable; raises the first error since the last flush.
@@ -232,7 +255,6 @@ class BatchSender:
         self._refusal: type[FoldlogError] | None = None
         self._lock = Lock()
         self._accumulator = RecordAccumulator(broker, opens)
-        self._known = self._accumulator.known
         # The acknowledging thread never takes self._lock: against a busy sender it would wait for whole GIL turns.
         self._settled = Condition()
         self._pending: dict[BatchAck, None] = {}
@@ -310,28 +332,25 @@ class BatchSender:
         headers: tuple[tuple[str, bytes | None], ...],
         partition: int | None,
     ) -> SendFuture:
-        """The common case, a record that fits into an open batch, is `put_open`; the rest is in `_enqueue_slowly`."""
-        # Bytecodes were two thirds of a send. So types are compared before anything is called, and rare cases are
-        # elsewhere.
+        """Any record; most find an open batch before (`open_batches`)."""
         if self._refusal is not None:
             raise self._refused()
         if self._partitioner is not None and partition is None:
             partition = self._ask_partitioner(topic, key)
-        if partition is None and not self._round_robin:
-            sent = put_open(self._lock, self._known, topic, timestamp_ms, key, value, headers, self._last_index)
-            if type(sent) is SendFuture:
-                return sent
-            if type(sent) is tuple:
-                return self._filled(*sent)
         return self._enqueue_slowly(topic, Outgoing(timestamp_ms, key, value, headers, partition))
 
-    def _filled(self, sent: SendFuture, queue: PartitionQueue, batch: ProducerBatch) -> SendFuture:
-        """The record was the last that its batch may have."""
+    def open_batches(self, now_ms: Callable[[], int]) -> OpenBatches | None:
+        """Where most records go; None if each has to be asked for its partition."""
+        if self._partitioner is not None or self._round_robin:
+            return None
+        return OpenBatches(self, self._lock, self._accumulator.known, self._last_index, now_ms)
+
+    def filled(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """A record was the last that its batch may have."""
         with self._lock:
             if queue.open is batch:
                 self._seal(queue)
         self._write(queue)
-        return sent
 
     def _ask_partitioner(self, topic: str, key: bytes | None) -> int | None:
         """Outside the lock: it is the caller's code."""
@@ -361,7 +380,7 @@ class BatchSender:
                 if batch is None and self._buffered_bytes < self._buffer_bytes:
                     batch = self._open(info, queue, record)
                 if batch is not None:
-                    index = batch.append(record.timestamp_ms, record.key, record.value, record.headers)
+                    index = batch.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
                     if index >= 0:
                         sent = SendFuture(batch.ack, index, record.timestamp_ms)
                         if index < self._last_index:

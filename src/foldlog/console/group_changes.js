@@ -1,4 +1,4 @@
-// What one does to groups: move a whole one, with what that means for each partition, and forget one.
+// What one does to groups: move a whole one, with what that means for each partition, and delete one.
 
 import * as api from "./api.js";
 import { change, planTable, zone } from "./change.js";
@@ -32,13 +32,13 @@ export function resetGroup(group) {
 
 export async function deleteGroup(group) {
   const gone = await change({
-    title: `Forget the group ${group.group}?`, yes: "Forget it", isDanger: true, fields: [],
+    title: `Delete the group ${group.group}?`, yes: "Delete it", isDanger: true, fields: [],
     plan: () => post(group.group, "delete", { dry_run: true }),
     show: (answer) => [
-      h("p", {}, `What it committed in ${counted(answer.commits.length, "partition")} is forgotten. Whoever joins it then begins where auto.offset.reset says. No record is deleted.`),
+      h("p", {}, `What it committed in ${counted(answer.commits.length, "partition")} is deleted. Whoever joins it then begins where auto.offset.reset says. No record is deleted.`),
       answer.members.length > 0 && h("p", { class: "notice bad" }, `It has ${counted(answer.members.length, "live member")}: ${answer.members.slice(0, 5).join(", ")}. Stop them first.`)],
     needs: (answer) => answer.members.length > 0,
-    act: () => post(group.group, "delete", {}), done: () => `${group.group} was forgotten.`,
+    act: () => post(group.group, "delete", {}), done: () => `${group.group} was deleted.`,
   });
   if (gone) location.hash = "#/groups";
 }

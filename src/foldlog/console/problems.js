@@ -6,7 +6,7 @@ import { ago, counted, sentence } from "./words.js";
 
 const WHAT = { fold: "Fold", group: "Group", topic: "Topic", cluster: "The broker" };
 const ROOM = { fold: "folds", group: "groups", topic: "topics" };
-const SEVERE = new Set(["partition_poisoned", "partition_refused", "fold_failing", "fold_lost", "group_died", "disk_low"]);
+const SEVERE = new Set(["partition_poisoned", "partition_refused", "fold_failing", "fold_lost", "group_died", "disk_low", "store_damaged", "store_failing"]);
 
 /** How far behind it is now: problems are told again only if there are others, and lags grow meanwhile. */
 function lagNow(problem) {

@@ -67,7 +67,7 @@ async function showOne(place, name, chart) {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
       h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}${group.type === "consumer" ? `, assigned by ${group.protocol} at epoch ${group.generation}` : group.type === "share" ? ", a share group: each record goes to one of them" : ""}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && !group.is_fold && group.may.includes("READ") && ["Drag its cursor in the log to ", term("rewind"), " it."]),
-      !state.overview.read_only && h("div", { class: "buttons" }, !group.is_fold && group.may.includes("READ") && h("button", { class: "button small", type: "button", onclick: () => resetGroup(group) }, icon("rewind"), "Move…"), group.may.includes("DELETE") && h("button", { class: "button small danger", type: "button", onclick: () => deleteGroup(group) }, "Forget…"))),
+      !state.overview.read_only && h("div", { class: "buttons" }, !group.is_fold && group.may.includes("READ") && h("button", { class: "button small", type: "button", onclick: () => resetGroup(group) }, icon("rewind"), "Move…"), group.may.includes("DELETE") && h("button", { class: "button small danger", type: "button", onclick: () => deleteGroup(group) }, "Delete…"))),
     trouble(name), chart.element, card("Cursors", cursors(group)), card("Members", members(group)));
     chart.show();
   } catch (error) {

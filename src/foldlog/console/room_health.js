@@ -6,7 +6,7 @@ import { card, h, heads, isBusy, put } from "./dom.js";
 import { findings } from "./problems.js";
 import { now, on, state } from "./store.js";
 import { term } from "./terms.js";
-import { counted, number, rate, short, size, span } from "./words.js";
+import { counted, number, rate, sentence, short, size, span } from "./words.js";
 
 const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
 
@@ -24,6 +24,17 @@ function transactions(found, again) {
   return h("div", { class: "scroll" }, h("table", {}, heads("Transactional id", "Open for", "Partitions", ""), h("tbody", {}, open.map((one) => h("tr", {},
     h("th", { scope: "row" }, one.transactional_id), h("td", { class: "mono" }, `${span(Math.max(0, now() - one.start_ms))} of at most ${span(one.timeout_ms)}`), h("td", {}, one.partitions.slice(0, 4).map((each) => `${each.topic} / ${each.partition}`).join(", "), one.partitions.length > 4 && ` and ${one.partitions.length - 4} more`),
     h("td", { class: "num" }, !state.overview.read_only && h("button", { class: "button small danger", type: "button", onclick: async () => { if (await abort(one)) again(); } }, "Abort…")))))));
+}
+
+/** The store of segments: what is there, what waits, and how reading from it goes. */
+function store(found) {
+  const looked = found.cache_hits + found.cache_misses;
+  return h("dl", { class: "facts" },
+    fact("Where", h("span", { class: "mono wrap" }, found.url)), fact("Has", `${counted(found.segments, "segment")}, ${size(found.size_bytes)}`),
+    fact("Waiting to be copied", found.waiting_segments ? h("b", { class: "bad-text" }, `${counted(found.waiting_segments, "segment")}, ${size(found.waiting_bytes)}`) : "nothing"),
+    fact("Since the start", `${number(found.copied_segments)} copied, ${counted(found.failures, "failure")}, ${counted(found.reads, "read")} of ranges`),
+    looked > 0 && fact("Blocks found in memory", `${Math.round(100 * found.cache_hits / looked)} %, ${size(found.cache_bytes)} held`),
+    found.errors.map((text) => fact("Wrong now", h("span", { class: "bad-text wrap" }, sentence(text)))));
 }
 
 function view() {
@@ -46,10 +57,13 @@ function view() {
 export function enter(element) {
   const body = h("div", {});
   const open = h("div", {});
-  put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body, card("Open transactions", open)));
+  const kept = h("div", {});
+  put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body, kept, card("Open transactions", open)));
   const ask = (isDone = false) => api.transactions().then((found) => { if (isDone || !isBusy(open)) put(open, transactions(found, () => ask(true))); }, () => put(open, h("p", { class: "quiet" }, "They cannot be shown now.")));
+  const askStore = () => api.health().then((found) => { if (!isBusy(kept)) put(kept, found.store && card("Store of segments", store(found.store))); }, () => {});
   ask();
-  const timer = setInterval(() => { if (!document.hidden) ask(); }, 5000);
+  askStore();
+  const timer = setInterval(() => { if (!document.hidden) { ask(); askStore(); } }, 5000);
   const show = () => { if (!isBusy(body)) put(body, view()); };
   show();
   const offs = [on("topics", show), on("rates", show), on("problems", show), on("connection", show)];

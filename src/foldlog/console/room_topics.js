@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { card, elided, empty, field, h, icon, isBusy, missing, put, toast } from "./dom.js";
+import { card, elided, empty, field, h, heads, icon, isBusy, missing, put, toast } from "./dom.js";
 import { HistoryChart, pointsOf } from "./history.js";
 import { SortedList } from "./lists.js";
 import { hue, on, state } from "./store.js";
@@ -49,6 +49,18 @@ function segments(partition) {
     })), h("span", { class: "mono quiet" }, `${counted(partition.segment_count, "file")}, ${size(partition.size_bytes)}`));
 }
 
+/** What each partition has in the store of segments; nothing for a topic that uses none. */
+function inStore(partitions) {
+  const stored = partitions.filter((one) => one.store);
+  if (!stored.length) return null;
+  const rows = stored.map(({ partition, store }) => {
+    const alone = Math.max(0, store.local_start - store.start);
+    const waits = store.waiting_segments > 0 && h("b", { class: "bad-text" }, `${counted(store.waiting_segments, "segment")} waiting, ${size(store.waiting_bytes)}`);
+    return h("tr", {}, h("th", { scope: "row", class: "mono" }, String(partition)), h("td", { class: "mono" }, store.segments ? `${number(store.start)} to ${number(store.end)}` : "nothing yet"), h("td", { class: "mono" }, `${counted(store.segments, "segment")}, ${size(store.size_bytes)}`), h("td", { class: "mono" }, alone ? `${short(alone)} offsets` : "none"), h("td", {}, waits || "all that is sealed is there"));
+  });
+  return h("section", { class: "card", id: "in-store" }, h("header", {}, h("h2", {}, "In the store"), h("small", { class: "quiet" }, "sealed segments, copied")), h("div", { class: "scroll" }, h("table", {}, heads("Partition", "Offsets", "Size", "Only there", "Copying"), h("tbody", {}, rows))));
+}
+
 function configs(entries) {
   const list = h("tbody", {});
   const all = h("input", { type: "checkbox", onchange: () => fillIn() });
@@ -94,6 +106,7 @@ class TopicPage {
     Object.assign(this, { place, name });
     this.numbers = h("span", {});
     this.files = h("div", { class: "segment-rows" });
+    this.store = h("div", {});
     this.chart = new HistoryChart("Records per second", (found, at) => [{ name, colour: hue(name), points: [...pointsOf(found, found.topics[name]?.records_per_s), [at, state.topics.get(name)?.records_per_s ?? 0]] }], { text: rate });
     this.off = on("rates", () => this.again());
     this.offTopics = on("topics", () => this.again());
@@ -119,6 +132,7 @@ class TopicPage {
       this.topic = topic;
       this.showNumbers(topic);
       if (!isBusy(this.files)) put(this.files, topic.partitions.map(segments));
+      if (!isBusy(this.store)) put(this.store, inStore(topic.partitions));
     } catch (error) {
       if (error.status !== 404 && this.topic) return; // the broker is away for a moment, which the pulse tells
       this.topic = null;
@@ -131,6 +145,7 @@ class TopicPage {
       h("p", { class: "quiet" }, this.numbers, " ", h("a", { href: `#/log/${encodeURIComponent(this.name)}` }, "Show the log")), this.actions(topic)),
     this.chart.element,
     h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), this.files),
+    this.store,
     h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
   }
 
@@ -158,7 +173,7 @@ export function enter(element, path) {
     return () => page.leave();
   }
   const topics = list();
-  put(place, h("div", { class: "room-head" }, h("div", { class: "row head-row" }, h("h1", {}, "Topics"), !state.overview.read_only && h("button", { class: "button small", type: "button", onclick: createTopic }, icon("plus"), "New topic")), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ". A ", term("partition"), " is what is ordered; ", term("retention"), " says what is kept.")), topics.element);
+  put(place, h("div", { class: "room-head" }, h("div", { class: "row head-row" }, h("h1", {}, "Topics"), !state.overview.read_only && state.overview.may.includes("CREATE") && h("button", { class: "button small", type: "button", onclick: createTopic }, icon("plus"), "New topic")), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ". A ", term("partition"), " is what is ordered; ", term("retention"), " says what is kept.")), topics.element);
   const show = () => topics.show();
   const offs = [on("topics", show), on("rates", show)];
   return () => { topics.leave(); for (const off of offs) off(); };

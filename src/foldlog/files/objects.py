@@ -303,15 +303,50 @@ class _told:  # noqa: N801 used as a block
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None or isinstance(error, StoreError):
             return
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and _code(error) not in _NO_BUCKET:
             raise ObjectMissing(f"{self._what} is not in the store") from error
         is_foreign = type(error).__module__.startswith("obstore")
         if is_foreign or isinstance(error, OSError | ValueError):
             raise StoreError(f"{self._what} could not be {self._done}: {_reason(error)}") from error
 
 
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
+_CLOCK: Final = (
+    "the clock of this machine differs too much from the store's; set it, best by NTP, and it goes on by itself"
+)
+_CREDENTIALS: Final = (
+    "the store does not accept these credentials; check those in the environment, such as AWS_ACCESS_KEY_ID"
+)
+_CODES: Final = {
+    "RequestTimeTooSkewed": _CLOCK,
+    "RequestExpired": _CLOCK,
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "AuthenticationFailed": _CREDENTIALS,
+    "ExpiredToken": "the credentials have expired; renew them",
+    "AccessDenied": "these credentials may not do that; allow them to list, read, write and delete below this URL",
+    "NoSuchBucket": "there is no such bucket; create it first",
+    "ContainerNotFound": "there is no such container; create it first",
+}
+"""What stores answer, and what that means here. Azure calls a wrong clock a failed authentication, and says so in the
+text."""
+
+
+def _code(error: BaseException) -> str:
+    """The store's own word for what went wrong; empty if it has none."""
+    found = re.search(r"<Code>(\w+)</Code>", str(error))
+    return found[1] if found else ""
+
+
 def _reason(error: BaseException) -> str:
-    """The first sentence of what obstore says, without the bodies of answers and Rust's own values."""
+    """What a store's own word means, or the first sentence of what obstore says, without the bodies of answers and
+    Rust's own values."""
+    code = _code(error)
+    if code:
+        message = re.search(r"<Message>([^<]*)</Message>", str(error))
+        is_clock = "date header" in str(error) or "Request has expired" in str(error)
+        meaning = _CLOCK if is_clock else _CODES.get(code)
+        return f"{meaning or (message and message[1].strip()) or 'it refused'} ({code})"
     text = str(error).partition("\n")[0].partition("Debug source")[0]
     return re.sub(r"\s+", " ", text)[:300].strip() or type(error).__name__
 

@@ -44,10 +44,18 @@ def _sync_and_look(descriptor: int) -> bool:
     return os.fstat(descriptor).st_nlink > 0
 
 
-inode_and_size, sync_and_look = _inode_and_size, _sync_and_look
+def _size_in_place(path: bytes, inode: tuple[int, int], held_path: bytes, held_inode: tuple[int, int]) -> int:
+    """`status.size_in_place` in Python."""
+    if _inode_and_size(path)[:2] != inode:
+        return -1
+    *held, size = _inode_and_size(held_path)
+    return size if tuple(held) == held_inode else -1
+
+
+inode_and_size, size_in_place, sync_and_look = _inode_and_size, _size_in_place, _sync_and_look
 if not PURE_PYTHON:
     with suppress(ImportError):  # it is not built everywhere
-        from foldlog.files.status import inode_and_size, sync_and_look
+        from foldlog.files.status import inode_and_size, size_in_place, sync_and_look
 
 
 def _sync(descriptor: int, path: str) -> None:
@@ -126,6 +134,8 @@ class PosixFile:
             while pending:
                 count = os.pwritev(self._descriptor, pending[:_IOV_MAX], position + total)
                 total += count
+                if len(pending) == 1 and count == len(pending[0]):
+                    break
                 pending = _after(pending, count)
         except OSError as error:
             if error.errno in FULL:
@@ -195,8 +205,6 @@ def _writes_directly(direct: int, memory: memoryview, position: int) -> bool:
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """The rest of `buffers` after `count` bytes were written (writes may be short)."""
-    if len(buffers) == 1 and len(buffers[0]) == count:
-        return ()
     for index, buffer in enumerate(buffers):
         size = memoryview(buffer).nbytes
         if count < size:
@@ -225,7 +233,8 @@ class PosixAllocated:
         return os.pread(self._descriptor, min(length, max(0, self._size - position)), position)
 
     def store(self, position: int, data: bytes) -> None:
-        self._refuse_closed()
+        if self._descriptor < 0:
+            self._refuse_closed()
         if self._owner.forked:
             raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
         if position < 0 or position + len(data) > self._size:
@@ -283,19 +292,16 @@ class PosixLock:
             return True  # released: writes are refused for other reasons
         # Every append and every sync looks, so it has to be cheap: two calls of the system.
         try:
-            if inode_and_size(self._path)[:2] != self._inode:
-                return False
-            return self._held < 0 or self._is_held_in_place(*inode_and_size(self._held_path))
+            if self._held < 0:
+                return inode_and_size(self._path)[:2] == self._inode
+            size = size_in_place(self._path, self._inode, self._held_path, self._held_inode)
         except OSError as error:
             return error.errno not in _NAMES_NOTHING  # True if the system cannot say, as it may the next time
-
-    def _is_held_in_place(self, device: int, inode: int, size: int) -> bool:
-        if (device, inode) != self._held_inode:
-            return False
         # A store into a file that was cut short makes it longer again, but not as long as it was.
-        was_cut = size < self._held_bytes
-        self._held_bytes = max(size, self._held_bytes)
-        return not was_cut
+        if size < self._held_bytes:
+            return False
+        self._held_bytes = size
+        return True
 
     def publish(self, address: str | None) -> None:
         data = format_holder(os.getpid(), address)

@@ -37,6 +37,20 @@ def inode_and_size(bytes path):
     return found.st_dev, found.st_ino, found.st_size
 
 
+def size_in_place(bytes path, tuple inode not None, bytes held_path, tuple held_inode not None):
+    """The size of the file at `held_path`; -1 if that, or `path`, names another file by now. Raises OSError."""
+    cdef c_stat found
+    if stat(path, &found):
+        PyErr_SetFromErrnoWithFilenameObject(OSError, path)
+    if found.st_ino != <unsigned long long>inode[1] or found.st_dev != <unsigned long long>inode[0]:
+        return -1
+    if stat(held_path, &found):
+        PyErr_SetFromErrnoWithFilenameObject(OSError, held_path)
+    if found.st_ino != <unsigned long long>held_inode[1] or found.st_dev != <unsigned long long>held_inode[0]:
+        return -1
+    return found.st_size
+
+
 def sync_and_look(int descriptor):
     """Sync the file's bytes without the interpreter's lock; whether it still has a name. Raises OSError."""
     cdef c_stat found

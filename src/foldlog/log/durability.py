@@ -142,6 +142,9 @@ class Turns:
         time they take to run, without another one, they have other things to do.
         """
         missing = self._company - 1
+        if not missing:
+            self._began_s = time.perf_counter()
+            return
         patience_s = min(self._last_s / 2 + missing * _GATHER_EACH_S, _GATHER_MAX_S)
         while len(self._waiting) < missing:
             with self._lock:
@@ -163,7 +166,7 @@ class Turns:
         self._last_s = time.perf_counter() - self._began_s
         with self._lock:
             self._company = len(self._waiting) + 1
-            woken = self._take_reached()
+            woken = self._take_reached() if self._waiting else []
             if self._waiting:
                 # `_is_taken` stays set while the turn passes on: else a new thread could begin a second sync, and both
                 # would queue for the lock. The oldest waiter leads; a thread that its sync does not serve came later.
@@ -186,8 +189,6 @@ class Turns:
             turn.woken.release()
 
     def _take_reached(self) -> list[_Turn]:
-        if not self._waiting:
-            return []
         reached: list[_Turn] = []
         waiting: list[_Turn] = []
         for turn in self._waiting:
@@ -419,7 +420,7 @@ def _sync(partition: Syncable) -> None:
 _GATHER_EACH_S = 0.00002  # what a thread takes from its wake-up to its next wait, if the others let it run
 _GATHER_MAX_S = 0.002
 _SETTLE_AFTER_S = 0.005  # far longer than an event loop takes to settle a sync that is over
-_INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
+INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
 
 
 class Tail(NamedTuple):
@@ -819,7 +820,7 @@ class Durability:
             self.poison_with(error)  # outside the block: it takes the state lock as well
 
     def _are_indexes_due(self) -> bool:
-        return self.tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES
+        return self.tail.segment.unwritten_entries >= INDEX_WRITE_ENTRIES
 
     def _write_indexes(self) -> None:
         if self.poison is None and self._are_indexes_due():

@@ -84,7 +84,7 @@ from foldlog.log.reading import (
 from foldlog.log.recovery import recover
 from foldlog.log.retention import outlived_on_arrival
 from foldlog.log.segment import Segment, create_segment
-from foldlog.log.tier.boundary import InStore, Pick, WaitsForStore, in_store, search
+from foldlog.log.tier.boundary import InStore, Pick, WaitsForStore, explained, in_store, search
 from foldlog.records.batch import MAX_INT64, Compression
 from foldlog.records.loops import BatchHeader, assign_offsets, control_batch, decode, recompress, validate, walk
 
@@ -300,10 +300,11 @@ class Partition:
         label: tuple[str, int],
         producers: AllProducers | None = None,
         membership: Membership | None = None,
+        tier: TieredPartition | None = None,
     ) -> Partition:
         """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged.
 
-        `producers`: shared, to bound how many all partitions remember. `membership`: in the directory's journal.
+        `producers`: shared, to bound how many all partitions remember. `membership`: in the journal. `tier`: its store.
         """
         known = slot.load()
         try:
@@ -315,7 +316,7 @@ class Partition:
             raise storage_error(f"{path} could not be opened", error) from error
         # Unclean: the epoch rises, so that a bookmark from before cannot take a new record for one that was cut.
         epoch = max(epochs.latest, recovered.state.leader_epoch) + recovered.unclean
-        state = recovered.state._replace(leader_epoch=epoch)
+        state = explained(tier, known, recovered.state, recovered.segments[0].base_offset)._replace(leader_epoch=epoch)
         if known is not None and known.poisoned:
             slot.store_firmly(state)  # durable: what is acknowledged from now on must not be cut at the next open
         elif (

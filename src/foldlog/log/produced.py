@@ -71,7 +71,8 @@ class ProducedAppends:
         self._producer_id: int | None = None
 
     def allow(self, batches: ProducedBatches, target: int, now_ms: int) -> bool:
-        """Say what the settings allow; False if batches have to be opened one by one, or rewritten."""
+        """Say what the settings allow; False if batches have to be opened one by one, or rewritten. Schemas are for the
+        caller."""
         config = self._core.config
         latest_ms = MAX_INT64
         if not config.log_append_time:
@@ -79,7 +80,7 @@ class ProducedAppends:
                 return False
             latest_ms = min(MAX_INT64, now_ms + config.timestamp_after_max_ms)
         batches.allow(target, config.max_message_bytes, config.decompressed_limit, config.compact, latest_ms)
-        return config.compression == AS_PRODUCED and not config.validates_schemas
+        return config.compression == AS_PRODUCED
 
     def begin(self, batches: ProducedBatches, target: int) -> bool:
         """Take the append lock, and check what `append` will not check any more. False, without the lock, if anything

@@ -709,6 +709,8 @@ class Producers:
         state, offset = self._newest_snapshot(end_offset)
         aborted = self._read_indexes(offset)
         if aborted is None:  # one is damaged: the log itself has all
+            # Before the entries go that they vouch for: a crash could come before these are written again.
+            self._drop_snapshots()
             state, offset, aborted = ProducerState(), self._core.state.local_start_offset, []
         self._trim_indexes(offset)
         # A snapshot is a hint like an index: the batches since then, or since the log start, decide.
@@ -726,6 +728,12 @@ class Producers:
                 if known is not None:
                     return known, max(start, snapshot_offset)
         return ProducerState(), start
+
+    def _drop_snapshots(self) -> None:
+        """Durably; the next open begins with the log itself."""
+        for offset in self._snapshots():
+            self._core.files.unlink(self._path(offset))
+        self._core.files.sync_directory(self._core.path)
 
     def _read_indexes(self, before_offset: int) -> list[AbortedTransaction] | None:
         """The aborted transactions that ended before an offset, as the index files say; None if one is damaged."""

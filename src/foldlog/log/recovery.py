@@ -64,7 +64,10 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
     bases = sorted(layout.logs)
     if not bases:
         raise CorruptLog(directory, 0, "it holds no segment at all")
-    state = known or SlotState(log_start_offset=bases[0], segment_count=len(bases), gaps_below=bases[-1])
+    reason = StartReason.UNKNOWN if bases[0] else StartReason.WRITTEN
+    state = known or SlotState(
+        log_start_offset=bases[0], segment_count=len(bases), gaps_below=bases[-1], start_reason=reason
+    )
     bases = _drop_expired(files, directory, bases, state.local_start_offset, index_interval_bytes)
     segments = [
         Segment(files, directory, base, layout.logs[base], writable=True, index_interval_bytes=index_interval_bytes)

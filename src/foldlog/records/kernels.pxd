@@ -95,3 +95,21 @@ cdef struct FoundRun:
 
 cdef bint checks_unlocked() noexcept nogil
 cdef bint find_run(const uint8_t *data, int64_t size, const Sought *sought, FoundRun *found) noexcept nogil
+
+cdef class BatchBuilder:
+    cdef readonly int64_t max_bytes
+    cdef readonly int64_t max_records
+    cdef readonly int64_t count
+    cdef readonly int64_t size_bytes
+    cdef int64_t base_timestamp
+    cdef int64_t max_timestamp
+    cdef uint8_t *memory
+    cdef int64_t capacity
+    cdef Bytes key_holder
+    cdef Bytes value_holder
+
+    cdef int reserve(self, int64_t size) except -1
+    cdef int64_t put(self, int64_t timestamp, object key, object value, object headers) except -2
+
+
+cdef uint32_t crc_of(const uint8_t *data, Py_ssize_t size) except? 0

@@ -61,6 +61,7 @@ __all__ = [
     "Record",
     "Walk",
     "assign_offsets",
+    "beginnings",
     "check_compacted",
     "check_epochs",
     "compact",

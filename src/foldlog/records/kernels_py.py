@@ -6,7 +6,7 @@ from foldlog.records.pure.columns import gather, pack_columns, route_rows
 from foldlog.records.pure.compaction import CompactStats, KeyMap, compact, recompress
 from foldlog.records.pure.compaction_check import DroppedSample, check_compacted, key_at
 from foldlog.records.pure.headers import BatchHeader, Walk, assign_offsets, check_epochs, walk
-from foldlog.records.pure.reading import Record, decode, offset_at_time, validate
+from foldlog.records.pure.reading import Record, beginnings, decode, offset_at_time, validate
 from foldlog.records.pure.writing import BatchBuilder, control_batch, empty_batch, murmur2, pack
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Record",
     "Walk",
     "assign_offsets",
+    "beginnings",
     "check_compacted",
     "check_epochs",
     "compact",

@@ -86,7 +86,7 @@ _PARTITIONS: Final = ("topics", "partitions")
 
 WAYS: Final[dict[int, tuple[Way, ...]]] = {
     0: (Divided(("topic_data", "partition_data"), ("responses", "partition_responses")),),
-    1: (Whole(_SESSION),),
+    1: (Whole(f"{_SESSION}; the handler pauses between slices of it"),),
     2: (Divided(_PARTITIONS, _PARTITIONS, Repeated.REFUSED, _partition_name),),
     3: (Divided(("topics",), ("topics",), Repeated.DROPPED, _topic_name),),
     8: (Whole(_PAUSES),),
@@ -138,7 +138,7 @@ WAYS: Final[dict[int, tuple[Way, ...]]] = {
     75: (Whole(_PAUSES),),
     76: (Whole(_PAUSES),),
     77: (Divided(("group_ids",), ("groups",), Repeated.DROPPED),),
-    78: (Whole(_SESSION),),
+    78: (Whole(f"{_SESSION}; the handler pauses between slices of it"),),
     79: (Whole(_SESSION),),
     90: (Divided(("groups", *_PARTITIONS), ("groups", *_PARTITIONS), Repeated.DROPPED, _of_share_group),),
     91: (Divided(_PARTITIONS, ("responses", "partitions")),),

@@ -17,6 +17,7 @@ from foldlog.limits import CONSOLE_PROBLEMS_MAX
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.storage import PartitionOverview
+    from foldlog.broker.tiers import TierOverview
     from foldlog.client.fold_bulletin import Status
     from foldlog.server.folds_reader import ServedFoldRuns
 
@@ -25,6 +26,8 @@ Resource = Literal["fold", "group", "topic", "cluster"]
 KINDS: Final = (
     "partition_poisoned",
     "partition_refused",
+    "store_damaged",
+    "store_failing",
     "compaction_stopped",
     "disk_low",
     "fold_lost",
@@ -60,6 +63,7 @@ def problems(
     """All of them, worst first. `lags` are the records that each group has not read, by its name."""
     found = [
         *_of_partitions(partitions),
+        *_of_store(broker.tier_overview()),
         *_of_disk(space_of(broker.path)),
         *(_of_fold(status, lags.get(FOLD_GROUP_PREFIX + status.fold)) for status in fold_runs.troubled()),
         *_of_groups(broker, lags),
@@ -90,6 +94,17 @@ def _of_partitions(partitions: Iterable[PartitionOverview]) -> list[Problem]:
             sentence = f"{name} is not compacted any more, and only grows: {one.cleaning_fault}"
             found.append(Problem("compaction_stopped", "topic", one.topic, sentence))
     return found
+
+
+def _of_store(tier: TierOverview | None) -> list[Problem]:
+    """One for each topic, and one for the store itself."""
+    found: dict[tuple[str, str | None], Problem] = {}
+    for fault in () if tier is None else tier.faults:
+        kind = "store_damaged" if fault.is_damage else "store_failing"
+        resource: Resource = "cluster" if fault.topic is None else "topic"
+        problem = Problem(kind, resource, fault.topic or "store", fault.sentence, fault.since_ms)
+        found.setdefault((kind, fault.topic), problem)
+    return list(found.values())
 
 
 def _of_disk(space: DiskSpace | None) -> list[Problem]:

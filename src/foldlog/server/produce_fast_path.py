@@ -36,6 +36,7 @@ from foldlog.wire.frames import decode_response, encode_response
 from foldlog.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
+    from foldlog.records.kernels import ProducedBatches
     from foldlog.server.call import Caller
     from foldlog.server.node import BrokerNode
     from foldlog.wire.produce_frames import ProduceFrames
@@ -256,6 +257,8 @@ class ProduceFastPath:
             takes_zstd=frames.version >= ZSTD_FROM,
             takes_transactions=self._may_use(caller, frames.transactional_id),
         )
+        if any(partition.config.validates_schemas for partition in partitions):
+            self._cut_unknown_schemas(batches, partitions, view)
         if not batches.frames:
             return self._found(error, is_quick, view, frames, partitions)
         outcomes = append_run(appends, batches)
@@ -263,6 +266,18 @@ class ProduceFastPath:
             self._forget(frames)
             return None
         return self._run(frames, partitions, outcomes)
+
+    def _cut_unknown_schemas(self, batches: ProducedBatches, partitions: list[Partition], view: memoryview) -> None:
+        """End the run before the first frame with a schema that has to be looked up: the handler does, on a thread."""
+        seen = [0] * len(partitions)
+        for index, (target,) in enumerate(_TARGET.iter_unpack(batches.targets_of_batches())):
+            partition = partitions[target]
+            if partition.config.validates_schemas:
+                start, end = batches.span(index)
+                if not self._node.schema_guard.knows(partition.label[0], partition.config, view[start:end]):
+                    batches.cut(batches.frame_of(target, seen[target]))
+                    return
+            seen[target] += 1
 
     def _run(self, frames: ProduceFrames, partitions: list[Partition], outcomes: list[Written]) -> ProducedRun:
         written: list[tuple[int, Partition, int]] = []

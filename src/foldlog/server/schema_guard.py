@@ -14,15 +14,33 @@ from foldlog.broker.registry.schemas import record_names
 from foldlog.broker.topics.config import ANY_SUBJECT, RECORD_NAME_STRATEGY, TOPIC_NAME_STRATEGY
 from foldlog.broker.topics.names import SCHEMAS_TOPIC
 from foldlog.errors import FoldlogError, RefusedBatch
-from foldlog.records.loops import decode, validate
+from foldlog.records.loops import beginnings, decode, validate
 from foldlog.records.schema_ids import HEADER_BYTES, NotFramed, read_header
 
 if TYPE_CHECKING:
-    from foldlog.broker.registry.store import SchemaStore
+    from foldlog.broker.registry.store import SchemaStore, Seen
     from foldlog.log.config import LogConfig
     from foldlog.wire.schema import Records
 
 _KEPT: Final = f"topic {SCHEMAS_TOPIC!r} is written by the schema registry, which this broker serves; use its REST API"
+
+
+_ACCEPTED_MAX: Final = 10_000
+
+_Use = tuple[str, str, str, bytes]
+"""A topic, whether it is a key or a value, the strategy for its subject, and the beginning of the data."""
+
+
+def _uses(topic: str, config: LogConfig, records: Records) -> set[_Use]:
+    """Which schemas a batch uses. Raises InvalidBatch."""
+    # A batch has few schemas. To decode all its records for them cost eight times what the append does.
+    keys, values = beginnings(records, HEADER_BYTES, decompressed_limit=config.decompressed_limit)
+    found: set[_Use] = set()
+    if config.validates_keys:
+        found |= {(topic, "key", config.key_subject_strategy, data) for data in keys}
+    if config.validates_values:
+        found |= {(topic, "value", config.value_subject_strategy, data) for data in values}
+    return found
 
 
 class SchemaGuard:
@@ -31,6 +49,19 @@ class SchemaGuard:
     def __init__(self, schemas: SchemaStore, *, is_served: bool) -> None:
         self._schemas = schemas
         self._is_served = is_served
+        # What was found right, and how far the registry was read for it. Replaced as a whole: the loop reads it.
+        self._accepted: tuple[Seen, frozenset[_Use]] = ("", 0), frozenset()
+
+    def knows(self, topic: str, config: LogConfig, records: Records) -> bool:
+        """Whether all schemas of the batch were looked up before, and the registry has not changed since: without
+        waiting for its lock or the disk. False says nothing; `check` does."""
+        seen, accepted = self._accepted
+        if not accepted or not self._schemas.is_current(seen):
+            return False
+        try:
+            return accepted.issuperset(_uses(topic, config, records))
+        except FoldlogError:
+            return False
 
     def refusal(self, topic: str) -> str | None:
         """Why a client may not write or change the topic; None if it may. Another writer could give an id twice."""
@@ -39,6 +70,23 @@ class SchemaGuard:
     def check(self, topic: str, config: LogConfig, records: Records) -> None:
         """Raises RefusedBatch, with the reason for each record, unless the schemas of all records are known. May wait
         for the disk."""
+        try:
+            uses = _uses(topic, config, records)
+        except FoldlogError:
+            return  # the append refuses it, with the right error
+        with self._schemas.lock:
+            self._schemas.state()
+            now = self._schemas.seen
+            is_right = all(self._why_not(*use) is None for use in uses)
+            if is_right and now == self._schemas.seen:  # so that all answers are of one state
+                seen, accepted = self._accepted
+                is_kept = seen == now and len(accepted) < _ACCEPTED_MAX
+                self._accepted = now, (accepted if is_kept else frozenset()) | uses
+        if not is_right:
+            self._refuse(topic, config, records)
+
+    def _refuse(self, topic: str, config: LogConfig, records: Records) -> None:
+        """Raise RefusedBatch with the reason for each record."""
         try:
             headers = validate(records, max_batch_bytes=len(records), decompressed_limit=config.decompressed_limit)
             found = decode(records, "", 0, decompressed_limit=config.decompressed_limit)[0]
@@ -61,7 +109,6 @@ class SchemaGuard:
             raise refused
 
     def _errors(self, topic: str, what: str, strategy: str, found: Sequence[bytes | None]) -> dict[int, str]:
-        # A batch has few schemas: each header is looked at once. A call for each record cost four times the decoding.
         headers = {data[:HEADER_BYTES] for data in found if data is not None}
         whys = {header: self._why_not(topic, what, strategy, header) for header in headers}
         if not any(whys.values()):

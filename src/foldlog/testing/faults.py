@@ -301,7 +301,7 @@ def parse_api(name: str) -> int:
         near = difflib.get_close_matches(str(name), known, 1, 0.6) or [
             one for one in known if one.lower() == str(name).lower()
         ]
-        hint = f"; is it {near[0]!r}?" if near else "; docs/kafka_compatibility.md lists them"
+        hint = f"; is it {near[0]!r}?" if near else "; docs/reference/kafka_apis.md lists them"
         raise InvalidArgument(f"{brief_repr(name)} is not an API of Kafka's protocol that is served{hint}")
     return known[name]
 

@@ -176,7 +176,13 @@ def is_compacted(run: Workload) -> None:
 @pytest.mark.parametrize("every", BUDGETS)
 @pytest.mark.parametrize(
     ("workload", "version"),
-    [(ends_both_ways, 1), (ends_both_ways, 2), (is_taken_over, 1), (takes_too_long, 2), (is_compacted, 2)],
+    [
+        pytest.param(ends_both_ways, 1, marks=pytest.mark.faults),
+        (ends_both_ways, 2),
+        (is_taken_over, 1),
+        (takes_too_long, 2),
+        pytest.param(is_compacted, 2, marks=pytest.mark.faults),
+    ],
 )
 def test_a_cut_leaves_all_of_a_transaction_or_nothing(
     workload: Callable[[Workload], None], version: int, every: int

@@ -390,7 +390,9 @@ def run(seed: int, events: int = 60) -> World:
     return world
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize(
+    "block", [*range(3), *(pytest.param(number, marks=pytest.mark.faults) for number in range(3, 8))]
+)
 def test_whatever_happens_a_transaction_ends_one_way(block: int) -> None:
     worlds = [run(seed) for seed in range(block * 500, (block + 1) * 500)]
     assert sum(world.commits for world in worlds) > 300

@@ -83,3 +83,27 @@ def test_a_store_is_consumed_without_a_directory(log: Path, capsys: pytest.Captu
     assert "orders" in capsys.readouterr().out
     assert main(["topic", "delete", "orders", "-d", store_of(log), "--yes"]) != 0
     assert "is only read" in capsys.readouterr().err
+
+
+def test_a_store_is_checked_without_a_directory(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", store_of(log)]) == 0
+    assert f"orders-0: offsets 0 to 10 in {store_of(log)}, 5 segments" in capsys.readouterr().out
+    path = max((log.parent / "store").rglob("*.segment"))
+    path.unlink()
+    assert main(["check", store_of(log), "--topic", "orders"]) == 1
+    assert path.name in capsys.readouterr().out
+    assert main(["check", store_of(log), "--topic", "others"]) != 0
+    assert "others" in capsys.readouterr().err
+    assert main(["check", store_of(log), "--repair"]) != 0
+    assert "in which nothing is repaired" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs://", "az:///", "file://", "S3://"])
+@pytest.mark.parametrize("words", [["topic", "consume", "orders", "-d"], ["topic", "list", "-d"], ["check"]])
+def test_a_store_without_a_bucket_is_one_sentence(
+    url: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, url]) != 0
+    told = capsys.readouterr().err
+    assert "is no store for segments; give a bucket" in told or "names no directory" in told
+    assert repr(url) in told

@@ -96,7 +96,10 @@ def test_following_reads_what_there_is_and_what_arrives_also_in_partitions_that_
         assert interrupted(consume) == (b"", b"")
 
 
-@pytest.mark.parametrize("more", [(), ("--group", "readers")], ids=["alone", "group"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param((), id="alone", marks=pytest.mark.faults), pytest.param(("--group", "readers"), id="group")],
+)
 def test_a_broker_that_goes_away_is_told_of_once_and_reading_goes_on_when_it_is_back(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:

@@ -19,7 +19,7 @@ from foldlog.log.tier.tier import Tier
 from foldlog.records.batch import Compression
 from foldlog.records.loops import decode, pack
 from log.tier.faulty_store import FaultyStore
-from log.tier.tiered_log import FOLDER, OF, STORE, TieredLog, new_log, tier_config
+from log.tier.tiered_log import FOLDER, OF, PREFIX, STORE, TieredLog, new_log, tier_config
 
 
 def faulty_log(**settings: object) -> tuple[TieredLog, FaultyStore]:
@@ -372,3 +372,18 @@ def test_a_topic_without_the_setting_is_left_alone() -> None:
     filled(log)
     assert log.work() == (0, 0, 0)
     assert not files.exists(STORE)
+
+
+def test_a_store_whose_newest_manifest_is_lost_is_left_alone() -> None:
+    """The one before names less than is in the store alone: what it does not name is no rubbish."""
+    log = filled(new_log(MemoryFiles()))
+    log.work()
+    assert log.partition.local_start_offset == 8
+    *_, newest = log.objects("manifests/")
+    log.store.delete([f"{PREFIX}manifests/{newest}"])
+    before = log.objects()
+    log.tier.committed(None)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="its newest manifest is lost"):
+            log.work()
+    assert log.objects() == before

@@ -260,8 +260,9 @@ def test_what_is_set_is_passed_on_to_groups() -> None:
 
 
 def test_every_setting_stands_in_the_documentation_with_its_default() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "broker.md").read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `([a-z.]+)` \| (.*?) \|", page, flags=re.MULTILINE))
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    of_the_broker = page.partition("\n## The broker\n")[2]
+    documented = dict(re.findall(r"^\| `([a-z.]+)` \| (.*?) \|", of_the_broker, flags=re.MULTILINE))
     for name, row in BROKER_SETTINGS.items():
         default = text_of(row.default)
         assert documented.get(name) == (f"`{default}`" if default else "none"), name

@@ -1,4 +1,4 @@
-"""docs/console_api.md has every route, and its examples have the shape of real answers."""
+"""docs/reference/console_api.md has every route, and its examples have the shape of real answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from server.console.test_console_users import SETTINGS, session
 from server.group_readers import Reader, running_readers, wait_until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PAGES = ("console_api.md", "console_api_admin.md", "console_api_folds.md")
+PAGES = ("reference/console_api.md", "reference/console_api_admin.md", "reference/console_api_folds.md")
 HEADING = re.compile(r"^## `(GET|POST|DELETE) (/api/[^`?]*)", re.MULTILINE)
 EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
 CHANGES = (TopicPages, GroupPages, TransactionPages)
@@ -223,16 +223,16 @@ def test_examples_have_the_shape_of_real_answers(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("console_api.md", f"from 1 to {CONSOLE_CELLS_MAX}"),
-        ("console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
-        ("console_api.md", f"1 to {CONSOLE_ROWS_MAX} rows"),
-        ("console_api.md", f"at most {CONSOLE_ROW_BYTES_MAX >> 10} KiB of each key"),
-        ("console_api.md", f"more than {CONSOLE_DOWNLOAD_BYTES_MAX >> 20} MiB is refused"),
-        ("console_api.md", f"of {CONSOLE_HISTORY_SERIES_MAX} topics"),
-        ("console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
-        ("console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
-        ("console_api.md", f"1 to {CONSOLE_SCENE_VALUE_CHARS_MAX} characters"),
-        ("console_api.md", f"holds {CONSOLE_SCENE_RECORDS_MAX} records"),
+        ("reference/console_api.md", f"from 1 to {CONSOLE_CELLS_MAX}"),
+        ("reference/console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
+        ("reference/console_api.md", f"1 to {CONSOLE_ROWS_MAX} rows"),
+        ("reference/console_api.md", f"at most {CONSOLE_ROW_BYTES_MAX >> 10} KiB of each key"),
+        ("reference/console_api.md", f"more than {CONSOLE_DOWNLOAD_BYTES_MAX >> 20} MiB is refused"),
+        ("reference/console_api.md", f"of {CONSOLE_HISTORY_SERIES_MAX} topics"),
+        ("reference/console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
+        ("reference/console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
+        ("reference/console_api.md", f"1 to {CONSOLE_SCENE_VALUE_CHARS_MAX} characters"),
+        ("reference/console_api.md", f"holds {CONSOLE_SCENE_RECORDS_MAX} records"),
         ("console.md", f"at least {TOKEN_CHARS_MIN} characters"),
     ],
 )

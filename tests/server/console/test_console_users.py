@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from foldlog.broker.access.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from foldlog.broker.access.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from foldlog.broker.access.quotas import entity
 from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
@@ -91,6 +91,25 @@ def test_a_user_sees_what_it_may_describe(site: ConsoleSite) -> None:
     assert admin["may"] == ["WRITE", "ALTER", "ALTER_CONFIGS", "DELETE"]
     everything = site.ask("GET", "/api/overview", headers=session(site, "admin", "admin's")).json
     assert [one["name"] for one in everything["topics"]] == ["orders", "secret"]
+
+
+@pytest.mark.parametrize(
+    "acl",
+    [
+        allow(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE),
+        allow(ResourceType.TOPIC, "mine-", AclOperation.CREATE)._replace(pattern=PatternType.PREFIXED),
+        None,
+    ],
+)
+def test_creating_topics_is_offered_to_who_may_create_one(site: ConsoleSite, acl: Acl | None) -> None:
+    acls = [] if acl is None else [acl]
+    site.broker.access.change(lambda access: replace(access, acls=access.acls.with_more(acls)))
+    may = site.ask("GET", "/api/overview", headers=session(site)).json["may"]
+    tried = site.post("/api/topics", {"name": "mine-1", "dry_run": True}, **session(site)).status
+    site.broker.access.change(lambda access: replace(access, acls=access.acls.without(acls)))
+    assert (may, tried) == ((["CREATE"], 200) if acls else ([], 403))
+    everything = site.ask("GET", "/api/overview", headers=session(site, "admin", "admin's")).json
+    assert everything["may"] == ["CREATE"]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,26 @@ def test_everybody_sees_them_where_that_is_said() -> None:
         assert ask(server)[0] == 200
 
 
+def test_where_nobody_logs_in_acls_decide_what_everybody_sees() -> None:
+    """As on the wire, where such clients are User:ANONYMOUS; but a password that is wrong does not let anybody in."""
+    settings = {**METRICS, "listeners": "127.0.0.1:0", "authorizer.class.name": "foldlog"}
+    with Broker.open(MEMORY_PATH) as broker:
+        with Server.start(broker, ServerSettings.parse(settings)) as server:
+            assert ask(server)[0] == 401
+            allow_describe(broker, "User:ANONYMOUS")
+            assert ask(server)[0] == 200
+            assert ask(server, headers=basic("nobody", "wrong"))[0] == 401
+        with Server.start(broker, ServerSettings.parse({**settings, "super.users": "User:ANONYMOUS"})) as server:
+            assert ask(server)[0] == 200
+
+
+def test_an_acl_for_everybody_does_not_show_them_to_who_has_not_logged_in() -> None:
+    with sasl_broker({**METRICS, **ACLS, "super.users": "User:ANONYMOUS"}) as (broker, server):
+        allow_describe(broker, "User:*")
+        assert ask(server)[0] == 401
+        assert ask(server, headers=basic(SIMPLE_USER, PASSWORD))[0] == 200
+
+
 def test_health_asks_nobody_and_tells_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with sasl_broker(METRICS) as (_, server):
         assert ask(server, "/healthz")[::2] == (200, "ok\n")

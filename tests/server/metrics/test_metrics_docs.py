@@ -1,4 +1,4 @@
-"""The page of docs/metrics.md and the page of a broker name the same metrics, with the same types and labels.
+"""The page of docs/reference/metrics.md and the page of a broker name the same metrics, with the same types and labels.
 
 A broker in a directory is used by a Kafka client until everything it can tell has something to tell, and is scraped
 over its own HTTP listener. The numbers are those of what the client did.
@@ -29,7 +29,7 @@ from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 from monitoring_files import OF_RUNNERS, alert_expressions, dashboard_expressions, metric_names
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\| (?P<text>[^|]+) \|$", re.MULTILINE)
 WAIT_S = 30
 
@@ -66,8 +66,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
             "quota.window.num": 1,
         }
     )
-    with Broker.open(str(tmp_path_factory.mktemp("data"))) as broker:
+    store = f"file://{tmp_path_factory.mktemp('store')}"
+    with Broker.open(str(tmp_path_factory.mktemp("data")), tier=store) as broker:
         broker.create_topic("orders", partitions=2)
+        broker.create_topic("history", 1, {"remote.storage.enable": "true"})
+        broker.enforce_retention()
         publish_lost_fold(broker)
         broker.dynamic_settings.change("client-metrics", "all", lambda _: {"metrics": "*", "interval.ms": "100"})
         slow = entity({"client-id": "slow"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -38,6 +38,7 @@ def _session(spark: Any) -> Any:
 
 
 @pytest.mark.usefixtures("_session")
+@settings(max_examples=settings().max_examples // 3)  # Spark parses a schema for each
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=5))
 def test_every_sampled_object_fits_the_schema_that_was_inferred(objects: list[dict[str, Any]]) -> None:
     values = [json.dumps(one).encode() for one in objects]

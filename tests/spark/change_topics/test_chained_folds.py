@@ -112,6 +112,42 @@ def test_a_replay_of_what_did_not_change_writes_nothing(spark: SparkSession, dir
     check(tmp_path, directory)
 
 
+@pytest.mark.faults  # with the other long runs
+def test_a_join_feeds_folds_behind_it(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+    with foldlog.open(directory) as log:
+        log.create_topic("merchants", partitions=1)
+        log.append("merchants", {"city": "Pune"}, key="tea")
+    append(directory, ("t1", payment("tea", 5)), ("t2", payment("books", 7)), ("t3", payment("tea", 9)))
+    merchants = fl.topic("merchants", key="merchant", schema="city STRING")
+    placed = fl.topic("placed", key="tx_id", schema="merchant STRING, amount_paise BIGINT, city STRING")
+    measures = {"payments": fl.count(), "paise": fl.sum("amount_paise")}
+    join = fl.fold(PAYMENTS, merchants, into=fl.changes("placed"), name="place")(
+        lambda rows, merchants: fl.join(rows.drop("note"), merchants, on="merchant", how="left")
+    )
+    counters = fl.counters(tmp_path / "views.db", by=["city"], measures=measures, over="current", name="cities")
+    folds = [fl.fold(placed, into=counters, name="cities")(lambda rows: rows), join]
+    fl.run(folds, directory, once=True, spark=spark)
+    assert {key: row["city"] for key, row in newest(directory, "placed").items()} == {
+        "t1": "Pune",
+        "t2": None,
+        "t3": "Pune",
+    }
+    with foldlog.open(directory) as log:
+        log.append("merchants", {"city": "Goa"}, key="books")  # late
+        log.append("merchants", None, key="tea")
+    append(directory, ("t3", None))
+    fl.run(folds, directory, once=True, spark=spark)
+    with sqlite3.connect(tmp_path / "views.db") as views:
+        counted = views.execute("SELECT city, payments, paise FROM cities ORDER BY city").fetchall()
+    assert counted == [(None, 1, 5), ("Goa", 1, 7)]
+    assert fl.verify(join, directory, spark=spark).answer == "equal"
+    reads = [one.topic for one in fl.explain(join, directory, spark=spark)]
+    assert reads == ["payments", "merchants"]
+    fl.drop(join, directory)
+    with foldlog.open(directory, mode="r") as log:
+        assert [name for name in log.topics(include_internal=True) if "placed" in name] == []
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     with foldlog.open(tmp_path / "data") as log:

@@ -21,8 +21,9 @@ import foldlog
 from foldlog.client.transactions import Transaction
 from foldlog.spark.change_topics import changes as changes_module
 from foldlog.spark.change_topics.changes import ChangesTopic
-from foldlog.spark.change_topics.changes_log import TIMEOUT_MS, ChangesBookmark, ChangesLog
+from foldlog.spark.change_topics.changes_log import TIMEOUT_MS, ChangesBookmark
 from foldlog.spark.change_topics.keyed_rows import KeyedRows, RowChange, changes_of
+from foldlog.spark.change_topics.rows_topic import RowsTopic
 from foldlog.spark.origins.origin import origin_spec
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta
@@ -224,9 +225,10 @@ def bookmark_in_a_transaction_of_its_own(patch: pytest.MonkeyPatch) -> None:
         found: list[ChangesBookmark] = []
 
         def write(transaction: Transaction) -> None:
-            stored = self._log.expect(expected)
+            stored = self._expect(expected)
             changed = changes_of(delta, self._current(stored), self.place)
-            found.append(replace(stored, bookmark=new, ends=self._log.send(transaction, changed, stored, 1 << 60)))
+            ends = self._log.changes.send(transaction, changed, stored, 1 << 60)
+            found.append(replace(stored, bookmark=new, ends=ends))
 
         self._log.fenced_from_others(write, rows=1, timeout_ms=TIMEOUT_MS)
         self._log.fenced_from_others(
@@ -240,15 +242,15 @@ def changes_outside_of_the_transaction(patch: pytest.MonkeyPatch) -> None:
     """So that a retry writes them again."""
 
     def send(
-        self: ChangesLog, transaction: Transaction, changes: Iterable[RowChange], stored: ChangesBookmark, now_ms: int
+        self: RowsTopic, transaction: Transaction, changes: Iterable[RowChange], stored: ChangesBookmark, now_ms: int
     ) -> dict[int, int]:
         ends = dict(stored.ends)
         for one in changes:
-            written = self.log.append(self.topic, one.new, key=one.key)
+            written = self._log().append(self.name, one.new, key=one.key)
             ends[written.partition] = written.offset + 1
         return ends
 
-    patch.setattr(ChangesLog, "send", send)
+    patch.setattr(RowsTopic, "send", send)
 
 
 def tombstones_lost(patch: pytest.MonkeyPatch) -> None:

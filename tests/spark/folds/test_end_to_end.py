@@ -30,8 +30,8 @@ from postgres_server import PostgresServer
 
 SHAPED = ("table_postgres", "search_tantivy", "counters_duckdb", "delta_history", "parquet_history")
 """One of each kind: what every engine does with a new column is in the contract of views."""
-PROVED = ("table_postgres", "counters_duckdb", "delta_history")
-"""One that has keys, one that adds, one that keeps everything; the others are proved in the long runs."""
+PROVED = ("table_postgres", "counters_duckdb")
+"""One that has keys, one that adds; the others are proved in the long runs."""
 SMALL_RANGES = 6000
 """Bytes: a handful of ranges for the records below."""
 
@@ -193,7 +193,7 @@ def test_views_with_keys_are_rewound_and_end_the_same_and_views_that_add_refuse(
     built.check()
 
 
-@pytest.mark.parametrize("name", ["table_postgres", "counters_duckdb"])
+@pytest.mark.parametrize("name", ["table_postgres", pytest.param("counters_duckdb", marks=pytest.mark.faults)])
 def test_a_view_that_was_dropped_is_built_again(name: str, built: Shop) -> None:
     fold = built.folds()[name]
     fl.drop(fold, built.data)

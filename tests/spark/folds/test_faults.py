@@ -503,7 +503,10 @@ def test_a_worker_that_dies_makes_no_dead_letter(
     assert set(letters(directory, "dying")) == {b"tx13"}
 
 
-@pytest.mark.parametrize("error", ["ImportError", "ConnectionError", "MemoryError"])
+@pytest.mark.parametrize(
+    "error",
+    ["ImportError", *(pytest.param(name, marks=pytest.mark.faults) for name in ("ConnectionError", "MemoryError"))],
+)
 def test_what_is_missing_around_a_function_is_no_records_fault(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:

@@ -40,6 +40,11 @@ FUNCTIONS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+def _timed(rows: DataFrame) -> DataFrame:
+    """Some of them without a time."""
+    return rows.withColumn("at", F.expr("CASE WHEN amount_paise % 7 > 0 THEN timestamp_seconds(amount_paise * 97) END"))
+
+
 def _folds(home: Path) -> dict[str, Fold]:
     payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
     home.mkdir()
@@ -50,6 +55,17 @@ def _folds(home: Path) -> dict[str, Fold]:
     measures = {"payments": fl.count(), "paise": fl.sum("amount_paise"), "least": fl.min("amount_paise")}
     counters = fl.counters(home / "live.db", by=["merchant"], measures=measures)
     folds["counting"] = fl.fold(payments, into=counters, name="counting")(lambda rows: rows.filter("amount_paise > 3"))
+    windows: dict[str, Any] = {
+        "minutes": ("at", "1 minute"),
+        "months": fl.window("at", "1 month", zone="Asia/Kolkata"),
+        "hopping": fl.window("at", "10 minutes", every="3 minutes"),
+        "sessions": fl.sessions("at", "3 minutes"),
+    }
+    for name, window in windows.items():
+        view = fl.counters(home / f"{name}.db", by=["merchant"], window=window, measures=measures)
+        folds[name] = fl.fold(payments, into=view, name=name)(_timed)
+    everything = fl.counters(home / "all.db", measures=measures)
+    folds["all"] = fl.fold(payments, into=everything, name="all")(lambda rows: rows.filter("amount_paise > 40"))
     renamed = fl.table(home / "renamed.db", "renamed")
     folds["renaming"] = fl.fold(payments, into=renamed, name="renaming")(
         lambda rows: rows.selectExpr("upper(tx_id) AS tx_id", "amount_paise", *fl.META)
@@ -133,6 +149,20 @@ def test_a_short_range_needs_no_task(directory: Path, tmp_path: Path, spark: Spa
     if kind in ("plain", "filtering"):
         least = 20 if kind == "filtering" else -1
         assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > least)
+
+
+@pytest.mark.faults
+def test_counters_of_a_short_range_need_no_task(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
+    folds = _folds(tmp_path / "views")
+    chosen = [folds[name] for name in ("counting", "minutes", "months", "sessions")]
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
+    fl.run(chosen, directory, once=True, spark=spark)
+    append(directory, ("tx3", None), ("tx50", payment(amount_paise=70)), ("tx19", payment(amount_paise=1)))
+    before = _jobs(spark)
+    fl.run(chosen, directory, once=True, spark=spark)
+    assert _jobs(spark) == before
+    assert [sum(row["payments"] for row in _held(fold)) for fold in chosen] == [17, 22, 22, 22]
+    assert [fl.verify(fold, directory, spark=spark).answer for fold in chosen[:2]] == ["equal", "equal"]
 
 
 @pytest.mark.faults

@@ -1,9 +1,9 @@
 """Whole pipelines against plain Python: whatever folds there are, however they are run, each view is what its logs say.
 
-A pipeline is drawn: topics of changes that feed each other, tables, joins, sessions and states over them. Then records
-come in pieces, and the folds run with ranges of any size, are killed before or after a view has stored a range, rewound
-and rebuilt. In the end every view is compared with what `Truth` makes of the records that were sent: nothing of Spark,
-folds or views takes part in it.
+A pipeline is drawn: topics of changes that feed each other, tables, joins into tables and into topics, sessions and
+states over them. Then records come in pieces, and the folds run with ranges of any size, are killed before or after a
+view has stored a range, rewound and rebuilt. In the end every view is compared with what `Truth` makes of the records
+that were sent: nothing of Spark, folds or views takes part in it.
 """
 
 from __future__ import annotations
@@ -164,6 +164,24 @@ class Pipeline:
         query = f"SELECT tx_id, merchant, amount, city FROM {name}"
         return Node(fold, lambda: self._keyed(query), lambda truth: truth.joined(source, how))
 
+    def _joined(self, source: str) -> Node:
+        """A join whose result is a topic, and a table behind it."""
+        how = "left" if source == "payments" else "inner"
+        topic = f"joined_{source}"
+
+        def joined(rows: DataFrame, merchants: DataFrame) -> Any:
+            return fl.join(rows, merchants, on="merchant", how=how)
+
+        fold = fl.fold(self._topic(source), self._merchants, into=fl.changes(topic), name=f"to_{topic}")(joined)
+        columns = ("merchant", "amount", "city")
+        self.nodes.append(
+            Node(fold, lambda: self._newest_changes(topic, columns), lambda truth: truth.joined(source, how))
+        )
+        behind = fl.topic(topic, key="tx_id", schema=f"{SCHEMA}, city STRING")
+        table = fl.fold(behind, into=fl.table(self._views, topic), name=f"table_{topic}")(lambda rows: rows)
+        query = f"SELECT tx_id, merchant, amount, city FROM {topic}"
+        return Node(table, lambda: self._keyed(query), lambda truth: truth.joined(source, how))
+
     def _sessions(self, source: str) -> Node:
         view = fl.counters(
             self._views,
@@ -204,7 +222,7 @@ class Pipeline:
             for merchant, start, count, total in rows
         }
 
-    def _newest_changes(self, topic: str) -> Table:
+    def _newest_changes(self, topic: str, columns: tuple[str, ...] = ("merchant", "amount")) -> Table:
         found: dict[str, Any] = {}
         with foldlog.open(self.log, mode="r") as log:
             for partition in log.offsets(topic):
@@ -213,7 +231,7 @@ class Pipeline:
                     found.pop(record.key.decode(), None)
                     if record.value is not None:
                         row = json.loads(record.value)
-                        found[record.key.decode()] = (row["merchant"], row["amount"])
+                        found[record.key.decode()] = tuple(row[name] for name in columns)
         return found
 
 
@@ -270,6 +288,7 @@ SHAPES = st.sets(
     st.sampled_from(
         [("table", name) for name in ("payments", "large", "doubled")]
         + [("join", name) for name in ("payments", "large", "doubled")]
+        + [("joined", name) for name in ("payments", "doubled")]
         + [("sessions", "payments"), ("states", "payments")]
     ),
     min_size=2,

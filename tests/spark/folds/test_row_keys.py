@@ -290,7 +290,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: fl.fold(fl.topic("t", schema="a STRING"), into=fl.table("a.db", "t")),
-        r"names none; say which column .*; or give rows a key of their own: fl.table\(\.\.\., key='\.\.\.'\)",
+        r"names none; .*; or give rows a key of their own, fl.table\(.*\), or keep them all, mode='append'",
     ),
 ]
 

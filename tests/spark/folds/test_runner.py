@@ -127,7 +127,12 @@ def test_a_row_that_no_longer_passes_the_filter_is_gone_whatever_the_split(
     assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > 0)
     assert {"tx3", "tx1"} <= set(view.rows())
     assert "tx6" not in view.rows()
-    assert fl.verify(positive, directory, spark=spark, range_bytes=700).answer == "equal"
+    told: list[int] = []
+    verdict = fl.verify(
+        positive, directory, spark=spark, range_bytes=700, on_progress=lambda feed: told.append(feed.records)
+    )
+    assert verdict.answer == "equal"
+    assert (len(told) > 1, told[-1]) == (True, 28), "the progress of a verification counts what it has read"
 
 
 def test_a_fold_whose_filter_lets_nothing_through_empties_its_view(

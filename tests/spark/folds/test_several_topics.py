@@ -119,6 +119,40 @@ def test_views_of_several_topics_are_what_all_their_records_say(
 
 
 @pytest.mark.faults
+def test_several_topics_are_folded_over_the_wire(tmp_path: Path, spark: SparkSession) -> None:
+    """Into a table, counters and a topic; one of the topics appears later, as others see it."""
+    pytest.importorskip("confluent_kafka", reason="enable with: pip install 'foldlog[kafka]'")
+    sent, chance = Sent(), random.Random(7)
+    mirror, live = folds_of(tmp_path, orders())
+    merged = fl.fold(orders(), into=fl.changes("merged", key=["source", "order_id"]), name="merged")(with_source)
+    topics = ["orders-eu", "orders-us"]
+    with foldlog.open(tmp_path / "data", listen=True) as log:
+        place = f"kafka://{log.bootstrap}"
+        for _ in range(2):
+            for topic, key, row in some(chance, topics, 40):
+                if topic not in log.topics():
+                    log.create_topic(topic, partitions=2)
+                log.append(topic, None if row is None else json.dumps(row).encode(), key=key)
+                sent.append((topic, key, row))
+            fl.run([mirror, live, merged], place, once=True, range_bytes=1500, spark=spark)
+            topics.append("orders-aa")
+        assert held(mirror.view, "source", "order_id", "paise") == newest(sent)
+        assert held(live.view, "shop", "orders", "paise") == counted(sent)
+        rows: dict[bytes, Any] = {}
+        for number in log.offsets("merged"):
+            for record in log.read("merged", number, isolation="read_committed"):
+                rows[record.key or b""] = None if record.value is None else record.json()
+        assert {(one["source"], one["order_id"], one["paise"]) for one in rows.values() if one} == newest(sent)
+        fl.rewind(mirror, place, "orders-us:start")
+        fl.run([mirror], place, once=True, spark=spark)
+        fl.rebuild(live, place, spark=spark)
+        answers = [fl.verify(fold, place, spark=spark).answer for fold in (mirror, live, merged)]
+        assert answers == ["equal"] * 3
+        for fold in (mirror, live, merged):
+            fold.close()
+
+
+@pytest.mark.faults
 def test_several_topics_become_one_topic_of_changes(tmp_path: Path, spark: SparkSession) -> None:
     log, sent, chance = tmp_path / "data", Sent(), random.Random(7)
     send(log, sent, *some(chance, ["orders-eu", "orders-us"], 30))

@@ -391,7 +391,9 @@ def numbered(rows: DataFrame) -> DataFrame:
     return rows.repartition(1).mapInArrow(number, rows.schema)
 
 
-@pytest.mark.parametrize("kind", ["table", "counters", pytest.param("lake", marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "kind", ["table", *(pytest.param(name, marks=pytest.mark.faults) for name in ("counters", "lake"))]
+)
 def test_a_fold_that_counts_within_its_batches_is_refused_before_it_stores_anything(
     directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, kind: str
 ) -> None:
@@ -505,7 +507,12 @@ KEPT = {
             [FOLD_TRIAL_OFFSETS, MORE_THAN_A_SAMPLE - FOLD_TRIAL_OFFSETS],
             id="in the tasks that read",
         ),
-        pytest.param(lambda rows: rows.repartition(3).filter("amount_paise > 5"), [MORE_THAN_A_SAMPLE], id="shuffled"),
+        pytest.param(
+            lambda rows: rows.repartition(3).filter("amount_paise > 5"),
+            [MORE_THAN_A_SAMPLE],
+            id="shuffled",
+            marks=pytest.mark.faults,
+        ),
     ],
 )
 def test_counters_are_tried_on_what_they_then_store_if_it_can_be_told_apart(

@@ -192,6 +192,7 @@ def test_by_wire_a_batch_is_written_as_one_or_not_at_all(
         save_by_wire(rows.drop("topic"), topic="nothing")
 
 
+@pytest.mark.faults
 def test_by_wire_a_batch_that_spark_repeats_is_in_the_log_once(
     spark: SparkSession, path: Path, lines: Path, place: dict[str, str]
 ) -> None:

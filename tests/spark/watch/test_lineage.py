@@ -16,7 +16,8 @@ import foldlog
 import foldlog.spark as fl
 from foldlog.errors import FoldError, InvalidArgument
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.watch.lineage import lineage_watch, parent_of, view_name
+from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.watch.lineage import lineage_watch, parent_of, topic_name, view_name
 from folds_model import SCHEMA, payment
 
 Event = dict[str, Any]
@@ -152,8 +153,16 @@ def test_a_parent_that_is_none_is_refused(text: str) -> None:
 
 
 def test_views_are_named_as_lineage_servers_know_them() -> None:
-    assert view_name(fl.table("postgresql://ann:secret@db/shop", "payments")) == (
+    spec = OriginSpec(bootstrap="one:9092,two:9092")
+    assert view_name(fl.table("postgresql://ann:secret@db/shop", "payments"), spec) == (
         "postgres://db:5432",
         "shop.public.payments",
     )
-    assert view_name(fl.lake("/srv/lake/payments")) == ("file", "/srv/lake/payments")
+    assert view_name(fl.lake("/srv/lake/payments"), spec) == ("file", "/srv/lake/payments")
+
+
+def test_a_topic_is_one_dataset_for_who_writes_and_who_reads_it() -> None:
+    for spec in (OriginSpec(bootstrap="one:9092,two:9092"), OriginSpec(path="/srv/data")):
+        assert view_name(fl.changes("large"), spec) == topic_name(spec, "large")
+        for side in fl.changes("large").joined((True, True)):
+            assert view_name(side, spec) == topic_name(spec, "large")

@@ -69,6 +69,7 @@ class TestPostgresContract(ViewContract):
         return CountersCase(lambda: counters(schema_url, by=["merchant"], measures=MEASURES))
 
 
+@pytest.mark.faults
 class TestDuckdbContract(ViewContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> ViewCase:

@@ -328,12 +328,21 @@ def test_a_wrongly_merged_session_is_caught(tmp_path: Path, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(merging, "_session_codes", planted)
-    view = prepared(counters(tmp_path / "live.db", **SESSIONS))
+    assert _long_session(tmp_path / "planted.db") != [(0, 105, 23)]
+
+
+def test_short_sessions_within_a_long_one_are_part_of_it(tmp_path: Path) -> None:
+    assert _long_session(tmp_path / "live.db") == [(0, 105, 23)]
+
+
+def _long_session(path: Path) -> Any:
+    view = prepared(counters(path, **SESSIONS))
     feed(view, [_event(n * 5) for n in range(20)])
     feed(view, [_event(12), _event(33)])
     feed(view, [_event(51)])
-    assert _spans(view) != [(0, 105, 23)]
+    found = _spans(view)
     view.close()
+    return found
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, StaleBookmark, ViewUnavailable
-from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape, View
 from foldlog.views.join import statements
 from foldlog.views.join.rows import SideChange
-from foldlog.views.join.side import JoinSide, JoinStore, Writing
+from foldlog.views.join.side import JoinStore, Writing
 from foldlog.views.join.spec import JoinSpec, asof_spec, join_spec
 from foldlog.views.lake.lake import lake
 from foldlog.views.peek import open_peek
@@ -55,6 +54,7 @@ from views.join.join_model import (
     shape_of,
     start,
 )
+from views.join.played_join import Played
 
 TESTS = Path(__file__).resolve().parent.parent.parent
 
@@ -70,65 +70,6 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         return lambda: table(tmp_path / f"views{next(numbers)}.db", "enriched")
     url = request.getfixturevalue("postgres_url")
     return lambda: table(url, f"enriched{next(numbers)}")
-
-
-class Played:
-    """A join under test, and what was read into it."""
-
-    def __init__(self, view: View, spec: JoinSpec, are_keyed: tuple[bool, bool]) -> None:
-        self.view, self.spec, self.are_keyed = view, spec, are_keyed
-        self.read = Read(([], []), are_keyed)
-        self.sides = self.open()
-        self.at = [self.prepared(side) for side in (0, 1)]
-
-    def open(self) -> tuple[JoinSide, JoinSide]:
-        made = self.view.joined(self.are_keyed)
-        assert made is not None
-        return opened(made, self.spec)
-
-    def prepared(self, side: int) -> Bookmark:
-        return self.sides[side].prepare(shape_of(side, self.are_keyed), start(side))
-
-    def apply(self, side: int, events: list[Event]) -> None:
-        new = after(self.at[side], events)
-        self.sides[side].apply(delta_of(events, side), self.at[side], new)
-        self.at[side] = new
-        self.read.events[side].extend(sorted(events))
-
-    def rewind(self, side: int, to: int) -> None:
-        back = {number: Position(min(to, at.offset)) for number, at in self.at[side].positions.items()}
-        moved = self.at[side].moved(back)
-        self.sides[side].move(self.at[side], moved)
-        self.at[side] = moved
-
-    def rebuild(self, both: tuple[list[Event], list[Event]], sizes: Iterator[int]) -> None:
-        """What was read, in other pieces, into a shadow that is joined at the end; and a late piece after that."""
-        shadows = [one.shadow("rebuild") for one in self.sides]
-        marks = [one.prepare(shape_of(n, self.are_keyed), start(n, 9), loading=True) for n, one in enumerate(shadows)]
-        until = [{n: at.offset for n, at in one.positions.items()} for one in self.at]
-        wanted = [[event for event in log if event.offset < until[n][event.partition]] for n, log in enumerate(both)]
-        late = False
-        while True:
-            left = [pieces(log, marks[n], next(sizes)) for n, log in enumerate(wanted)]
-            if not any(left) or (late is False and not left[0]):
-                if late:
-                    break
-                late = True
-                shadows[0].finish_loading()
-                continue
-            for side, events in enumerate(left):
-                if events:
-                    new = after(marks[side], events)
-                    shadows[side].apply(delta_of(events, side), marks[side], new)
-                    marks[side] = new
-        self.sides[0].swap(shadows[0])
-        self.at = marks
-        for side, log in enumerate(wanted):
-            self.read.events[side][:] = log
-
-    def close(self) -> None:
-        for one in self.sides:
-            one.close()
 
 
 class Crash(Exception):
@@ -386,7 +327,7 @@ def test_a_column_that_a_side_gains_is_added_to_the_join(make: Make) -> None:
 
 def test_a_join_is_looked_into_like_any_table(make: Make) -> None:
     with closing(played_with(make, LEFT)) as played:
-        description = played.sides[0].description()
+        description = played.sides[0].description() or {}
         with open_peek(description) as peek:
             page = peek.rows(5)
             assert [dict(zip(page.columns, row, strict=True))["name"] for row in page.rows] == ["name 1"]

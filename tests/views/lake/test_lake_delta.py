@@ -72,6 +72,7 @@ def loose_in(path: Path) -> list[str]:
     return sorted(file.name for file in path.glob("*.parquet") if file.name not in named)
 
 
+@pytest.mark.faults
 class TestDeltaHistoryFromExecutors(StagedContract):
     """Rows that executors have written, into a table with mode="append"."""
 
@@ -229,7 +230,7 @@ def test_a_range_is_not_lost_when_compactions_keep_coming_first(mirror: ViewCase
         assert held(view) == in_order(mirror.content(events, 200))
 
 
-@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize("mode", ["merge", pytest.param("append", marks=pytest.mark.faults)])
 def test_runners_in_several_processes_apply_every_range_once(tmp_path: Path, mode: Any) -> None:
     case = (HistoryCase if mode == "append" else ViewCase)(lambda: lake(tmp_path / "payments", mode=mode))
     events = some_events(120)

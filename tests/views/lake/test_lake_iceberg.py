@@ -55,6 +55,7 @@ def loose_in(path: Path) -> list[str]:
         return sorted(str(file) for file in Path(found.location()).rglob("*.parquet") if str(file) not in named)
 
 
+@pytest.mark.faults
 class TestIcebergFromExecutors(StagedContract):
     """Rows that executors have written."""
 
@@ -120,6 +121,7 @@ def test_old_metadata_does_not_pile_up(case: ViewCase, tmp_path: Path, monkeypat
         assert view.bookmark() == at(20)
 
 
+@pytest.mark.faults
 def test_runners_in_several_processes_apply_every_range_once(case: ViewCase, tmp_path: Path) -> None:
     events = some_events(80)
     with opened(case) as view:

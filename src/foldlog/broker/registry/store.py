@@ -32,6 +32,10 @@ _TOPIC_SETTINGS: Final = {
 }
 
 
+Seen = tuple[str, int]
+"""The id of the topic of schemas, and the offset up to which it was read."""
+
+
 class SchemaStore:
     """The state of the registry of one log. Any thread; `lock` is held by who reads or changes the state."""
 
@@ -41,6 +45,18 @@ class SchemaStore:
         self._state = RegistryState()
         self._topic_id = ""
         self._next_offset = 0
+        self._seen: Seen = ("", 0)
+
+    @property
+    def seen(self) -> Seen:
+        """How far the state goes; takes no lock."""
+        return self._seen
+
+    def is_current(self, seen: Seen) -> bool:
+        """Whether nothing was registered or deleted since. Waits for nothing: False if that is not known at once."""
+        topic = self._broker.find_topic(SCHEMAS_TOPIC)
+        partition = self._broker.opened_partition(SCHEMAS_TOPIC, 0)
+        return topic is not None and partition is not None and seen == (topic.topic_id, partition.high_watermark)
 
     def state(self) -> RegistryState:
         """The state as of now: what was appended since the last call is read first. Under `lock`. Raises StorageError
@@ -65,6 +81,7 @@ class SchemaStore:
                 if why is not None:
                     logger.warning("offset %d of %s is skipped: %s", record.offset, SCHEMAS_TOPIC, why)
             self._next_offset = next_offset
+        self._seen = (self._topic_id, self._next_offset)
         return self._state
 
     def begin(self) -> None:

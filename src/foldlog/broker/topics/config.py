@@ -199,7 +199,7 @@ _IN_EFFECT: Final = {
         "validates_keys", "Refuse what clients send unless its key names a schema that is registered."
     ),
     "foldlog.key.subject.name.strategy": _subject_strategy(
-        "key_subject_strategy", "The subject that a validated key's schema has to be in; any: in whichever."
+        "key_subject_strategy", "The subject that has to have the schema of a validated key; any: one of them does."
     ),
     "foldlog.segment.records": _integer(
         "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
@@ -208,7 +208,7 @@ _IN_EFFECT: Final = {
         "validates_values", "Refuse what clients send unless its value names a schema that is registered."
     ),
     "foldlog.value.subject.name.strategy": _subject_strategy(
-        "value_subject_strategy", "The subject that a validated value's schema has to be in; any: in whichever."
+        "value_subject_strategy", "The subject that has to have the schema of a validated value; any: one of them does."
     ),
     "index.interval.bytes": _integer(
         "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
@@ -228,7 +228,11 @@ _IN_EFFECT: Final = {
         "How long a record may wait for compaction, whatever min.cleanable.dirty.ratio says; segments roll by then.",
     ),
     "message.timestamp.after.max.ms": _integer(
-        "timestamp_after_max_ms", 60 * 60 * 1000, 0, MAX_INT64, "How far ahead of the clock a record's time may be."
+        "timestamp_after_max_ms",
+        60 * 60 * 1000,
+        0,
+        MAX_INT64,
+        "How far ahead of the clock a record's time may be; raise it for forecasts.",
     ),
     "message.timestamp.before.max.ms": _integer(
         "timestamp_before_max_ms", MAX_INT64, 0, MAX_INT64, "How far behind the clock a record's time may be."

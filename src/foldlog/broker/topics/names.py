@@ -47,6 +47,9 @@ COMMITS_TOPIC: Final = "__foldlog_commits"
 CHANGES_PREFIX: Final = "__changes."
 """With the name of a topic into which a fold writes its changes: the fold's bookmark in it."""
 
+SIDES_PREFIX: Final = "__joined."
+"""With "left." or "right." and the name of a topic into which a fold writes a join: the rows of that side."""
+
 CAPTURE_PREFIX: Final = "__capture."
 """With the name of a capture: how far it has read the database, and which tables it follows."""
 
@@ -151,7 +154,7 @@ def is_internal(name: str) -> bool:
     >>> is_internal("__consumer_offsets"), is_internal("__folds"), is_internal("__mine")
     (True, True, False)
     """
-    return name in _INTERNAL_TOPICS or name.startswith((CHANGES_PREFIX, CAPTURE_PREFIX))
+    return name in _INTERNAL_TOPICS or name.startswith((CHANGES_PREFIX, SIDES_PREFIX, CAPTURE_PREFIX))
 
 
 def partition_directory(topic: str, partition: int) -> str:

@@ -21,7 +21,7 @@ from foldlog.broker.topics.directories import plan_settlement
 from foldlog.broker.topics.names import partition_directory
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.files.check_report import CheckReport, Finding
-from foldlog.cli.files.check_store import check_store
+from foldlog.cli.files.check_store import check_store, check_store_alone
 from foldlog.cli.files.check_targets import CheckTarget, Targets, find_targets
 from foldlog.cli.output import say
 from foldlog.cli.parsing import Arguments, argument, command, count_value, one_of, option, switch
@@ -31,6 +31,7 @@ from foldlog.cli.wording import counted
 from foldlog.clock import SystemClock
 from foldlog.errors import CorruptLog, FoldlogError, InvalidArgument
 from foldlog.files.base import Buffer, File, Files
+from foldlog.files.paths import is_store_url
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import CHECK_JOBS_MAX
 from foldlog.log.checkpoint import Checkpoint, Slot
@@ -48,7 +49,7 @@ with 1. It changes nothing, takes no lock, and may run beside the log's writer.
 
 What topics have in a store of segments is read and verified, too, object by object.
 
-PATH is a log's directory, one partition of it, or one segment; also of Apache Kafka's.
+PATH is a log's directory, one partition of it, or one segment; also of Apache Kafka's. Or the URL of a store.
 
 --repair rebuilds what is wrong or missing and can be derived from the batches: indexes, producer snapshots, leader
 epochs, the checkpoint. It removes no byte from a segment. Close the log first.
@@ -65,7 +66,7 @@ def _cores() -> int:
 
 
 @command(
-    argument("path", "PATH", "the directory of a log or a partition, or a segment"),
+    argument("path", "PATH", "the directory of a log or a partition, a segment, or a store such as s3://bucket/prefix"),
     option("--topic", metavar="T", told="only this topic of the log"),
     *one_of(
         switch("--repair", told="rebuild wrong indexes and other derived files"),
@@ -84,6 +85,8 @@ def _cores() -> int:
 def run(arguments: Arguments) -> int:
     jobs = _cores() if arguments.jobs is None else arguments.jobs
     files = PosixFiles()
+    if is_store_url(arguments.path):
+        return _run_on_store(files, arguments)
     targets = find_targets(files, arguments.path.rstrip("/") or "/", arguments.topic)
     report = CheckReport(targets.path, is_wide=arguments.format == "wide")
     is_json = arguments.format == "json"
@@ -103,6 +106,21 @@ def run(arguments: Arguments) -> int:
             if not is_json:
                 say(line)
     if is_json:
+        show_json(report.document())
+    return DONE if report.is_whole else FAILED
+
+
+def _run_on_store(files: Files, arguments: Arguments) -> int:
+    if arguments.repair or arguments.cut_out:
+        raise InvalidArgument(
+            f"{arguments.path} is a store of segments, in which nothing is repaired; restore its objects, or make a"
+            " directory of what is whole with 'foldlog restore'"
+        )
+    report = CheckReport(arguments.path, is_wide=arguments.format == "wide")
+    for line in check_store_alone(files, arguments.path, arguments.topic, report):
+        if arguments.format != "json":
+            say(line)
+    if arguments.format == "json":
         show_json(report.document())
     return DONE if report.is_whole else FAILED
 

@@ -16,7 +16,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.storage import READ_COMMITTED
 from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
-from foldlog.client.accumulator import RecordAccumulator, writable_partition
+from foldlog.client.accumulator import PartitionQueue, RecordAccumulator, compiled_appends, writable_partition
 from foldlog.client.backends.backend import Backend, DirectoryBroker, GroupMemberships, backend_of
 from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer.consumption import Consumption
@@ -29,7 +29,7 @@ from foldlog.client.descriptions import (
     described_group,
 )
 from foldlog.client.forks import watch_forks
-from foldlog.client.handle_types import RecordMetadata
+from foldlog.client.handle_types import RecordMetadata, queue_for
 from foldlog.client.isolation import ReadablePartition, readable
 from foldlog.client.outgoing import Outgoing, check_size, partition_named_or_by_key
 from foldlog.client.positions import Place, TopicPartition, check_one_replica, resolve_place
@@ -101,14 +101,29 @@ class DirectoryBackend(Backend):
     # --- records --------------------------------------------------------------------------------------------------
 
     def append(self, topic: str, record: Outgoing) -> RecordMetadata:
-        number = self._partition_for(topic, record)
-        log = writable_partition(self.broker.writable_partition, topic, number)
+        timestamp_ms, key, value, headers, partition = record
+        infos = self._accumulator.known
+        queue = (
+            None
+            if self._is_forked
+            else queue_for(self._routing, infos, self.broker, topic, key, value, headers, partition)
+        )
+        if queue is None:
+            queue = self._queue_for(topic, record)
+        single = queue.single
+        if single is not None and not single.is_closed:
+            offset = single.append(timestamp_ms, key, value, headers)
+            if offset is not None:
+                return RecordMetadata(topic, queue.number, offset, timestamp_ms)
+        log = writable_partition(self.broker.writable_partition, topic, queue.number)
+        queue.single = compiled_appends(log)
         appended = log.append(pack([record[:4]]), trusted=True)
         log.wait_acknowledged(appended.next_offset)
-        timestamp_ms = appended.append_time_ms if appended.append_time_ms >= 0 else record.timestamp_ms
-        return RecordMetadata(topic, number, appended.base_offset, timestamp_ms)
+        if appended.append_time_ms >= 0:
+            timestamp_ms = appended.append_time_ms
+        return RecordMetadata(topic, queue.number, appended.base_offset, timestamp_ms)
 
-    def _partition_for(self, topic: str, record: Outgoing) -> int:
+    def _queue_for(self, topic: str, record: Outgoing) -> PartitionQueue:
         """Where a single record goes; keyless ones go round, since each is a batch of its own."""
         if self._is_forked:
             raise WrongProcess(f"the log in {self.path} was opened before a fork; open it again in this process")
@@ -118,10 +133,11 @@ class DirectoryBackend(Backend):
             if record.key is None:
                 info.refuse_keyless()
             number = partition_named_or_by_key(topic, record.partition, record.key, info.count)
-            if number is None:
-                number = info.keyless_queue(self.broker).number
-                info.advance()
-            return number
+            if number is not None:
+                return info.queues[number]
+            queue = info.keyless_queue(self.broker)
+            info.advance()
+            return queue
 
     def sender(self, settings: ProducerSettings) -> BatchSender:
         return BatchSender(self.broker, settings)

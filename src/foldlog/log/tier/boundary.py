@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from foldlog.errors import StoreError
-from foldlog.log.checkpoint import SlotState
+from foldlog.errors import StorageError, StoreError
+from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.reading import Hit
 
 if TYPE_CHECKING:
@@ -54,3 +54,21 @@ def search(
         hit = pick(found, here())
         if state_of().local_start_offset == boundary:
             return hit
+
+
+def explained(tier: TieredPartition | None, known: SlotState | None, state: SlotState, first_local: int) -> SlotState:
+    """The state, with the log's start by the store if files, or the slot that says why it starts there, are gone: else
+    readers would pass over what the store has.
+
+    If that was found now, after the slot `known` was written, a store that does not answer is a StoreError. A start
+    that was known before may wait for the next round, since producers do not wait for a store.
+    """
+    is_new = known is None or known.log_start_offset != state.log_start_offset
+    if tier is None or not (is_new or state.start_reason is StartReason.UNKNOWN):
+        return state
+    try:
+        return tier.explained(state, first_local)
+    except StorageError:
+        if is_new:
+            raise
+        return state

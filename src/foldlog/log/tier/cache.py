@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from foldlog.errors import FoldlogError, StoreError
+from foldlog.log.tier.standing import TierCounts
 
 BLOCK_BYTES: Final = 4 << 20
 _AHEAD_THREADS: Final = 2
@@ -27,7 +28,8 @@ Load = Callable[[], bytes]
 class BlockCache:
     """Any thread. `limit_bytes` bounds what is kept; what readers hold while they use it comes on top."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, counts: TierCounts | None = None) -> None:
+        self._counts = counts or TierCounts()
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()  # a leaf: nothing is loaded under it
         self._blocks: OrderedDict[Key, bytes] = OrderedDict()
@@ -50,11 +52,14 @@ class BlockCache:
             found = self._blocks.get(key)
             if found is not None:
                 self._blocks.move_to_end(key)
-                return found
             waited = self._loading.get(key)
             mine: Future[bytes] = Future()
-            if waited is None:
+            if found is None and waited is None:
                 self._loading[key] = mine
+        if found is not None:
+            self._counts.add(cache_hits=1)
+            return found
+        self._counts.add(cache_misses=1)
         if waited is not None:
             return waited.result()
         return self._load(key, load, mine)

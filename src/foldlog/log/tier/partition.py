@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
-from foldlog.errors import CorruptLog, ObjectMissing, StoreError
+from foldlog.errors import CorruptLog, ObjectMissing, StorageError, StoreError
 from foldlog.files.base import Files
 from foldlog.files.objects import retried
+from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.epochs import parse_epochs
 from foldlog.log.reading import Hit, LogView, better, first_at_time, latest_record
 from foldlog.log.tier.format import (
@@ -32,6 +33,9 @@ from foldlog.log.tier.tier import Tier, TieredSegment
 from foldlog.log.transactions import AbortedIndex, AbortedTransaction, read_transaction_index
 
 Result = TypeVar("Result")
+
+_UNEXPLAINED: Final = (StartReason.WRITTEN, StartReason.MISSING, StartReason.UNKNOWN)
+"""Why a log may start behind what the store has, though nobody has decided so."""
 
 _TRIES: Final = 3
 _LIST_TRIES: Final = 5
@@ -57,6 +61,10 @@ class TieredPartition:
         # Held while a manifest is read: who needs one waits for it, and all of them get it.
         self._lock = threading.Lock()
         self._manifest: PartitionManifest | None = None
+        self.last_known: PartitionManifest | None = None
+        """The manifest that was read or written last, for who shows it: it may be out of force."""
+        self.damaged: dict[int, StorageError] = {}
+        """What a reader found lost or wrong, by the first offset of the segment, until it is read whole again."""
 
     # The manifest
 
@@ -74,7 +82,7 @@ class TieredPartition:
         with self._lock:
             if self._manifest is not None and self._manifest is not seen:
                 return self._manifest
-            self._manifest = found = self.newest()
+            self._manifest = self.last_known = found = self.newest()
             return found
 
     def newest(self) -> PartitionManifest:
@@ -101,6 +109,18 @@ class TieredPartition:
         """The writer has put this manifest in force; None: that is not known, and it has to be read."""
         with self._lock:
             self._manifest = manifest
+            self.last_known = manifest or self.last_known
+
+    def explained(self, state: SlotState, first_local: int) -> SlotState:
+        """The state, with the log's start in the store if what is here does not say why it starts at `first_local`."""
+        if state.start_reason not in _UNEXPLAINED or not state.log_start_offset:
+            return state
+        manifest = self.manifest()
+        first = max(manifest.log_start_offset, manifest.first_offset)
+        if manifest.is_empty or first >= state.log_start_offset or manifest.end_offset < first_local:
+            return state
+        boundary = max(state.local_start_offset, first_local)
+        return state._replace(log_start_offset=first, start_reason=manifest.start_reason, tiered_below=boundary)
 
     # Entries
 
@@ -166,18 +186,25 @@ class TieredPartition:
             seen = self.manifest()
             entry = self.entry_at(offset)
             try:
-                return look(self._view(entry))
+                found = look(self._view(entry))
             except ObjectMissing as error:
                 self.forget(entry)
                 if self.refresh(seen).generation == seen.generation or attempt + 1 == _TRIES:
-                    raise ObjectMissing(
+                    self.damaged[entry.base_offset] = lost = ObjectMissing(
                         f"{self.tier.url}/{self.prefix}{entry.name} is gone from the store, and with it offsets"
                         f" {entry.base_offset} to {entry.end_offset - 1}; restore the object"
-                    ) from error
+                    )
+                    raise lost from error
             except CorruptLog as error:
                 self.forget(entry)
                 if attempt + 1 == _TRIES:
-                    raise CorruptLog(error.path, error.position, error.reason, _ADVICE) from error
+                    self.damaged[entry.base_offset] = wrong = CorruptLog(
+                        error.path, error.position, error.reason, _ADVICE
+                    )
+                    raise wrong from error
+            else:
+                self.damaged.pop(entry.base_offset, None)
+                return found
         raise StoreError(f"{self.tier.url}/{self.prefix} changes faster than it can be read; try again")
 
     def _view(self, entry: StoredSegment) -> LogView:

@@ -17,6 +17,7 @@ from foldlog.limits import TIER_CACHE_BYTES
 from foldlog.log.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from foldlog.log.tier.cache import BLOCK_BYTES, BlockCache
 from foldlog.log.tier.format import FOOTER_BYTES, Section, StoredSegment
+from foldlog.log.tier.standing import TierCounts
 
 Kept = TypeVar("Kept")
 
@@ -64,7 +65,8 @@ class Tier:
         self, url: str, files: Files, cache_bytes: int = TIER_CACHE_BYTES, store: ObjectStore | None = None
     ) -> None:
         self.store: ObjectStore = open_store(url, files) if store is None else store
-        self.cache = BlockCache(cache_bytes)
+        self.counts = TierCounts()
+        self.cache = BlockCache(cache_bytes, self.counts)
         self.writer: Final = uuid.uuid4().bytes
         """Which process wrote a manifest: an answer that got lost is told from another writer by it."""
         self.segments: Recent[TieredSegment] = Recent(_SEGMENTS_MAX)
@@ -85,7 +87,12 @@ class Tier:
         self.refuse_forked()
 
         def ask() -> bytes:
-            data = self.store.read(key, start, length)
+            try:
+                data = self.store.read(key, start, length)
+            except StoreError:
+                self.counts.add(reads=1, read_failures=1)
+                raise
+            self.counts.add(reads=1, read_bytes=len(data))
             if len(data) != length:
                 raise StoreError(
                     f"{self.url}/{key} gave {len(data)} of {length} bytes at {start}; the object or the answer is cut"

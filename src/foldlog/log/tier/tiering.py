@@ -43,6 +43,7 @@ from foldlog.log.tier.format import (
     new_copy,
 )
 from foldlog.log.tier.partition import TieredPartition
+from foldlog.log.tier.standing import StoredStanding
 from foldlog.log.tier.verification import verify_object
 from foldlog.log.transactions import format_transaction_index
 
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 _PART_BYTES: Final = 1 << 20
 _REMOVED_AT_ONCE: Final = 1000
-_UNEXPLAINED: Final = (StartReason.WRITTEN, StartReason.MISSING, StartReason.UNKNOWN)
-"""Why a log may start behind what the store has, though nobody has decided so."""
 
 
 class TierReport(NamedTuple):
@@ -94,6 +93,21 @@ class Tiering:
         """Where the next segment to copy begins; as far as is known without asking the store."""
         known = self.tier.known
         return -1 if known is None or (known.is_empty and not known.generation) else known.end_offset
+
+    def standing(self) -> StoredStanding | None:
+        """What the store has, and what waits, without asking the store; None if it was never asked."""
+        known, core = self.tier.last_known, self._core
+        if known is None:
+            return None
+        size_bytes = sum(chunk.size_bytes for chunk in known.chunks) + sum(one.batches.size for one in known.entries)
+        copied_to = max(known.end_offset, core.state.log_start_offset)
+        is_copied = core.config.remote and core.config.copies
+        waiting = [
+            segment.size
+            for segment, following in pairwise(core.segments)
+            if is_copied and following.base_offset > copied_to
+        ]
+        return StoredStanding(known.segment_count, size_bytes, known.end_offset, len(waiting), sum(waiting))
 
     def work(self, now_ms: int) -> TierReport:
         """One round: copy, expire, free. Raises StoreError, CorruptLog or LogClosed where it stopped; what it had done
@@ -176,6 +190,7 @@ class Tiering:
                 entries=(*manifest.entries, entry),
             )
         )
+        self.tier.tier.counts.add(copied_segments=1, copied_bytes=entry.object_bytes)
 
     def _commit(self, manifest: PartitionManifest) -> None:
         """Put the next generation in force. Raises StoreError if another process has."""
@@ -201,6 +216,13 @@ class Tiering:
         """Who takes over a store goes on behind what is there; who had it before learns of it, and stops. An older copy
         of a directory does not go on at all: its next records would have offsets that the store has given away."""
         end, durable = self.tier.manifest().end_offset, self._core.state.durable_offset
+        alone = self._core.state.local_start_offset
+        if end < alone > self._core.state.log_start_offset:
+            # Nothing is swept either: objects that this manifest does not name may hold the only copy.
+            raise StoreError(
+                f"{self.tier.tier.url}/{self.tier.prefix}manifests/ names offsets up to {end}, and records below"
+                f" {alone} are in the store alone: its newest manifest is lost; restore it, or the whole store"
+            )
         if end > durable:
             raise StoreError(
                 f"{self.tier.tier.url}/{self.tier.prefix} has offsets up to {end}, and {self._core.path} ends at"
@@ -219,16 +241,10 @@ class Tiering:
 
     def _explain_start(self) -> None:
         """If the slot was lost, or files were removed by hand, the log starts where the store says."""
-        state, manifest = self._core.state, self.tier.manifest()
-        first = max(manifest.log_start_offset, manifest.first_offset)
-        is_joined = manifest.end_offset >= self._core.segments[0].base_offset
-        if (
-            state.start_reason in _UNEXPLAINED
-            and first < state.log_start_offset
-            and is_joined
-            and not manifest.is_empty
-        ):
-            self._cleanup.find_start(first, manifest.start_reason)
+        state = self._core.state
+        found = self.tier.explained(state, self._core.segments[0].base_offset)
+        if found.log_start_offset < state.log_start_offset:
+            self._cleanup.find_start(found.log_start_offset, found.start_reason)
 
     def _trim(self) -> int:
         """Let the manifest forget what is below the log start, then remove the objects. How many."""
@@ -252,6 +268,7 @@ class Tiering:
             )
         )
         self._remove(gone, chunks)
+        self.tier.tier.counts.add(removed_segments=len(gone))
         return len(gone)
 
     def _remove(self, entries: list[StoredSegment], chunks: list[ChunkRef]) -> None:
@@ -289,6 +306,7 @@ class Tiering:
         self._cleanup.move_start(self._core.state.local_start_offset, StartReason.DELETED)
         remove_below(self.tier.tier.store, self.tier.prefix)
         self.tier.committed(PartitionManifest(self.tier.of))
+        self.tier.tier.counts.add(removed_segments=count)
         self._is_swept = True
         return count
 

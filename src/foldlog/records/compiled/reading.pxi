@@ -316,6 +316,54 @@ def decode(buffer, str topic, int32_t partition, *, int64_t start_offset=0, int6
     return records, next_offset
 
 
+def beginnings(buffer, int32_t length, *, int64_t decompressed_limit):
+    """The first `length` bytes of all keys, and of all values, of batches as a producer sent them; nulls have none.
+
+    Lengths and counts are checked, CRCs are not: the append does. Raises InvalidBatch.
+    """
+    cdef set keys = set()
+    cdef set values = set()
+    cdef Bytes view = bytes_of(buffer)
+    cdef Body body = new_body()
+    cdef Header header
+    cdef Cursor cursor
+    cdef Fields fields
+    cdef int64_t position = 0
+    cdef int fault
+    cdef const uint8_t *last_key = NULL
+    cdef const uint8_t *last_value = NULL
+    cdef int32_t key_bytes
+    cdef int32_t value_bytes
+    while position < view.size:
+        fault = read_header(view.data, position, view.size, False, &header)
+        if fault:
+            broken(fault, position)
+        position += header.size
+        body.open(view.data, &header, decompressed_limit, &cursor, True)
+        last_key = last_value = NULL  # they point into the body
+        key_bytes = value_bytes = 0
+        while cursor.left > 0:
+            fault = next_record(&cursor, &fields)
+            if fault:
+                broken(fault, header.position)
+            # A batch has few beginnings: most records have that of the one before.
+            if fields.key_bytes >= 0:
+                fields.key_bytes = min(fields.key_bytes, length)
+                if last_key == NULL or key_bytes != fields.key_bytes or memcmp(last_key, fields.key, key_bytes):
+                    last_key, key_bytes = fields.key, fields.key_bytes
+                    keys.add(field_of(last_key, key_bytes))
+            if fields.value_bytes >= 0:
+                fields.value_bytes = min(fields.value_bytes, length)
+                if last_value == NULL or value_bytes != fields.value_bytes or memcmp(last_value, fields.value,
+                                                                                     value_bytes):
+                    last_value, value_bytes = fields.value, fields.value_bytes
+                    values.add(field_of(last_value, value_bytes))
+        fault = end_of_records(&cursor)
+        if fault:
+            broken(fault, header.position)
+    return keys, values
+
+
 def offset_at_time(buffer, int64_t timestamp_ms, int64_t start_offset=0, *,
                    int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
     """(offset, timestamp) of the first data record at or after that time in these batches, from `start_offset` on."""

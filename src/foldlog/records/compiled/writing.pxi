@@ -94,17 +94,6 @@ cdef bytes header_bytes(object headers):
 cdef class BatchBuilder:
     """Collects records into one batch. Not thread-safe; one owner at a time. `clear` makes it ready for the next."""
 
-    cdef readonly int64_t max_bytes
-    cdef readonly int64_t max_records
-    cdef readonly int64_t count
-    cdef readonly int64_t size_bytes
-    cdef int64_t base_timestamp
-    cdef int64_t max_timestamp
-    cdef uint8_t *memory
-    cdef int64_t capacity
-    cdef Bytes key_holder
-    cdef Bytes value_holder
-
     def __cinit__(self):
         self.memory = NULL
         self.capacity = 0
@@ -137,6 +126,16 @@ cdef class BatchBuilder:
     def append(self, timestamp_ms, key, value, headers=()):
         """The record's index in the batch, or -1 if it no longer fits. A first record always fits."""
         cdef int64_t timestamp
+        try:
+            timestamp = timestamp_ms
+        except OverflowError:
+            timestamp = -2
+        if not -1 <= timestamp < INT64_MAX:
+            raise InvalidArgument(f"timestamp_ms {timestamp_ms} is out of range; -1 means none")
+        return self.put(timestamp, key, value, headers)
+
+    cdef int64_t put(self, int64_t timestamp, object key, object value, object headers) except -2:
+        """`append`, with a time that is in range."""
         cdef const uint8_t *key_data = NULL
         cdef const uint8_t *value_data = NULL
         cdef int64_t key_bytes
@@ -146,12 +145,6 @@ cdef class BatchBuilder:
         cdef int64_t size
         cdef bytes extra = None
         cdef uint8_t *p
-        try:
-            timestamp = timestamp_ms
-        except OverflowError:
-            timestamp = -2
-        if not -1 <= timestamp < INT64_MAX:
-            raise InvalidArgument(f"timestamp_ms {timestamp_ms} is out of range; -1 means none")
         try:
             key_bytes = hold_field(self.key_holder, key, &key_data, "key")
             value_bytes = hold_field(self.value_holder, value, &value_data, "value")

@@ -302,6 +302,30 @@ def _check_records(view: memoryview, header: BatchHeader, decompressed_limit: in
         header.max_timestamp = max_timestamp
 
 
+def beginnings(buffer: Any, length: int, *, decompressed_limit: int) -> tuple[set[bytes], set[bytes]]:
+    """The first `length` bytes of all keys, and of all values, of batches as a producer sent them; nulls have none.
+
+    Lengths and counts are checked, CRCs are not: the append does. Raises InvalidBatch.
+    """
+    keys: set[bytes] = set()
+    values: set[bytes] = set()
+    with bytes_of(buffer) as view:
+        position = 0
+        while position < len(view):
+            header = read_header(view, position, offsets_assigned=False)
+            body = open_body(view, header, decompressed_limit)
+            for record in parse_records(body, header, dense=True):
+                for found, at, size in (
+                    (keys, record.key_at, record.key_bytes),
+                    (values, record.value_at, record.value_bytes),
+                ):
+                    data = field(body.data, at, min(size, length))
+                    if data is not None:
+                        found.add(data)
+            position += header.size
+    return keys, values
+
+
 def batches_in(view: memoryview) -> Iterator[BatchHeader]:
     """Every batch of a buffer that holds whole batches and nothing else."""
     position = 0

@@ -286,7 +286,7 @@ _SERVER_SETTINGS: Final = {
         False,
         "Allow listeners that other machines can reach and where everybody may read, write and delete everything.",
     ),
-    "authorizer.class.name": _authorizer("Whether ACLs decide who may do what; without, everybody may do everything."),
+    "authorizer.class.name": _authorizer("Turns ACLs on; without it everybody may do everything."),
     "super.users": _principals("Who may do everything, whatever ACLs say."),
     "allow.everyone.if.no.acl.found": _boolean(
         False, "Whether everybody may do everything with resources that no ACL is for."
@@ -295,7 +295,7 @@ _SERVER_SETTINGS: Final = {
         11,
         1,
         MAX_INT32,
-        "A client may use its quota of this many windows but one at once; Kafka's samples.",
+        "A client may use its quota of this many windows but one at once.",
     ),
     "quota.window.size.seconds": _integer(1, 1, MAX_INT32, "The length of such a window."),
     "controller.quota.window.num": _integer(11, 1, MAX_INT32, "`quota.window.num` of `controller_mutation_rate`."),
@@ -355,7 +355,7 @@ _SERVER_SETTINGS: Final = {
         100, 1, MAX_INT32, "The shortest session a member may ask for; Kafka's default is 6000."
     ),
     "group.max.session.timeout.ms": _integer(1_800_000, 1, MAX_INT32, "The longest session a member may ask for."),
-    "group.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one group."),
+    "group.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Most members of one group."),
     "group.consumer.session.timeout.ms": _integer(
         45_000, 1, MAX_INT32, "How long a member of a consumer group may be silent before its partitions go to others."
     ),
@@ -386,7 +386,7 @@ _SERVER_SETTINGS: Final = {
     "group.consumer.max.assignment.interval.ms": _integer(
         15_000, 0, MAX_INT32, "The most that `group.consumer.assignment.interval.ms` may be."
     ),
-    "group.consumer.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one consumer group."),
+    "group.consumer.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Most members of one consumer group."),
     "group.consumer.assignors": _assignors("The assignors that members may ask for; the first is the default."),
     "group.consumer.migration.policy": _one_of(
         tuple(map(str, MigrationPolicy)),
@@ -418,7 +418,7 @@ _SERVER_SETTINGS: Final = {
     "group.share.max.assignment.interval.ms": _integer(
         15_000, 0, MAX_INT32, "The most that a group may set as `share.assignment.interval.ms`."
     ),
-    "group.share.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one share group."),
+    "group.share.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Most members of one share group."),
     "group.share.record.lock.duration.ms": _integer(
         30_000, 1, MAX_INT32, "How long a member holds a record before it goes to another."
     ),
@@ -465,7 +465,7 @@ _SERVER_SETTINGS: Final = {
             limits.COMPACTION_THREADS,
             1,
             limits.COMPACTION_THREADS_MAX,
-            "Topics that are compacted at the same time, each in up to 128 MB; `__consumer_offsets` is besides.",
+            "Topics that are compacted at the same time, each in up to 128 MB; `__consumer_offsets` does not count.",
         )
     ),
     "producer.id.expiration.ms": _dynamic(
@@ -481,14 +481,14 @@ _SERVER_SETTINGS: Final = {
         256 << 20, 1 << 20, MAX_INT64, "Memory of all requests and answers under way; beyond it, connections wait."
     ),
     "connections.max.idle.ms": _duration_or_never(600_000, "Idle connections are closed after this time."),
-    "max.connections": _dynamic(_integer(10_000, 1, MAX_INT32, "Connections at the same time.")),
+    "max.connections": _dynamic(_integer(10_000, 1, MAX_INT32, "Most connections at the same time.")),
     "max.connections.per.ip": _dynamic(
-        _integer(MAX_INT32, 1, MAX_INT32, "Connections at the same time from one address.")
+        _integer(MAX_INT32, 1, MAX_INT32, "Most connections at the same time from one address.")
     ),
     "fetch.max.bytes": _integer(55 << 20, 1 << 10, MAX_INT32, "The largest answer to a fetch."),
-    "max.incremental.fetch.session.cache.slots": _integer(1000, 0, MAX_INT32, "Fetch sessions that are remembered."),
+    "max.incremental.fetch.session.cache.slots": _integer(1000, 0, MAX_INT32, "Most fetch sessions that are kept."),
     "max.request.partition.size.limit": _integer(
-        2000, 1, MAX_INT32, "Partitions of one DescribeTopicPartitions answer."
+        2000, 1, MAX_INT32, "Most partitions in one DescribeTopicPartitions answer."
     ),
     "message.max.bytes": BrokerSetting(
         "INT",
@@ -583,7 +583,7 @@ TLS_SETTINGS: Final = {
     "ssl.enabled.protocols": _text_list(
         tuple(VERSIONS), f"a list of {' and '.join(VERSIONS)}", "The versions of TLS that are served."
     ),
-    "ssl.protocol": _word_of(PROTOCOL_NAMES, "TLSv1.3", "The newest version of TLS, if that is TLSv1.2."),
+    "ssl.protocol": _word_of(PROTOCOL_NAMES, "TLSv1.3", "TLSv1.2 for that version alone."),
     "ssl.cipher.suites": _text_list(
         (), "a list of cipher suites, by Java's names or OpenSSL's", "The cipher suites, if not all strong ones."
     ),

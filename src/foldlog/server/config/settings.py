@@ -215,6 +215,11 @@ class ServerSettings:
         return bool(self.authorizer_class_name) or any(one.protocol != PLAINTEXT for one in self.listeners)
 
     @property
+    def is_anonymous(self) -> bool:
+        """Whether no listener can tell its clients apart: on each of them everybody is User:ANONYMOUS."""
+        return all(one.protocol == PLAINTEXT for one in self.listeners)
+
+    @property
     def metrics_ask(self) -> bool:
         """Whether /metrics asks who it is."""
         return (self.has_logins or bool(self.authorizer_class_name)) and not self.metrics_open

@@ -1,4 +1,4 @@
-"""The console's JSON API, documented in docs/console_api.md: every route, and its handler.
+"""The console's JSON API, documented in docs/reference/console_api.md: every route, and its handler.
 
 Handlers run on the event loop; what reads the log or waits for a lock runs on one of the console's own threads.
 """
@@ -101,6 +101,7 @@ class Api:
             "cluster_id": self._node.cluster_id,
             "bootstrap": self._bootstrap,
             "read_only": self._read_only,
+            "may": ["CREATE"] if sight.creates_topics else [],
             "now_ms": self._clock.now_ms(),
             "warnings": warnings if is_operator else [],
             "user": request.principal.removeprefix(USER_PREFIX) if request.principal.startswith(USER_PREFIX) else None,

@@ -1,4 +1,4 @@
-"""Folds in the console: their state, commands to them, and a look into their views. See docs/console_api.md.
+"""Folds in the console: their state, commands to them, and a look into their views. See docs/reference/console_api.md.
 
 The console runs no fold. It reads their state from the topic `__folds`, and writes commands there, which a runner,
 wherever that is, carries out. A view is opened by its description, if that comes from a runner that has proven itself,

@@ -1,5 +1,5 @@
 """Whether all is well: problems with the commands that help, the disk, connections, recent errors; and what the broker
-remembers of the last hours. See docs/console_api.md."""
+remembers of the last hours. See docs/reference/console_api.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.errors import StorageError
 from foldlog.files.paths import absolute
-from foldlog.limits import CONSOLE_HISTORY_STEP_MS
+from foldlog.limits import CONSOLE_HISTORY_STEP_MS, CONSOLE_PROBLEMS_MAX
 from foldlog.server.console.events import ConsoleEvent, EventFeed
 from foldlog.server.console.groups import bounds_in, group_overviews
 from foldlog.server.console.history import MINUTES_MAX, History
@@ -25,6 +25,7 @@ from foldlog.server.problems import Problem, problems
 from foldlog.server.process_log import RecentLines
 
 if TYPE_CHECKING:
+    from foldlog.broker.tiers import TierOverview
     from foldlog.server.node import BrokerNode
 
 logger = logging.getLogger("foldlog.console")
@@ -123,6 +124,9 @@ class HealthPages:
             words = ["foldlog", "fold", "run", one.file or "folds.py", "-b", self._bootstrap]
         elif one.resource == "group":
             words = ["foldlog", "group", "describe", one.name, "-b", self._bootstrap]
+        elif one.kind == "store_failing":
+            tier = self._node.broker.tier_overview()
+            words = ["foldlog", "topic", "list", "-d", "" if tier is None else tier.url]
         elif one.kind == "disk_low":
             words = ["foldlog", "topic", "trim", "TOPIC", "--before", "@-7d", "-b", self._bootstrap]
         elif one.kind == "partition_poisoned" or self._node.broker.path == MEMORY_PATH:
@@ -146,6 +150,7 @@ class HealthPages:
                     "now_ms": self._node.clock.now_ms(),
                     "problems": sight.of_problems(self._problems()),
                     "disk": disk._asdict() if is_operator and disk is not None else None,
+                    "store": _store(self._node.broker.tier_overview()) if is_operator else None,
                     "connections": counted if is_operator else None,
                     "errors": [line._asdict() for line in self._lines.newest()] if is_operator else [],
                 }
@@ -165,3 +170,24 @@ class HealthPages:
 
     async def _run(self, function: Callable[[], Any]) -> Any:
         return await self._node.loop.run_in_executor(self._workers, function)
+
+
+def _store(tier: TierOverview | None) -> dict[str, Any] | None:
+    """The store of segments as the page shows it; None where there is none."""
+    if tier is None:
+        return None
+    counts, standings = tier.counts, tier.standings.values()
+    return {
+        "url": tier.url,
+        "segments": sum(one.segments for one in standings),
+        "size_bytes": sum(one.size_bytes for one in standings),
+        "waiting_segments": sum(one.waiting_segments for one in standings),
+        "waiting_bytes": sum(one.waiting_bytes for one in standings),
+        "copied_segments": counts.copied_segments,
+        "failures": tier.failures,
+        "reads": counts.reads,
+        "cache_hits": counts.cache_hits,
+        "cache_misses": counts.cache_misses,
+        "cache_bytes": tier.cache_bytes,
+        "errors": [one.sentence for one in tier.faults[:CONSOLE_PROBLEMS_MAX]],
+    }

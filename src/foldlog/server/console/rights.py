@@ -115,6 +115,14 @@ class Sight:
         }
         return [one.name for one in offered[kind] if self.allows(Right(one, kind, name))]
 
+    @property
+    def creates_topics(self) -> bool:
+        """Whether there is a name by which one may create a topic: otherwise the page does not offer it."""
+        create = AclOperation.CREATE
+        return self.allows(Right(create, ResourceType.CLUSTER, CLUSTER_NAME)) or self._authorizer.allows_some(
+            self._who, create, ResourceType.TOPIC
+        )
+
     def sees_transaction(self, name: str) -> bool:
         return self.allows(Right(DESCRIBE, ResourceType.TRANSACTIONAL_ID, name))
 

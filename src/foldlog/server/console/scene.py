@@ -1,7 +1,7 @@
 """The scene "Log or queue?": the same records through a log and through a queue, read by the same two readers.
 
 One scene per console, for all its pages. The log's half is in the log, and stays there until a reset; the queue and
-what its readers took are in memory, and end with the broker. See docs/console_api.md.
+what its readers took are in memory, and end with the broker. See docs/reference/console_api.md.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def topic_details(broker: Broker, name: str, rates: Rates) -> dict[str, Any]:
         if partition is not None:
             segments = partition.look(partial(_segments, most=left))
         left -= len(segments)
-        partitions.append({**shown, "segment_count": shown["segments"], "segments": segments})
+        counted = {"segment_count": shown["segments"], "segments": segments, "store": _stored(partition)}
+        partitions.append({**shown, **counted})
     effective = topic.config.effective()
     configs = [
         {"name": setting, "value": effective[setting], "is_default": setting not in topic.config.settings}
@@ -137,6 +138,23 @@ def _opened_partition(number: int, partition: Partition) -> dict[str, Any]:
         "size_bytes": partition.size_bytes,
         "segments": partition.segment_count,
         "error": "a sync failed; restart the broker" if partition.is_poisoned else None,
+    }
+
+
+def _stored(partition: Partition | None) -> dict[str, Any] | None:
+    """What the store has of a partition, as far as it is known; None for a topic that uses none."""
+    tiering = None if partition is None else partition.tiering
+    standing = None if tiering is None else tiering.standing()
+    if partition is None or standing is None or not (partition.config.remote or standing.segments):
+        return None
+    return {
+        "start": partition.log_start_offset,
+        "end": standing.end_offset,
+        "local_start": partition.local_start_offset,
+        "segments": standing.segments,
+        "size_bytes": standing.size_bytes,
+        "waiting_segments": standing.waiting_segments,
+        "waiting_bytes": standing.waiting_bytes,
     }
 
 

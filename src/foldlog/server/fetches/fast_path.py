@@ -7,16 +7,18 @@ pass that meets something unusual is done again in Python, and answered by the c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from foldlog.environment import PURE_PYTHON
+from foldlog.limits import FETCH_SLICE_PARTITIONS
 from foldlog.server.call import has_error
 from foldlog.server.fetches.fetching import READ_COMMITTED, Fetching, FetchLimits, FetchRead, FetchReading
 from foldlog.server.fetches.sessions import FetchContext
 from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
-from foldlog.wire.frames import encode_response
+from foldlog.wire.frames import encode_response, encode_response_in_steps
 from foldlog.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
@@ -59,9 +61,9 @@ class FastFetch(Fetching):
         found = self.go_on(reading)
         return None if found is None else self._encoded(found)
 
-    def _read(self, *, nowait: bool) -> FetchReading | None:
+    def _new_pass(self, *, nowait: bool) -> FetchPass:
         self._buffers.begin()
-        reading = self._pass(
+        return self._pass(
             self._node,
             self._who,
             self._limit_bytes(),
@@ -70,6 +72,9 @@ class FastFetch(Fetching):
             nowait=nowait,
             is_last=self._is_time_up(),
         )
+
+    def _read(self, *, nowait: bool) -> FetchReading | None:
+        reading = self._new_pass(nowait=nowait)
         try:
             if reading.read(self._context.partitions):
                 return reading
@@ -77,11 +82,26 @@ class FastFetch(Fetching):
             return None
         return super()._read(nowait=nowait)
 
+    async def _slices(self) -> FetchReading | None:
+        with self._node.turns.long_work():
+            reading, partitions = self._new_pass(nowait=True), self._context.partitions
+            try:
+                async for start in self._starts():
+                    if not reading.read(partitions, start, start + FETCH_SLICE_PARTITIONS):
+                        return await super()._slices()
+            except BlockingIOError:
+                return None
+            await self._node.turns.next()
+            return reading
+
     def again(self) -> FetchReading | None:
         """The pass in Python, after one that met something unusual."""
         return super()._read(nowait=True)
 
     def _answer(self, reading: FetchReading) -> None:
+        if self.is_large and isinstance(reading, FetchRead):
+            self._node.loop.create_task(self._encode(reading)).add_done_callback(self._encoded_in_steps)
+            return
         try:
             answer = self._encoded(reading)
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
@@ -91,6 +111,17 @@ class FastFetch(Fetching):
 
     def _fail(self, error: BaseException) -> None:
         self.on_answer(error)
+
+    async def _encode(self, reading: FetchRead) -> FetchAnswer:
+        turns = self._node.turns
+        with turns.long_work():
+            message = await turns.run(self._context.response_in_steps(reading.answers))
+            chunks = await turns.run(encode_response_in_steps(message, self._version, self._correlation_id))
+            return FetchAnswer(chunks, int(has_error(message)))
+
+    def _encoded_in_steps(self, done: asyncio.Task[FetchAnswer]) -> None:
+        if not done.cancelled():
+            self.on_answer(done.exception() or done.result())
 
     def _encoded(self, reading: FetchReading) -> FetchAnswer:
         if isinstance(reading, FetchRead):
@@ -130,6 +161,10 @@ class FetchFastPath:
         if context.error is not ErrorCode.NONE:
             refusal = FetchResponse(error_code=context.error)
             return FetchAnswer(encode_response(refusal, frame.version, frame.correlation_id), 1)
+        if len(context.partitions) > FETCH_SLICE_PARTITIONS:
+            fetch = FastFetch(node, caller, context, frame, self._pass)
+            fetch.begin()
+            return fetch
         max_bytes, is_last = min(frame.max_bytes, node.settings.fetch_max_bytes), frame.max_wait_ms <= 0
         caller.buffers.begin()
         reading = self._pass(

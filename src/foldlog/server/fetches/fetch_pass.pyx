@@ -15,6 +15,9 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
 from foldlog.log.fetched cimport BLOCKED, FETCHED, LEFT, FetchedPartition, Seen
 from foldlog.records.kernels cimport FoundRun
 from foldlog.wire.fetch_frames cimport WantedPartition
@@ -110,17 +113,21 @@ cdef class FetchPass:
     def __dealloc__(self):
         free(self.answers)
 
-    def read(self, list wanted not None):
-        """Whether all could be read, or BlockingIOError if that would wait. False: a `FetchRead` has to."""
+    def read(self, list wanted not None, Py_ssize_t start=0, Py_ssize_t stop=PY_SSIZE_T_MAX):
+        """Read those from `start` to `stop`, of all that will be read, in their order. Whether all could be, or
+        BlockingIOError if that would wait. False: a `FetchRead` has to."""
         cdef Py_ssize_t index
         cdef int why
-        self.wanted = wanted
-        self.found = []
-        self.data = []
-        self.answers = <Answer *>calloc(max(1, len(wanted)), sizeof(Answer))
         if self.answers == NULL:
-            raise MemoryError
-        for index in range(len(wanted)):
+            self.wanted = wanted
+            self.found = []
+            self.data = []
+            self.answers = <Answer *>calloc(max(1, len(wanted)), sizeof(Answer))
+            if self.answers == NULL:
+                raise MemoryError
+        if wanted is not self.wanted or start != len(self.found):
+            raise ValueError("the slices of a pass follow on each other")
+        for index in range(start, min(stop, len(wanted))):
             self.answers[index].tag = NO_TAG
             try:
                 why = self.answer(<WantedPartition?>wanted[index], &self.answers[index])

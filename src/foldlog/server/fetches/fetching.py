@@ -4,18 +4,19 @@ The fetch session determines the wanted partitions (`sessions`). `Fetching.begin
 not enough it waits: for a partition to move (`moved`), or for the time to be up. With isolation level read_committed
 a partition ends at its last stable offset, and only what is below counts. It also waits for the sync of records
 that were acknowledged before it came: clients take the high watermark of an answer for the end of the log. If a
-partition has to be opened or pages come from the disk, the read moves to a thread.
+partition has to be opened or pages come from the disk, the read moves to a thread. A pass over very many partitions
+is read in slices, one in a turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from foldlog.broker.access.acls import AclOperation, Identity, ResourceType
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
-from foldlog.limits import SYNC_WAIT_MS
+from foldlog.limits import FETCH_SLICE_PARTITIONS, SYNC_WAIT_MS
 from foldlog.log.partition import Partition
 from foldlog.log.tier.boundary import WaitsForStore
 from foldlog.server.fetches.sessions import FetchContext, WantedPartition
@@ -83,7 +84,7 @@ class FetchRead:
         self.behind: list[tuple[Partition, int]] = []
 
     def read(self, wanted: Sequence[WantedPartition]) -> None:
-        self._buffers.begin()
+        """All of them, or the next ones."""
         for one in wanted:
             answer = self._answer(one)
             if answer.error_code or answer.diverging_epoch is not None:
@@ -239,8 +240,17 @@ class Fetching:
         raise NotImplementedError
 
     def begin(self) -> FetchReading | None:
-        """Read. None if there is not enough: it waits from now on, and is answered later."""
+        """Read. None if there is not enough: it waits from now on, and is answered later. So is one that is read in
+        slices."""
+        if self.is_large:
+            self._read_in_slices()
+            return None
         return self.go_on(self._read(nowait=True))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it has more partitions than are read in one turn of the loop."""
+        return len(self._context.partitions) > FETCH_SLICE_PARTITIONS
 
     def go_on(self, reading: FetchReading | None) -> FetchReading | None:
         """As `begin`, after the first pass; None if that would have had to wait for the disk."""
@@ -273,7 +283,17 @@ class Fetching:
 
     def _read(self, *, nowait: bool) -> FetchReading | None:
         """One pass; None if it would have to wait for the disk."""
-        reading = FetchRead(
+        reading = self._new_read(nowait=nowait)
+        try:
+            reading.read(self._context.partitions)
+        except BlockingIOError as error:
+            self._waits_for_store = isinstance(error, WaitsForStore)
+            return None
+        return reading
+
+    def _new_read(self, *, nowait: bool) -> FetchRead:
+        self._buffers.begin()
+        return FetchRead(
             self._node,
             self._who,
             self._limit_bytes(),
@@ -282,12 +302,31 @@ class Fetching:
             nowait=nowait,
             is_last=self._is_time_up(),
         )
-        try:
-            reading.read(self._context.partitions)
-        except BlockingIOError as error:
-            self._waits_for_store = isinstance(error, WaitsForStore)
-            return None
-        return reading
+
+    def _read_in_slices(self) -> None:
+        self._is_reading = True
+        self._node.loop.create_task(self._slices()).add_done_callback(self._read_done)
+
+    async def _slices(self) -> FetchReading | None:
+        """One pass on the loop; None if it would have to wait for the disk."""
+        with self._node.turns.long_work():
+            reading = self._new_read(nowait=True)
+            try:
+                async for start in self._starts():
+                    reading.read(self._context.partitions[start : start + FETCH_SLICE_PARTITIONS])
+            except BlockingIOError as error:
+                self._waits_for_store = isinstance(error, WaitsForStore)
+                return None
+            await self._node.turns.next()
+            return reading
+
+    async def _starts(self) -> AsyncIterator[int]:
+        """Where each slice begins, in a turn of its own; none any more once nobody wants the answer."""
+        for start in range(0, len(self._context.partitions), FETCH_SLICE_PARTITIONS):
+            await self._node.turns.next()
+            if self._is_over:
+                return
+            yield start
 
     def _limit_bytes(self) -> int:
         return min(self._max_bytes, self._node.memory.answer_bytes())
@@ -327,18 +366,24 @@ class Fetching:
             raise BlockingIOError("a read that may wait did not")
         return reading
 
-    def _read_done(self, done: asyncio.Future[FetchReading]) -> None:
+    def _read_done(self, done: asyncio.Future[FetchReading] | asyncio.Future[FetchReading | None]) -> None:
         self._is_reading = False
-        if self._is_over or done.cancelled():
+        if done.cancelled():
             return
-        error = done.exception()
+        error = done.exception()  # looked at also if nobody wants the answer, or the loop complains
+        if self._is_over:
+            return
         if error is not None:
             self.cancel()
             self._fail(error)
-        elif self._is_enough(done.result()):
-            self._finish(done.result())
+            return
+        reading = done.result()
+        if reading is None:
+            self._read_on_thread()
+        elif self._is_enough(reading):
+            self._finish(reading)
         else:
-            self._wait(done.result())
+            self._wait(reading)
 
     # Waiting
 
@@ -387,6 +432,9 @@ class Fetching:
 
     def _look_again(self) -> None:
         if self._is_reading or self._is_over:
+            return
+        if self.is_large:
+            self._read_in_slices()
             return
         reading = self._read(nowait=True)
         if reading is None:

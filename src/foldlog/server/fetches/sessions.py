@@ -15,13 +15,14 @@ To follow a fetch: `FetchSessions.resolve` determines the wanted partitions, the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from foldlog.clock import Clock
 from foldlog.environment import PURE_PYTHON
-from foldlog.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX
+from foldlog.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, STEP_ITEMS
+from foldlog.wire.codec import Result, Steps
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -125,13 +126,27 @@ class _Messages:
     """Answers that are messages."""
 
     def __init__(self, partitions: Sequence[WantedPartition], answers: Sequence[PartitionData]) -> None:
-        self._pairs = list(zip(partitions, answers, strict=True))
+        self._partitions = partitions
+        self._answers = answers
+        self._news: list[int] | None = None
+
+    def tell_in_steps(self) -> Steps[None]:
+        """What `told` does, before it is called."""
+        news = []
+        for place, wanted in enumerate(self._partitions):
+            if wanted.tell(self._answers[place]):
+                news.append(place)
+            if (place + 1) % STEP_ITEMS == 0:
+                yield
+        self._news = news
 
     def told(self) -> list[int]:
-        return [place for place, (wanted, answer) in enumerate(self._pairs) if wanted.tell(answer)]
+        if self._news is None:
+            return [place for place, one in enumerate(self._partitions) if one.tell(self._answers[place])]
+        return self._news
 
     def has_records(self, place: int) -> bool:
-        return bool(self._pairs[place][1].records)
+        return bool(self._answers[place].records)
 
 
 class SessionOutcome(NamedTuple):
@@ -160,9 +175,28 @@ class FetchContext:
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         """The answer, from one result for each of `partitions`, in that order. With an `error` there are none."""
-        error, session_id, places = self.outcome(_Messages(self.partitions, answers))
-        chosen = range(len(answers)) if places is None else places
-        return _response(session_id, ((self.partitions[place], answers[place]) for place in chosen), error)
+        return whole(self.response_in_steps(answers))
+
+    def response_in_steps(self, answers: Sequence[PartitionData]) -> Steps[FetchResponse]:
+        messages = _Messages(self.partitions, answers)
+        yield from self._tell_in_steps(messages)
+        error, session_id, places = self.outcome(messages)
+        yield
+        topics: dict[str | bytes, tuple[WantedPartition, list[PartitionData]]] = {}
+        for number, place in enumerate(range(len(answers)) if places is None else places, 1):
+            wanted = self.partitions[place]
+            topics.setdefault(wanted.key[0], (wanted, []))[1].append(answers[place])
+            if number % STEP_ITEMS == 0:
+                yield
+        responses = [
+            FetchableTopicResponse(topic=first.topic or "", topic_id=first.topic_id, partitions=found)
+            for first, found in topics.values()
+        ]
+        return FetchResponse(error_code=error, session_id=session_id, responses=responses)
+
+    def _tell_in_steps(self, messages: _Messages) -> Steps[None]:
+        """Only before there is a session: another fetch of that must not find half of them told."""
+        yield from ()
 
 
 class _FullContext(FetchContext):
@@ -174,6 +208,9 @@ class _FullContext(FetchContext):
         super().__init__(partitions)
         self._sessions = sessions
         self._version = version
+
+    def _tell_in_steps(self, messages: _Messages) -> Steps[None]:
+        yield from messages.tell_in_steps()
 
     def outcome(self, answers: Answers) -> SessionOutcome:
         # Before the session is created from them: the first incremental fetch gets only what moved since this answer.
@@ -253,20 +290,48 @@ class FetchSessions:
 
     def resolve(self, request: FetchRequest, version: int) -> FetchContext:
         """The context of a fetch. A session that it names moves to the next epoch, whatever happens to the fetch."""
-        wanted = [_wanted(topic, version, asked) for topic in request.topics for asked in topic.partitions]
-        forgotten = [
-            (_named(topic, version), number) for topic in request.forgotten_topics_data for number in topic.partitions
-        ]
-        return self.resolve_wanted(request.session_id, request.session_epoch, wanted, forgotten, version)
+        return whole(self.resolve_in_steps(request, version))
+
+    def resolve_in_steps(self, request: FetchRequest, version: int) -> Steps[FetchContext]:
+        wanted: dict[Key, WantedPartition] = {}
+        forgotten: list[Key] = []
+        looked_at = 0
+        for topic in request.topics:
+            for asked in (*topic.partitions, None):
+                looked_at += 1
+                if looked_at % STEP_ITEMS == 0:
+                    yield
+                if asked is not None:
+                    one = _wanted(topic, version, asked)
+                    wanted[one.key] = one  # as in `_once_each`
+        for gone in request.forgotten_topics_data:
+            for number in (*gone.partitions, None):
+                looked_at += 1
+                if looked_at % STEP_ITEMS == 0:
+                    yield
+                if number is not None:
+                    forgotten.append((_named(gone, version), number))
+        yield
+        named = list(wanted.values())
+        return self.resolve_wanted(
+            request.session_id, request.session_epoch, named, forgotten, version, are_distinct=True
+        )
 
     def resolve_wanted(
-        self, session_id: int, epoch: int, wanted: list[WantedPartition], forgotten: Sequence[Key], version: int
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: list[WantedPartition],
+        forgotten: Sequence[Key],
+        version: int,
+        *,
+        are_distinct: bool = False,
     ) -> FetchContext:
-        """As `resolve`, of what a request names; in it, a partition may be named twice."""
+        """As `resolve`, of what a request names; in it, a partition may be named twice, unless `are_distinct`."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             # Both end the named session, if any: the client starts over, or does without one from now on.
             self._remove(session_id)
-            wanted = _once_each(wanted)
+            wanted = wanted if are_distinct else _once_each(wanted)
             return FetchContext(wanted) if epoch == FINAL_EPOCH else _FullContext(wanted, self, version)
         session = self._sessions.get(session_id)
         if session is None:
@@ -384,14 +449,11 @@ def _once_each(wanted: list[WantedPartition]) -> list[WantedPartition]:
     return wanted if len(by_key) == len(wanted) else list(by_key.values())
 
 
-def _response(
-    session_id: int, answers: Iterable[tuple[WantedPartition, PartitionData]], error: ErrorCode = ErrorCode.NONE
-) -> FetchResponse:
-    topics: dict[str | bytes, tuple[WantedPartition, list[PartitionData]]] = {}
-    for wanted, answer in answers:
-        topics.setdefault(wanted.key[0], (wanted, []))[1].append(answer)
-    responses = [
-        FetchableTopicResponse(topic=first.topic or "", topic_id=first.topic_id, partitions=found)
-        for first, found in topics.values()
-    ]
-    return FetchResponse(error_code=error, session_id=session_id, responses=responses)
+def whole(steps: Steps[Result]) -> Result:
+    """The result of all steps, in one go."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: Result = done.value
+            return result

@@ -8,7 +8,7 @@ If one partition of a transaction is refused, none is added: the others get OPER
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -54,7 +54,7 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             False,
-            _keys(request.v3_and_below_topics),
+            await _keys(call, request.v3_and_below_topics),
         )
         codes = await _answer(call, one)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _topics(call, codes))
@@ -62,20 +62,21 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     results = []
     for asked in request.transactions:
-        codes = await _answer(call, _of_broker(asked))
+        codes = await _answer(call, _of_broker(asked, await _keys(call, asked.topics)))
         topics = await _topics(call, codes)
         results.append(AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=topics))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def _of_broker(one: AddPartitionsToTxnTransaction) -> _Asked:
-    return _Asked(one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only, _keys(one.topics))
+def _of_broker(one: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]) -> _Asked:
+    return _Asked(one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only, partitions)
 
 
-def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
+async def _keys(call: Call, topics: Sequence[AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
+    """Each once. Made in slices: 262,144 of them take 50 ms."""
     keys: dict[TopicPartition, None] = {}
-    for topic in topics:
-        keys.update(dict.fromkeys(zip(repeat(topic.name), topic.partitions, strict=False)))
+    async for topic, numbers in call.node.turns.within(topics, lambda topic: topic.partitions):
+        keys.update(dict.fromkeys(zip(repeat(topic.name), numbers, strict=False)))
     return tuple(keys)
 
 
@@ -83,10 +84,18 @@ async def _answer(call: Call, asked: _Asked) -> _Codes:
     error = _refuse(call, asked.transactional_id)
     if error is not ErrorCode.NONE:
         return dict.fromkeys(asked.partitions, error)
-    codes = await call.node.turns.each(lambda key: _refuse_partition(call, *key), asked.partitions)
-    refused = dict(zip(asked.partitions, codes, strict=True))
-    if any(refused.values()):
-        return {key: code or ErrorCode.OPERATION_NOT_ATTEMPTED for key, code in refused.items()}
+    codes: dict[TopicPartition, ErrorCode] = {}
+
+    def look(key: TopicPartition) -> None:
+        codes[key] = _refuse_partition(call, *key)
+
+    def leave(key: TopicPartition) -> None:
+        codes[key] = codes[key] or ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    await call.node.turns.each(look, asked.partitions)
+    if any(codes.values()):
+        await call.node.turns.each(leave, asked.partitions)
+        return codes
     return await call.node.run(_verify if asked.verify_only else _add, call, asked)
 
 

@@ -36,18 +36,27 @@ Errors = dict[str, FoldlogError]
 
 async def handle(call: Call, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
     changes: list[Change] = [*request.deletions, *request.upsertions]
-    named = [change.name for change in changes]
-    names = dict.fromkeys(named)
-    twice = await call.node.turns.repeated(named)
-    errors: Errors = {name: RefusedByBroker(ErrorCode.DUPLICATE_RESOURCE, _TWICE) for name in twice}
+    names: dict[str, None] = {}
+    errors: Errors = {}
+    refusal: FoldlogError | None = None
+
+    def look(change: Change) -> None:
+        if change.name in names:
+            errors[change.name] = RefusedByBroker(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+        names[change.name] = None
+
+    await call.node.turns.each(look, changes)
     try:
         if not call.allows(AclOperation.ALTER, ResourceType.CLUSTER):
             refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "that needs ALTER on the cluster, which is not allowed")
         refuse_if_leaving(call.node)
         await call.node.run(_alter, call, changes, errors)
     except FoldlogError as error:
-        errors = dict.fromkeys(sorted(names), error)
-    results = await call.node.turns.each(lambda name: _result(name, errors.get(name)), list(names))
+        refusal = error
+    results = await call.node.turns.each(lambda name: _result(name, refusal or errors.get(name)), list(names))
+    held: list[object] = list(errors.values())
+    errors.clear()
+    await call.node.turns.let_go(held)
     return AlterUserScramCredentialsResponse(results=results)
 
 
@@ -66,7 +75,8 @@ def _alter(call: Call, changes: list[Change], errors: Errors) -> None:
                 try:
                     users = _changed(users, change)
                 except FoldlogError as error:
-                    errors[change.name] = error
+                    # A traceback would lead back to `errors`: only a full collection would free any of them.
+                    errors[change.name] = error.with_traceback(None)
         return replace(access, users=users)
 
     call.node.broker.access.change(decide)

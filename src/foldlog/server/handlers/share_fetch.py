@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from foldlog.broker.share.store import Saved, Taken
 from foldlog.errors import FoldlogError
@@ -37,11 +37,9 @@ NO_LEADER: Final = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
 
 async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | Later:
     refused = refusal_of(call, request.group_id, request.member_id)
-    received = {
-        (topic.topic_id, one.partition_index): one.acknowledgement_batches
-        for topic in request.topics
-        for one in topic.partitions
-    }
+    received: dict[TopicIdPartition, Any] = {}
+    async for topic, some in call.node.turns.within(request.topics, lambda topic: topic.partitions):
+        received.update({(topic.topic_id, one.partition_index): one.acknowledgement_batches for one in some})
     acknowledged = {one: batches for one, batches in received.items() if batches}
     if refused is DONE:
         refused = _refuse(request, acknowledged)
@@ -64,13 +62,13 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse |
         call.node.shares.end(session)
     fetching = ShareFetching(call, request, session, outcomes)
     if request.share_session_epoch == LAST_EPOCH or request.max_bytes <= 0 or request.max_records <= 0:
-        return fetching.response({}, {})
+        return await fetching.response({}, {})
     return call.node.loop.create_task(fetching.run())
 
 
 async def _begin(call: Call, session: ShareSession) -> None:
     """A group that was never in a partition begins when its first member does, not when records are there to take."""
-    found = [(readable(call, one), one[1]) for one in session.partitions]
+    found = await call.node.turns.each(lambda one: (readable(call, one), one[1]), list(session.partitions))
     with suppress(FoldlogError):  # told when records are taken
         await call.node.shares.begin(
             session.group, [(name, number) for (name, refused), number in found if refused is DONE]
@@ -105,7 +103,7 @@ class ShareFetching:
         self._acknowledged = acknowledged
         self._is_first = request.share_session_epoch == FIRST_EPOCH
         self._until = call.node.loop.time() + max(0, request.max_wait_ms) / 1000
-        self._watched: list[Partition] = []
+        self._watched: dict[Partition, None] = {}
         self._news = asyncio.Event()
 
     def moved(self) -> None:
@@ -120,11 +118,11 @@ class ShareFetching:
                 left_s = self._until - self._node.loop.time()
                 is_final = taken or errors or not self._session.partitions
                 if is_final or left_s <= 0 or self._node.is_leaving or any(map(_failed, self._acknowledged.values())):
-                    return self.response(taken, errors)
+                    return await self.response(taken, errors)
                 try:
                     await asyncio.wait_for(self._news.wait(), left_s)
                 except TimeoutError:
-                    return self.response({}, {})
+                    return await self.response({}, {})
         finally:
             self._forget()
 
@@ -135,7 +133,7 @@ class ShareFetching:
         wanted = request.max_records
         taken: dict[TopicIdPartition, Taken] = {}
         errors: dict[TopicIdPartition, ShareOutcome] = {}
-        for one in self._session.in_turns():
+        async for one in self._node.turns.over(self._session.in_turns()):
             if taken and (room_bytes <= 0 or wanted <= 0):
                 break
             name, outcome = readable(self._call, one)
@@ -184,7 +182,7 @@ class ShareFetching:
             self._node.syncs.sync_now(partition)
         if partition in self._watched:
             return False
-        self._watched.append(partition)
+        self._watched[partition] = None
         self._node.fetch_purgatory.wait(partition, self)
         return True
 
@@ -193,7 +191,7 @@ class ShareFetching:
         for partition in self._watched:
             self._node.fetch_purgatory.forget(partition, self)
 
-    def response(
+    async def response(
         self, taken: Mapping[TopicIdPartition, Taken], errors: Mapping[TopicIdPartition, ShareOutcome]
     ) -> ShareFetchResponse:
         size_bytes = sum(len(got.data) for got in taken.values())
@@ -203,7 +201,7 @@ class ShareFetching:
         told: dict[TopicIdPartition, None] = dict.fromkeys(self._session.partitions if self._is_first else ())
         told.update(dict.fromkeys([*self._acknowledged, *taken, *errors]))
         topics: dict[bytes, list[PartitionData]] = {}
-        for one in told:
+        async for one in self._node.turns.over(list(told)):
             topics.setdefault(one[0], []).append(
                 _partition(one[1], taken.get(one), errors.get(one, DONE), self._acknowledged.get(one, DONE))
             )

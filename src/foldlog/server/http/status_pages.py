@@ -1,7 +1,8 @@
 """`/metrics`, `/healthz` and their index page; and a check of whether the broker can do its work.
 
 Where clients log in, `/metrics` is for who may describe the cluster: it has the names of all topics and groups. A user
-by Basic, a token by Bearer, or a certificate. `/healthz` is for everybody, and then says no more than whether.
+by Basic, a token by Bearer, or a certificate; nobody, where no client logs in and ACLs allow it. `/healthz` is for
+everybody, and then says no more than whether.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from foldlog import __version__
-from foldlog.broker.access.acls import CLUSTER_NAME, AclOperation, Identity, ResourceType
+from foldlog.broker.access.acls import ANONYMOUS, CLUSTER_NAME, AclOperation, Identity, ResourceType
 from foldlog.errors import LogClosed
 from foldlog.exposition import CONTENT_TYPE, Family, Sample, render
 from foldlog.log.partition import Partition
@@ -100,6 +101,9 @@ class StatusPages:
     async def _refusal(self, request: HttpRequest) -> HttpResponse | None:
         """Why the request is not answered; None if it is."""
         principal = await self._logins.principal(request) or request.principal
+        if not principal and self._takes_anonymous(request):
+            request.known()
+            return None
         if not principal:
             refusal = HttpResponse.text(_WHO, HTTPStatus.UNAUTHORIZED)
             return replace(refusal, headers=(("www-authenticate", 'Basic realm="foldlog", charset="UTF-8"'),))
@@ -109,6 +113,16 @@ class StatusPages:
             sentence = f"{principal} may not describe the cluster; an operator can allow it: foldlog acl create"
             return HttpResponse.text(f"{sentence} {principal} describe cluster", HTTPStatus.FORBIDDEN)
         return None
+
+    def _takes_anonymous(self, request: HttpRequest) -> bool:
+        """Whether a request without a login is answered: where ACLs allow it to the clients of every listener. Where
+        some of them log in, an ACL for everybody means those, and not whoever reaches this port."""
+        who = Identity(ANONYMOUS, address_in_acls(request.peer))
+        return (
+            self._node.settings.is_anonymous
+            and "authorization" not in request.headers
+            and self._node.authorizer.allows(who, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        )
 
     def _own_families(self) -> list[Family]:
         memory, telemetry = self._node.memory, self._node.telemetry

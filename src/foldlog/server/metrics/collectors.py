@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.groups.committed import OffsetAndMetadata
     from foldlog.broker.storage import PartitionOverview
+    from foldlog.broker.tiers import TierOverview
     from foldlog.server.folds_reader import ServedFoldRuns
 
 _PARTITION_STATES: Final = ("open", "resting", "poisoned", "refused")
@@ -68,6 +69,7 @@ def log_families(broker: Broker, fold_runs: ServedFoldRuns, *, per_partition: bo
         *_sums(broker, partitions),
         *_group_sums(groups, positions),
         *_disk(broker.path),
+        *_store(broker.tier_overview()),
         _problems(broker, fold_runs, partitions, positions),
     ]
     if per_partition:
@@ -299,6 +301,68 @@ def _disk(path: str) -> list[Family]:
             [Sample(found.size_bytes)],
         ),
     ]
+
+
+def _store(tier: TierOverview | None) -> list[Family]:
+    """The store of segments; nothing where there is none. The store is not asked."""
+    if tier is None:
+        return []
+    gauges: dict[str, Counter[str]] = {name: Counter() for name, _, _ in _STORE_GAUGES}
+    for (topic, _), standing in tier.standings.items():
+        for name, field, _ in _STORE_GAUGES:
+            gauges[name][topic] += getattr(standing, field)
+    failing = Counter(dict.fromkeys(gauges["segments"], 0))
+    failing.update(fault.topic or "" for fault in tier.faults)
+    return [
+        *(
+            Family(
+                f"foldlog_store_{name}", "gauge", text, [Sample(n, (("topic", t),)) for t, n in gauges[name].items()]
+            )
+            for name, _, text in _STORE_GAUGES
+        ),
+        Family(
+            "foldlog_store_faults",
+            "gauge",
+            "What is wrong with the store now, by topic; without a topic for the store itself.",
+            [Sample(count, (("topic", topic),)) for topic, count in failing.items()],
+        ),
+        Family(
+            "foldlog_store_failures_total",
+            "counter",
+            "Rounds over a partition that failed; each is tried again.",
+            [Sample(tier.failures)],
+        ),
+        *(
+            Family(f"foldlog_store_{name}_total", "counter", text, [Sample(getattr(tier.counts, name))])
+            for name, text in _STORE_COUNTERS
+        ),
+        Family(
+            "foldlog_store_cache_bytes",
+            "gauge",
+            "Memory of what was read from the store lately.",
+            [Sample(tier.cache_bytes)],
+        ),
+    ]
+
+
+_STORE_GAUGES: Final = (
+    ("segments", "segments", "Segments of a topic in the store."),
+    ("size_bytes", "size_bytes", "Bytes of their batches."),
+    ("lag_segments", "waiting_segments", "Sealed segments of a topic that are not in the store yet."),
+    ("lag_bytes", "waiting_bytes", "Bytes of those segments."),
+)
+"""Name, what of a partition it is the sum of, and what it tells."""
+
+_STORE_COUNTERS: Final = (
+    ("copied_segments", "Segments that were copied to the store."),
+    ("copied_bytes", "Bytes of the objects that were written for them."),
+    ("removed_segments", "Segments that left the store: by retention, by a deletion, with their topic's setting."),
+    ("reads", "Requests for ranges of objects; those that verify a copy, too."),
+    ("read_bytes", "Bytes that they brought."),
+    ("read_failures", "Requests for ranges that failed; most are repeated."),
+    ("cache_hits", "Blocks that a reader found in memory."),
+    ("cache_misses", "Blocks that a reader had to wait for."),
+)
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Counters of the serving broker. Values that are looked up instead are in `collectors`.
 
-`docs/metrics.md` lists every name; a test compares it with what is exposed.
+`docs/reference/metrics.md` lists every name; a test compares it with what is exposed.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from foldlog.wire.schema import Message
 
 Item = TypeVar("Item")
 Name = TypeVar("Name", bound=Hashable)
+Outer = TypeVar("Outer")
 Result = TypeVar("Result")
 
 
@@ -82,6 +83,22 @@ class LoopTurns:
                 await self.next()
             for item in items[start : start + STEP_ITEMS]:
                 yield item
+
+    async def within(
+        self, structs: Sequence[Outer], items_of: Callable[[Outer], Sequence[Item]]
+    ) -> AsyncIterator[tuple[Outer, Sequence[Item]]]:
+        """Each struct with some of its items, and again with the next ones; with a turn between slices of all."""
+        looked_at = 0
+        for struct in structs:
+            items = items_of(struct)
+            looked_at += 1
+            for start in range(0, len(items), STEP_ITEMS):
+                some = items[start : start + STEP_ITEMS]
+                looked_at += len(some)
+                yield struct, some
+                if looked_at >= STEP_ITEMS:
+                    looked_at = 0
+                    await self.next()
 
     async def repeated(self, names: Sequence[Name]) -> set[Name]:
         """The names that occur more than once."""

@@ -10,14 +10,15 @@ the rebuilt rows and those of the topic: readers read on, and have the rebuilt s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, StaleBookmark, ViewUnavailable, brief_repr
 from foldlog.spark.change_topics.changes_log import SWAP_TIMEOUT_MS, TIMEOUT_MS, ChangesBookmark, ChangesLog
-from foldlog.spark.change_topics.keyed_rows import KeyedRows, RowChange, changes_of, differences
+from foldlog.spark.change_topics.joined_changes import joined_changes
+from foldlog.spark.change_topics.keyed_rows import KeyedRows, RowChange, changes_of, closing_batches, differences
 from foldlog.spark.change_topics.row_texts import check_columns
 from foldlog.spark.origins.origin import OriginSpec
 from foldlog.views.bookmark import Bookmark
@@ -28,12 +29,7 @@ from foldlog.views.table.table import key_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from foldlog.client.transactions import Transaction
-
-_SETTLE_TRIES = 20
-"""How often a scan reads on because the fold has: each time there is less."""
 
 
 def changes(
@@ -72,7 +68,7 @@ class ChangesTopic(View):
         self._key = key
         self._partitions = partitions
         self._spec: OriginSpec | None = None
-        self._opened: ChangesLog | None = None
+        self._opened: ChangesLog[ChangesBookmark] | None = None
         self._rows: KeyedRows | None = None
         self._read: dict[int, int] = {}
         """How far the rows are read."""
@@ -92,11 +88,11 @@ class ChangesTopic(View):
             self._spec = spec
 
     @property
-    def _log(self) -> ChangesLog:
+    def _log(self) -> ChangesLog[ChangesBookmark]:
         if self._opened is None:
             if self._spec is None:
                 raise FoldError(f"{self.place} is in the log that its fold reads, and nobody has said which that is")
-            self._opened = ChangesLog(self._spec, self.topic, self.place)
+            self._opened = ChangesLog(self._spec, self.topic, self.place, ChangesBookmark.from_json)
         return self._opened
 
     def close(self) -> None:
@@ -107,11 +103,14 @@ class ChangesTopic(View):
 
     def ensure(self, source_partitions: int) -> None:
         """Create the topic, so that other folds can begin to read it. The view exists with its bookmark only."""
-        self._log.ensure_topic(self._partitions or source_partitions, {})
+        self._log.changes.ensure(self._partitions or source_partitions)
 
     def wait_readable(self) -> None:
         """Until folds behind it can read all that was committed."""
         self._log.wait_readable()
+
+    def joined(self, are_keyed: tuple[bool, bool]) -> tuple[View, View]:
+        return joined_changes(self.topic, self._key, are_keyed, has_old=self.has_old, partitions=self._partitions)
 
     # --- the bookmark ---------------------------------------------------------------------------------------------
 
@@ -124,14 +123,14 @@ class ChangesTopic(View):
         stored = self._log.stored()
         if stored is not None and self._reconciled(stored, wanted) == stored.shape:
             return stored.bookmark
-        partitions = self._log.ensure_topic(self._partitions or max(1, len(start.positions)), {})
+        partitions = self._log.changes.ensure(self._partitions or max(1, len(start.positions)))
         self._log.ensure_bookmark_topic()
 
         def write(transaction: Transaction) -> Bookmark:
             there = self._log.stored()
             if there is None:
-                self._log.check_unused()
-                topic_id = self._log.topic_id() or ""
+                self._log.changes.check_unused()
+                topic_id = self._log.changes.topic_id() or ""
                 there = ChangesBookmark(start, wanted, topic_id, partitions, {}, self.has_old)
             else:
                 there = replace(there, shape=self._reconciled(there, wanted))
@@ -158,10 +157,10 @@ class ChangesTopic(View):
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         def write(transaction: Transaction) -> None:
-            stored = self._log.expect(expected)
+            stored = self._expect(expected)
             rows = self._current(stored)
             found = changes_of(delta, rows, self.place) if delta.row_count else []
-            ends = self._log.send(transaction, found, stored, SystemClock().now_ms())
+            ends = self._log.changes.send(transaction, found, stored, SystemClock().now_ms())
             self._log.send_bookmark(transaction, replace(stored, bookmark=new, ends=ends))
             self._sent = (ends, found)
 
@@ -169,9 +168,17 @@ class ChangesTopic(View):
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
         def write(transaction: Transaction) -> None:
-            self._log.send_bookmark(transaction, replace(self._log.expect(expected), bookmark=new))
+            self._log.send_bookmark(transaction, replace(self._expect(expected), bookmark=new))
 
         self._log.fenced_from_others(write, rows=0, timeout_ms=TIMEOUT_MS)
+
+    def _expect(self, expected: Bookmark) -> ChangesBookmark:
+        """What is stored, if its bookmark is the expected one; else StaleBookmark."""
+        stored = self._log.stored()
+        if stored is None or stored.bookmark != expected:
+            found = "nothing" if stored is None else stored.bookmark.to_json()
+            raise StaleBookmark(self.place, found, expected.to_json())
+        return stored
 
     def _current(self, stored: ChangesBookmark) -> KeyedRows:
         """The rows that belong to the bookmark."""
@@ -184,7 +191,7 @@ class ChangesTopic(View):
             # No other transaction can end there: the offsets of an aborted one are not given again.
             self._rows.put(sent[1])
             self._read.update(stored.ends)
-        self._log.follow(self._rows, self._read, stored)
+        self._log.changes.follow(self._rows, self._read, stored)
         return self._rows
 
     def _forget_rows(self) -> None:
@@ -209,7 +216,7 @@ class ChangesTopic(View):
                 raise ViewUnavailable(self.place, "it does not exist any more; run the fold")
             after = replace(stored, bookmark=bookmark, shape=rebuilt.shape, has_old=self.has_old)
             found = differences(self._current(stored), rebuilt, all_anew=stored.has_old != self.has_old)
-            ends = self._log.send(transaction, found, after, SystemClock().now_ms())
+            ends = self._log.changes.send(transaction, found, after, SystemClock().now_ms())
             self._log.send_bookmark(transaction, replace(after, ends=ends))
 
         self._log.fenced_from_others(write, rows=1 << 62, timeout_ms=SWAP_TIMEOUT_MS)
@@ -227,32 +234,10 @@ class ChangesTopic(View):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def scan(self) -> Snapshot:
-        stored = self._log.stored()
-        if stored is None:
+        found = self._log.settled(lambda stored: KeyedRows(stored.shape))
+        if found is None:
             raise ViewUnavailable(self.place, "it does not exist; run the fold")
-        rows, read = KeyedRows(stored.shape), dict[int, int]()
-        try:
-            for _ in range(_SETTLE_TRIES):
-                self._log.follow(rows, read, stored)
-                # Compaction may have removed rows of this state meanwhile, but only if there are newer ones.
-                again = self._log.stored()
-                if again == stored:
-                    return Snapshot(stored.bookmark, _closing(rows, self.place))
-                if again is None or again.shape != stored.shape or again.topic_id != stored.topic_id:
-                    break
-                stored = again
-        except BaseException:
-            rows.close()
-            raise
-        rows.close()
-        raise ViewUnavailable(self.place, "it changes faster than it is read; pause the fold, and try again")
-
-
-def _closing(rows: KeyedRows, location: str) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from rows.batches(location)
-    finally:
-        rows.close()
+        return Snapshot(found[0].bookmark, closing_batches(found[1], self.place))
 
 
 class ChangesShadow(View):

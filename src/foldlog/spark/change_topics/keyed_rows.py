@@ -128,6 +128,14 @@ class KeyedRows:
             yield rows_of(some, self.shape.columns, location)
 
 
+def closing_batches(rows: KeyedRows, location: str) -> Iterator[pa.RecordBatch]:
+    """All rows, which are closed behind them."""
+    try:
+        yield from rows.batches(location)
+    finally:
+        rows.close()
+
+
 def changes_of(delta: Delta, kept: KeyedRows, location: str) -> list[RowChange]:
     """What a range changes: only rows that differ from what is kept, so that reading a range again writes nothing."""
     shape = kept.shape

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from foldlog.client.fold_graphs.graph import FoldGraph, GraphFold
 from foldlog.errors import UnknownTopic, UnlawfulFold
 from foldlog.spark.change_topics.changes import ChangesTopic
 from foldlog.spark.change_topics.changes_log import bookmark_topic
+from foldlog.spark.change_topics.joined_changes import JoinedChanges
 from foldlog.spark.folds.declaration import DeclaredTopic, Fold, JoinPart
 from foldlog.spark.origins.origin import Origin, OriginSpec
 from foldlog.spark.topics_read import reads_topic, source_name
 from foldlog.views.topic_lists import topics_in
+
+WRITES_A_TOPIC: Final = (ChangesTopic, JoinedChanges)
+"""The views that are topics."""
 
 
 def graph_of(folds: Iterable[Fold]) -> FoldGraph:
@@ -40,20 +45,20 @@ def _read_by(topic: DeclaredTopic, written: Iterable[str]) -> Sequence[str]:
 
 def written_by(fold: Fold) -> str | None:
     """The topic that is its view, if it is one."""
-    return fold.view.topic if isinstance(fold.view, ChangesTopic) else None
+    return fold.view.topic if isinstance(fold.view, WRITES_A_TOPIC) else None
 
 
 def wait_readable(folds: Iterable[Fold], topic: DeclaredTopic) -> None:
     """Until what these folds have committed to a topic can be read."""
     for fold in folds:
-        if isinstance(fold.view, ChangesTopic) and reads_topic(topic, fold.view.topic):
+        if isinstance(fold.view, WRITES_A_TOPIC) and reads_topic(topic, fold.view.topic):
             fold.view.wait_readable()
 
 
 def bound(folds: Sequence[Fold], spec: OriginSpec) -> list[Fold]:
     """The folds, upstream first, after telling those that write topics which log it is. FoldError for a circle."""
     for fold in folds:
-        if isinstance(fold.view, ChangesTopic):
+        if isinstance(fold.view, WRITES_A_TOPIC):
             fold.view.bind(spec)
     known = {fold.name: fold for fold in folds}
     return [known[one.name] for one in graph_of(folds).folds]
@@ -61,7 +66,7 @@ def bound(folds: Sequence[Fold], spec: OriginSpec) -> list[Fold]:
 
 def check_topics(folds: Sequence[Fold], origin: Origin) -> None:
     """UnknownTopic if a topic does not exist that none of these folds writes; UnlawfulFold if one adds up changes."""
-    written = {fold.view.topic for fold in folds if isinstance(fold.view, ChangesTopic)}
+    written = {fold.view.topic for fold in folds if isinstance(fold.view, WRITES_A_TOPIC)}
     for fold in (part for one in folds for part in one.parts):
         counts = fold.view.adds or (isinstance(fold, JoinPart) and not fold.topic.keys)
         for name in _names(fold, origin, written):
@@ -101,5 +106,5 @@ def _is_written_by_a_fold(origin: Origin, name: str) -> bool:
 def ensure_topics(folds: Sequence[Fold], origin: Origin) -> None:
     """Make the topics that these folds write, upstream first, so that those behind them can begin to read."""
     for fold in folds:
-        if isinstance(fold.view, ChangesTopic):
+        if isinstance(fold.view, WRITES_A_TOPIC):
             fold.view.ensure(origin.topic(source_name(fold, origin, None)).partition_count)

@@ -239,6 +239,7 @@ def explain(fold: Fold, source: Source, *, spark: Spark | None = None) -> list[E
 
     origin = open_origin(for_folds(origin_spec(source)))
     try:
+        bound([fold], origin.spec)
         facts = [origin.topic(source_name(part, origin, part.view.bookmark())) for part in fold.parts]
         session = session_of(spark)
         return [

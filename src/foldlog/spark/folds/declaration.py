@@ -160,7 +160,8 @@ class JoinFold(Fold):
         if sides is None:
             raise InvalidArgument(
                 f"a fold of two topics keeps both sides of its join beside it, in one transaction, which"
-                f" {into.place} cannot; give a table of SQLite or PostgreSQL: into=fl.table('shop.db', '{name}')"
+                f" {into.place} cannot; give a table of SQLite or PostgreSQL, into=fl.table('shop.db', '{name}'), or a"
+                f" topic, into=fl.changes('{name}'), and fold that topic into the view that you want"
             )
         super().__init__(name, left, sides[0], function)
         self._parts = (JoinPart(self, 0, left, sides[0]), JoinPart(self, 1, right, sides[1]))
@@ -424,7 +425,10 @@ def _check_sources(sources: tuple[DeclaredTopic, ...], into: View) -> None:
             f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
         )
     if len(sources) == 1 and into.follows_keys and not sources[0].keys and not into.keeps_rows(()):
-        own = "; or give rows a key of their own: fl.table(..., key='...')" if into.kind == "table" else ""
+        own = {
+            "table": "; or give rows a key of their own, fl.table(..., key='...'), or keep them all, mode='append'",
+            "lake": "; or keep all rows: mode='append'",
+        }.get(into.kind, "")
         raise InvalidArgument(
             f"a {into.kind} view addresses its rows by key, and topic {sources[0].name!r} names none;"
             f" say which column the record's key fills: fl.topic({sources[0].name!r}, key='...'){own}"

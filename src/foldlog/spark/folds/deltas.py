@@ -136,9 +136,7 @@ class PreparedFold:
         )
 
     def _final(self, result: DataFrame, *, apart: bool = False) -> DataFrame:
-        # Few rows: in one task, an aggregation needs no shuffle.
-        taken = result.coalesce(1) if self.frames.is_near else result
-        return _final(self.fold, taken, self.shape, apart=apart, is_near=self.frames.is_near)
+        return _final(self.fold, result, self.shape, apart=apart, is_near=self.frames.is_near)
 
     def _facts(self, given: DataFrame, result: DataFrame) -> PlanFacts:
         text = plan_text(result, given)
@@ -197,11 +195,14 @@ class PlannedFold:
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
         fold, shape = self.prepared.fold, self.prepared.shape
-        if not self.prepared.frames.is_near or fold.view.aggregation is not None:
+        if not self.prepared.frames.is_near:
             return as_view_rows(fold, shape, self.final.toArrow())
         # A job costs more than all the rest: a filter over one row took five times as long as no filter.
         found = evaluated(self.final)
-        return as_view_rows(fold, shape, self.prepared._final(self.final).toArrow() if found is None else found)
+        if found is None:
+            whole = self.final if fold.view.aggregation is not None else self.prepared._final(self.final)
+            found = whole.coalesce(1).toArrow()  # few rows: in one task, nothing has to be shuffled
+        return as_view_rows(fold, shape, found)
 
     def delta(self, ranges: Sequence[OffsetRange], seen: Count) -> Delta:
         """The change of the view. `seen` counts the records that reading the range meets."""

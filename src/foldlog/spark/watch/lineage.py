@@ -19,6 +19,7 @@ from foldlog.clock import Clock, SystemClock
 from foldlog.environment import variable
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 from foldlog.files.paths import absolute
+from foldlog.spark.change_topics.pipelines import WRITES_A_TOPIC
 from foldlog.spark.folds.feed import Feed, State
 from foldlog.spark.origins.origin import Origin, OriginSpec
 from foldlog.spark.watch.watch import Watch
@@ -170,7 +171,7 @@ class Lineage(Watch):
             job["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
                 "file", f"file://{feed.fold.file}", producer=PRODUCER
             )
-        topics, view = _topics_read(feed), view_name(feed.fold.view)
+        topics, view = _topics_read(feed), view_name(feed.fold.view, self._spec or OriginSpec())
         is_start = kind == "START"
         return RunEvent(
             eventType=RunState[kind],
@@ -260,8 +261,12 @@ _PLACES: Final[Mapping[str, Callable[[Mapping[str, Any]], DatasetName]]] = {
 }
 
 
-def view_name(view: View) -> DatasetName:
-    """Of a table its database and its name, of files their path; of a view of one's own its place."""
+def view_name(view: View, spec: OriginSpec) -> DatasetName:
+    """Of a table its database and its name, of files their path; of a topic what it is called as an input, so that the
+    folds behind it join on; of a view of one's own its place.
+    """
+    if isinstance(view, WRITES_A_TOPIC):
+        return topic_name(spec, view.topic)
     found = view.description()
     if found is None:
         return DatasetName(NAMESPACE, view.place)

@@ -1,7 +1,7 @@
 """Metrics of a runner for Prometheus: served over HTTP while it runs, or written to a file for a node exporter.
 
-`docs/metrics.md` lists every name; a test compares it with what is exposed. The runner's thread fills the numbers, and
-the threads of scrapes read them, so a scrape never waits for Spark or for a view.
+`docs/orchestration.md` lists every name; a test compares it with what is exposed. The runner's thread fills the
+numbers, and the threads of scrapes read them, so a scrape never waits for Spark or for a view.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class JoinSide(View):
     def place(self) -> str:
         return self.store.location
 
-    def description(self) -> dict[str, object]:
+    def description(self) -> dict[str, object] | None:
         return self.store.description()
 
     def bookmark(self) -> Bookmark | None:

@@ -1,4 +1,8 @@
-"""Joins in a SQLite file. One transaction at a time writes to it, so the two sides never change at once."""
+"""Joins in a SQLite file. One transaction at a time writes to it, so the two sides never change at once.
+
+A join whose result is a topic works in a file without a name, and is replayed in others: see
+`foldlog.spark.change_topics.joined_changes`.
+"""
 
 from __future__ import annotations
 
@@ -139,3 +143,44 @@ class SqliteJoin(JoinStore):
 
     def close(self) -> None:
         self._database.close()
+
+
+class ScratchDatabase(SqliteDatabase):
+    """SQLite keeps it in a temporary file when it outgrows its cache, and removes it with its one connection."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__("", location)
+
+    def exists(self) -> bool:
+        return self._connection is not None
+
+    def _opened(self, *, create: bool) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA synchronous = OFF")
+        return self._connection
+
+    def _keep_a_write_ahead_log(self, connection: sqlite3.Connection) -> None:
+        """Nobody else reads it."""
+
+
+class ScratchJoin(SqliteJoin):
+    """A join of this process alone: what it is made of is elsewhere, and it is made again. It lasts until `drop`, as
+    `close` leaves a view as it is.
+    """
+
+    def __init__(self, location: str) -> None:
+        super().__init__("", TableName("joined"))
+        self.location = location
+        self._database = ScratchDatabase(location)
+
+    def drop(self) -> bool:
+        existed = self._database.exists()
+        self._database.close()
+        return existed
+
+    def close(self) -> None:
+        """Nothing: see `drop`."""
+
+    def another(self) -> ScratchJoin:
+        return self

@@ -162,7 +162,7 @@ WEIGHTS: dict[Action, int] = {
     grow: 2, delete: 1, pass_time: 4, live: 3, restart: 2,
 }  # fmt: skip
 ACTIONS = tuple(WEIGHTS)
-SCHEDULES = times(80, 2_000)
+SCHEDULES = times(40, 2_000)
 LENGTH = 120
 
 

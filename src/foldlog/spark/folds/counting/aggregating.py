@@ -29,7 +29,10 @@ Task = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark runs over the batches of a partition."""
 
 _WINDOW: Final = "__window"
-"""The window of a row, before rows are grouped: a start, or the span that a session's piece is in."""
+"""The start of the window of a row, before rows are grouped."""
+
+_SPAN: Final = "__span"
+"""The span that a session's piece is in."""
 
 _HELD_ROWS: Final = 200_000
 """How many partial results a task keeps before it merges them."""
@@ -37,12 +40,14 @@ _HELD_ROWS: Final = 200_000
 
 def aggregated(view: View, result: DataFrame, columns: pa.Schema, *, apart: str | None, is_near: bool) -> DataFrame:
     """The function's result, counted: `columns`, signs of values that the view cannot hold and, if `apart` names a
-    column, whether the rows are of the first task. If the rows are near, `collected` may have to count them.
+    column, whether the rows are of the first task. If the rows are near, `collected` has to count them: Spark evaluates
+    what is left while it plans, where an aggregation would be a job.
     """
     aggregation = view.aggregation
     if aggregation is None:
         raise FoldError(f"{view.place} counts nothing")
-    if aggregation.is_plain:
+    # Of no rows at all, SQL still makes the one row of counters without groups.
+    if aggregation.is_plain and not (is_near and view.holds_unicode() and aggregation.group_columns()):
         return _in_sql(view, aggregation, result, columns, apart)
     if not view.holds_unicode():
         raise FoldError(
@@ -54,7 +59,7 @@ def aggregated(view: View, result: DataFrame, columns: pa.Schema, *, apart: str 
 
 def collected(aggregation: Aggregation, columns: pa.Schema, found: pa.Table) -> pa.Table:
     """What the plan gave, with one row for each group, or piece of a session, that has the same signs."""
-    if _WINDOW in found.column_names and not aggregation.is_plain:
+    if _WINDOW in found.column_names:
         signs = [name for name in found.column_names if name in ROW_SIGNS]
         return _counted(found, aggregation, columns, signs)
     return found
@@ -72,7 +77,7 @@ def _in_sql(
     if isinstance(window, Sessions):
         moments = [quoted(window.column), _session_end(window)]
         span_us = f"unix_micros({quoted(window.column)})"
-        groups.append(f"{span_us} - pmod({span_us}, {window.gap_ms * 1000}L) AS {_WINDOW}")
+        groups.append(f"{span_us} - pmod({span_us}, {window.gap_ms * 1000}L) AS {_SPAN}")
         bounds = [f"min({moments[0]}) AS {WINDOW_START}", f"max({moments[1]}) AS {WINDOW_END}"]
     elif window is not None and window.every_ms:
         # The measures' columns are selected with it: a generator stands in a SELECT only.

@@ -1,0 +1,19 @@
+from foldlog.log.checkpoint import SlotState
+from foldlog.log.partition import Partition
+
+def encode_slot(number: int, state: SlotState) -> bytes: ...
+
+class SingleAppends:
+    def __init__(self, partition: Partition) -> None: ...
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def is_closed(self) -> bool: ...
+    def durable_offset(self) -> int: ...
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+    ) -> int | None: ...
