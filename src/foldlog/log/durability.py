@@ -293,6 +293,10 @@ class Syncer:
             self._lent = threads
             return True
 
+    @property
+    def has_lent_threads(self) -> bool:
+        return self._lent is not None
+
     def give_back(self) -> None:
         """Close the lent threads; returns when their syncs are done and settled."""
         with self._lock:
