@@ -199,7 +199,7 @@ class Journal:
         self._asks_in_a_row += 1
         if not self.is_ready or pending_bytes >= most:
             return False
-        # Of this process's own threads one that is alone syncs its file, however little it wrote: by itself, in one call.
+        # A thread of this process that is alone syncs its file, however little it wrote: in one call.
         least = self._settings.alone_bytes if self._syncer.has_lent_threads else 0
         if pending_bytes >= least and self._asks_in_a_row > self._settings.alone_asks:
             return False
