@@ -99,6 +99,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "views",
         "tier",
         "capture",
+        "mysql",
         "iceberg",
         "decoders",
         "registry",
@@ -112,7 +113,7 @@ def test_the_extras_are_the_documented_ones() -> None:
         "dev",
     }
     assert extras["all"] == [
-        "foldlog[arrow,spark,views,tier,capture,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"
+        "foldlog[arrow,spark,views,tier,capture,mysql,iceberg,decoders,registry,kafka,oauth,secure,lineage,sql]"
     ]
 
 

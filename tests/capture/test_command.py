@@ -76,7 +76,11 @@ def test_a_file_declares_captures(orders: Shop, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["shop.txt"], USAGE, "'shop.txt' is not postgresql://user@host/database, no file of SQLite's"),
+        (
+            ["shop.txt"],
+            USAGE,
+            "'shop.txt' is not postgresql://user@host/database, not mysql://user@host/database, no file of SQLite's",
+        ),
         (["missing.py"], USAGE, "there is no file missing.py"),
         (["postgresql://postgres@127.0.0.1:1/shop"], UNREACHABLE, "postgresql://postgres@127.0.0.1:1/shop cannot be"),
         (["postgresql://h/d", "--table", "a=b c"], USAGE, "topic name 'b c' holds a character"),

@@ -21,6 +21,7 @@ import pytest
 
 import foldlog
 from faults.processes import child, last_lines
+from mysql_server import mysql_kind, running_mysql
 from postgres_server import running_server
 
 pytestmark = pytest.mark.faults
@@ -32,12 +33,13 @@ CAPTURING = """
 import signal
 import foldlog, foldlog.capture
 from foldlog.capture.captured_log import CapturedLog
+from foldlog.capture.from_mysql.database import CapturedMySql
 from foldlog.capture.from_postgres.database import CapturedPostgres
 from foldlog.capture.from_sqlite.database import CapturedSqlite
 
 url, path, step, moment, count = sys.argv[1:6]
 left = int(count)
-database = CapturedSqlite if url.endswith(".db") else CapturedPostgres
+database = CapturedMySql if url.startswith("mysql") else CapturedSqlite if url.endswith(".db") else CapturedPostgres
 owner = database if hasattr(database, step) else CapturedLog if hasattr(CapturedLog, step) else None
 if owner is not None:
     step_itself = getattr(owner, step)
@@ -62,10 +64,11 @@ STEPS = {"take": 1, "send": 40, "commit": 9, "confirm": 9, "newest": 1, "end": 1
 """Steps of a capture, and how often each is taken at most before the child is killed at it."""
 
 POSTGRES_STEPS = {"_publish": 1, "_made_slot": 1, **STEPS}
+MYSQL_STEPS = {"prepare": 1, "_consistent": 1, "_mapped": 1, "_changes": 20, **STEPS}
 SQLITE_STEPS = {"stale": 1, "prepare": 1, "_forget": 2, **STEPS}
 
 Connection = Any
-"""Of psycopg or of sqlite3: `execute` is alike, and statements here have their values in them."""
+"""Of psycopg, of sqlite3, or a cursor of PyMySQL's: `execute` is alike, and statements have their values in them."""
 
 Row = dict[str, Any]
 Written = list[tuple[str, Row | None]]
@@ -152,7 +155,8 @@ def kill_and_run(
             table.transact(connection)
     with child(CAPTURING, url, str(data), "none: this one ends by itself", "", "1") as process:
         assert last_lines(process)[-1:] == ["done"], process.stderr.read() if process.stderr else ""
-    rows = connection.execute("SELECT id, text, n FROM items").fetchall()
+    looked = connection.execute("SELECT id, text, n FROM items")
+    rows = (connection if isinstance(looked, int) else looked).fetchall()
     assert len(set(killed)) >= 3, killed
     with foldlog.open(data, "r") as log:
         return transactions(log), {str(key): {"id": key, "text": text, "n": n} for key, text, n in rows}
@@ -175,6 +179,21 @@ def test_a_capture_of_postgres_killed_at_any_step_writes_every_transaction_once(
     assert [op for op, _ in found[:2]] == ["r", found[1][0]]
     assert all(op != "r" for op, _ in found[1:])
     # The snapshot is the table after one of the commits; each transaction after it is the next commit, whole.
+    first = len(table.commits) - len(found[1:])
+    assert dict(found[0][1]) == after_commits(table.commits[:first])
+    assert [written for _, written in found[1:]] == table.commits[first:]
+    assert after_commits([written for _, written in found]) == rows
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_capture_of_mysql_killed_at_any_step_writes_every_transaction_once(tmp_path: Path, seed: int) -> None:
+    table = Table(random.Random(seed))
+    with running_mysql(mysql_kind()) as server:
+        url = server.new_database()
+        with server.connect(url.rpartition("/")[2]) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE items (id INT PRIMARY KEY, text TEXT, n INT)")
+            found, rows = kill_and_run(table, cursor, url, tmp_path / "data", MYSQL_STEPS)
+    assert all(op != "r" for op, _ in found[1:])
     first = len(table.commits) - len(found[1:])
     assert dict(found[0][1]) == after_commits(table.commits[:first])
     assert [written for _, written in found[1:]] == table.commits[first:]

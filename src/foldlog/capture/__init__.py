@@ -27,6 +27,7 @@ from foldlog.capture.runner import CaptureStatus as CaptureStatus
 from foldlog.capture.runner import consent, drop, run, status
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, absolute
+from foldlog.views.sql.mysql import is_mysql_url
 from foldlog.views.sql.postgres import is_postgres_url
 
 SQLITE_SCHEME: Final = "sqlite:"
@@ -59,6 +60,41 @@ def postgres(
     """
     return declare(
         _postgres_source,
+        name if name is not None else fitting_name(_database_of(url)),
+        url,
+        tables,
+        values=values,
+        keys=keys,
+        numeric=numeric,
+        partitions=partitions,
+        topic_config=topic_config,
+        together=together,
+    )
+
+
+def mysql(
+    url: str,
+    tables: Tables = None,
+    *,
+    name: str | None = None,
+    values: Values = "plain",
+    keys: Keys | None = None,
+    numeric: Numeric = "string",
+    partitions: int = 1,
+    topic_config: Mapping[str, str] | None = None,
+    together: int = 1,
+) -> Capture:
+    """The tables of a MySQL or MariaDB database, by its binlog: each goes into a topic, `NAME.table`.
+
+    The arguments are those of `postgres`. The server sees a replica, whose id is made of the name; another one is given
+    in the URL, `?server_id=4711`.
+
+    >>> from foldlog.capture import mysql
+    >>> mysql("mysql://root@localhost/shop", ["orders"]).name
+    'shop'
+    """
+    return declare(
+        _mysql_source,
         name if name is not None else fitting_name(_database_of(url)),
         url,
         tables,
@@ -108,12 +144,14 @@ def of_url(url: str, tables: Tables = None, **options: Any) -> Capture:
     """The capture of what a URL names, with the options of its kind."""
     if is_postgres_url(url):
         return postgres(url, tables, **options)
+    if is_mysql_url(url):
+        return mysql(url, tables, **options)
     if url.startswith(SQLITE_SCHEME) or url.endswith(SQLITE_SUFFIXES):
         for name in {"numeric", "together"} & set(options):
-            raise InvalidArgument(f"--{name} is for PostgreSQL; leave it out")
+            raise InvalidArgument(f"--{name} is not for SQLite; leave it out")
         return sqlite(url.removeprefix("sqlite:///").removeprefix(SQLITE_SCHEME), tables, **options)
     raise InvalidArgument(
-        f"{brief_repr(url)} is not postgresql://user@host/database, no file of SQLite's"
+        f"{brief_repr(url)} is not postgresql://user@host/database, not mysql://user@host/database, no file of SQLite's"
         f" ({', '.join(SQLITE_SUFFIXES)}, or sqlite:PATH), and no Python file"
     )
 
@@ -126,6 +164,12 @@ def _sqlite_source(capture: Capture, tell: Callable[[str], None], stop: Event) -
     from foldlog.capture.from_sqlite.database import CapturedSqlite
 
     return CapturedSqlite(capture, tell, stop)
+
+
+def _mysql_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
+    from foldlog.capture.from_mysql.database import CapturedMySql
+
+    return CapturedMySql(capture, tell, stop)
 
 
 def _postgres_source(capture: Capture, tell: Callable[[str], None], stop: Event) -> CapturedDatabase:
@@ -143,6 +187,7 @@ __all__ = [
     "consent",
     "drop",
     "load_captures",
+    "mysql",
     "of_url",
     "postgres",
     "run",

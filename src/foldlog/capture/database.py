@@ -3,7 +3,8 @@
 Values are fragments of JSON: each column's text is turned into JSON once, by its type, and a row is those texts joined.
 So what the database printed is what stands in the record, digit by digit.
 
-A position is a number that grows with every commit: PostgreSQL's LSN, or the number of a change in SQLite. A change
+A position is a number that grows with every commit: PostgreSQL's LSN, a place in MySQL's binlog, or the number of a
+change in SQLite. A change
 belongs to the transaction that committed at a position; a snapshot holds what was committed before its own.
 """
 
@@ -95,6 +96,12 @@ class TablesTruncated(NamedTuple):
     tables: tuple[str, ...]
 
 
+class TableReplaced(NamedTuple):
+    """These tables are other ones now, or have other rows, and no change says which: they are compared again."""
+
+    tables: tuple[str, ...]
+
+
 class TransactionEnds(NamedTuple):
     """The end of a transaction. `position` is where to go on after it."""
 
@@ -107,7 +114,7 @@ class NothingNew(NamedTuple):
     position: int
 
 
-Event = TransactionBegins | RowChanged | TablesTruncated | TransactionEnds | NothingNew
+Event = TransactionBegins | RowChanged | TablesTruncated | TableReplaced | TransactionEnds | NothingNew
 
 
 class SnapshotRows(NamedTuple):
@@ -118,7 +125,12 @@ class SnapshotRows(NamedTuple):
 
 
 class SchemaMoved(Exception):
-    """Raised within a stream: a table is another one now, and everything has to be prepared again."""
+    """Raised within a stream: a table is another one now, and everything has to be prepared again. `tables` need a
+    snapshot then."""
+
+    def __init__(self, why: str, tables: frozenset[str] = frozenset()) -> None:
+        super().__init__(why)
+        self.tables = tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _declared: ContextVar[list[Capture] | None] = ContextVar("foldlog_captures", def
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A database to capture. Make one with `postgres` or `sqlite`."""
+    """A database to capture. Make one with `postgres`, `mysql` or `sqlite`."""
 
     name: str
     url: str

@@ -37,6 +37,7 @@ from foldlog.capture.database import (
     RowLayout,
     SchemaMoved,
     Table,
+    TableReplaced,
     TablesTruncated,
     TransactionBegins,
     TransactionEnds,
@@ -103,6 +104,8 @@ class CaptureRunner:
         """How far the stream was read; the bookmark is there after the next commit."""
         self._together = 0
         self._stored_ms = 0.0
+        self._moved: frozenset[str] = frozenset()
+        """Tables that have become other ones under the stream."""
         self._newest: dict[str, TopicRows] = {}
         self._kept_newest: set[str] = set()
         """Topics whose newest rows are needed again: their table leaves values out that did not change."""
@@ -117,6 +120,7 @@ class CaptureRunner:
                 self._attempt(once=once, again=again)
             except SchemaMoved as moved:
                 again = False
+                self._moved = moved.tables
                 self._tell(f"{moved}; its tables are compared with their topics")
             except DatabaseUnavailable as error:
                 if self._stop.is_set():
@@ -162,7 +166,8 @@ class CaptureRunner:
                 bookmark.follow(name, replace(table, since=None))
         self._bookmark = bookmark
         self._assign(tables, again)
-        stale = source.stale(tables)
+        stale = source.stale(tables) | (self._moved & {table.id for table in tables})
+        self._moved = frozenset()
         for name in stale:
             bookmark.follow(name, replace(bookmark.tables[name], since=None))
         if stale or bookmark.position is None:
@@ -300,6 +305,8 @@ class CaptureRunner:
                     self._events = Events(self._capture.form, self._capture.name, source, event)
                 elif isinstance(event, TablesTruncated):
                     self._truncate(source, event)
+                elif isinstance(event, TableReplaced):
+                    self._replace(event)
                 elif self._settle(source, event, end):
                     return
 
@@ -393,6 +400,12 @@ class CaptureRunner:
             for key, before in self._rows_of(followed.topic).drain():
                 for record in events.delete_key(key, layout, before, begun.position, now_ms):
                     self._send(followed.topic, record, source.position_text(begun.position), now_ms)
+
+    def _replace(self, event: TableReplaced) -> None:
+        """The bookmark stays before the event until the tables are compared; then they have snapshots of after it."""
+        moved = frozenset(table for table in event.tables if self._followed(table) is not None)
+        if moved:
+            raise SchemaMoved(f"another table is {', '.join(sorted(moved))} now", moved)
 
     def _rows_of(self, topic: str) -> TopicRows:
         if topic not in self._newest:

@@ -27,6 +27,7 @@ EXTRAS: Final = {
     "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow", "obstore"),
     "tier": ("obstore",),
     "capture": ("psycopg",),
+    "mysql": ("PyMySQL",),
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
     "registry": ("fastavro", "jsonschema", "protobuf"),

@@ -373,7 +373,8 @@ def refuse_tier(log: LogConfig) -> None:
         return
     if log.compact:
         raise InvalidConfig(
-            "remote.storage.enable=true is not allowed with cleanup.policy=compact: compaction rewrites"
+            "remote.storage.enable=true is not allowed with cleanup.policy=compact: compaction rewrites segments, and"
+            " those in the store never change; use cleanup.policy=delete, or no store for this topic"
         )
     for name, local, total in (
         ("ms", log.local_retention_ms, log.retention_ms),

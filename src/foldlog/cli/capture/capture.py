@@ -37,10 +37,12 @@ exactly once. A table's topic holds the table: its keys are the primary key.
 
   foldlog capture run postgresql://postgres@localhost/shop -d data/
   foldlog capture status postgresql://postgres@localhost/shop -d data/
+  foldlog capture run mysql://root@localhost/shop -d data/
   foldlog capture run shop.db -d data/
 
-PostgreSQL needs wal_level=logical. Keep the password in ~/.pgpass or PGPASSWORD. SQLite gets triggers. Instead of the
-database you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
+PostgreSQL needs wal_level=logical; keep its password in ~/.pgpass or PGPASSWORD. MySQL and MariaDB need a binlog with
+binlog_row_metadata=FULL; their password may be in ~/.my.cnf or MYSQL_PWD. SQLite gets triggers. Instead of the database
+you can give a Python file that declares captures: shop = foldlog.capture.postgres("postgresql://…")."""
 
 NOUN: Final = Noun(
     {
@@ -61,7 +63,7 @@ def _target() -> list[Argument | Option]:
         argument(
             "target",
             "DATABASE|FILE",
-            "postgresql://user@host/database, a SQLite file (*.db), or a Python file that declares captures",
+            "postgresql:// or mysql://user@host/database, a SQLite file (*.db), or a Python file of captures",
         ),
         option(
             "--name", metavar="NAME", told="the capture's name (default: the database's), or which capture of a file"
@@ -100,7 +102,7 @@ def _target() -> list[Argument | Option]:
         "--together",
         metavar="N",
         read=count_value(1),
-        told="while the capture is behind, write up to N of PostgreSQL's transactions as one (default: 1)",
+        told="while the capture is behind, write up to N of the database's transactions as one (default: 1)",
     ),
     switch("--once", told="stop after writing everything that has committed so far"),
     option(

@@ -1,7 +1,7 @@
 """`table`: a fold's rows as an SQL table. A newer record replaces the rows of its key, a tombstone deletes them.
 
-PostgreSQL by URL, SQLite by path. The table belongs to the fold: read it, index it, grant rights on it; changes by hand
-are lost at the next rebuild. Making a view connects to nothing.
+PostgreSQL, MySQL and MariaDB by URL, SQLite by path. The table belongs to the fold: read it, index it, grant rights on
+it; changes by hand are lost at the next rebuild. Making a view connects to nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text, suffix_of
 from foldlog.views.contract import View
 from foldlog.views.local_paths import local_path
+from foldlog.views.sql.mysql import is_mysql_url
 from foldlog.views.sql.names import table_name
 from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
@@ -34,7 +35,7 @@ def table(
     ttl: tuple[str, str] | None = None,
     order_by: str | None = None,
 ) -> View:
-    """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
+    """A table view: `table("postgresql://shop@db/shop", "payments")`, or by mysql://, or `table("views/live.db", …)`.
 
     `key` are the columns that make a row unique; by default the column of the record's key. With more columns, one
     record may give several rows, and a newer record of the same key replaces them all.
@@ -67,11 +68,8 @@ def table(
     if replaces == "row" and key is None:
         raise InvalidArgument("replaces='row' needs the key of a row: fl.table(..., key=['order_id'], replaces='row')")
     asked = TableSettings(key_columns(key), replaces, parse_ttl(ttl))
-    if is_postgres_url(url_or_path):
-        from foldlog.views.table.postgres import PostgresHistory, PostgresTable
-
-        in_postgres = PostgresHistory if mode == "append" else PostgresTable
-        return in_postgres(str(url_or_path), table_name(name, with_schema=True), asked)
+    if is_postgres_url(url_or_path) or is_mysql_url(url_or_path):
+        return _of_server(str(url_or_path), name, asked, mode)
     if _suffix(url_or_path) in DUCKDB_SUFFIXES:
         from foldlog.views.table.duckdb import DuckdbHistory
 
@@ -83,6 +81,20 @@ def table(
     in_sqlite = SqliteHistory if mode == "append" else SqliteTable
     # Absolute: a view stays where it is if its process changes directory.
     return in_sqlite(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), asked)
+
+
+def _of_server(url: str, name: str, asked: TableSettings, mode: Mode) -> View:
+    if is_postgres_url(url):
+        from foldlog.views.table.postgres import PostgresHistory, PostgresTable
+
+        in_postgres = PostgresHistory if mode == "append" else PostgresTable
+        return in_postgres(url, table_name(name, with_schema=True), asked)
+    from foldlog.views.table.mysql import MySqlHistory, MySqlTable
+
+    if "." in name:
+        raise InvalidArgument(f"{brief_repr(name)} has a dot; the URL names the database, and this the table alone")
+    in_mysql = MySqlHistory if mode == "append" else MySqlTable
+    return in_mysql(url, table_name(name, with_schema=False), asked)
 
 
 def _refuse_other_formats(path: object, mode: Mode) -> None:
