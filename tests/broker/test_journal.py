@@ -68,7 +68,7 @@ def begin(broker: Broker, topic: str = "orders", partitions: int = 2) -> list[Pa
 
 
 def test_a_partition_that_nobody_shares_a_sync_with_syncs_its_file(tmp_path: Path) -> None:
-    with opened(tmp_path / "log", replace(AT_ONCE, alone_asks=8)) as broker:
+    with opened(tmp_path / "log", replace(AT_ONCE, alone_asks=8, alone_bytes=1)) as broker:
         alone, other = begin(broker)
         counts = journal_of(broker).counts
         for number in range(30):
@@ -82,6 +82,21 @@ def test_a_partition_that_nobody_shares_a_sync_with_syncs_its_file(tmp_path: Pat
         stored = [values(alone), values(other)]
     with opened(tmp_path / "log", journal=False) as broker:
         assert [values(partition_of(broker, "orders", number)) for number in range(2)] == stored
+
+
+def test_of_a_server_a_partition_alone_with_little_to_sync_uses_the_journal(tmp_path: Path) -> None:
+    with opened(tmp_path / "log", replace(AT_ONCE, alone_asks=0, alone_bytes=4000)) as broker:
+        alone, _ = begin(broker)
+        counts = journal_of(broker).counts
+        append(alone, b"of this process")
+        assert counts.commits == 0
+        threads = pytest.importorskip("foldlog.files.sync_threads").SyncThreads(1)
+        assert broker.lend_sync_threads(threads) is not None
+        for number in range(10):
+            append(alone, b"%d" % number)
+            assert counts.commits == number + 1
+        append(alone, b"." * 4000)
+        assert counts.commits == 10
 
 
 def kill_a_writer(path: Path) -> None:

@@ -30,6 +30,7 @@ NEVER_ALONE = 1 << 30
 SMALL_JOURNAL = JournalSettings(
     begin_syncs=1,
     alone_asks=NEVER_ALONE,
+    alone_bytes=1,
     first_bytes=4 * BLOCK_BYTES,
     file_bytes=6 * BLOCK_BYTES,
     files_max=3,

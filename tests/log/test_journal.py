@@ -25,7 +25,7 @@ from foldlog.limits import JOURNAL_SMALL_ENTRY_BYTES
 from foldlog.log.checkpoint import Checkpoint, Slot, SlotState
 from foldlog.log.config import LogConfig
 from foldlog.log.durability import Membership, Syncer
-from foldlog.log.journal.format import BLOCK_BYTES, Entry, encode_commit, read_use
+from foldlog.log.journal.format import BLOCK_BYTES, Entry, commit_bytes, encode_commit, read_use
 from foldlog.log.journal.journal import Journal
 from foldlog.log.journal.recovery import JournalContents, _is_wanted, journal_files, read_journal, replay
 from foldlog.log.partition import Partition
@@ -315,9 +315,10 @@ def test_a_commit_takes_whole_blocks_and_reads_back() -> None:
     file = files.open("one", write=True, create=True)
     file.write(0, [bytes(BLOCK_BYTES)])
     assert read_use(file, "one") is None
-    pieces = encode_commit(7, 6, 41, 40, [])
-    assert sum(map(len, pieces)) == BLOCK_BYTES
-    file.write(BLOCK_BYTES, pieces)
+    memory = memoryview(bytearray(b"old" * BLOCK_BYTES))[: commit_bytes(0, 0)]
+    encode_commit(memory, 7, 6, 41, 40, [])
+    assert len(memory) == BLOCK_BYTES
+    file.write(BLOCK_BYTES, [memory])
     found = read_use(file, "one")
     assert found is not None
     assert (found.use, found.needed, [commit.number for commit in found.commits]) == (7, 6, [41])

@@ -6,13 +6,13 @@ import errno
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from foldlog.errors import FoldlogError, PartitionPoisoned
-from foldlog.files.base import Buffer
+from foldlog.files.base import DurableWrite, aligned_memory
 from foldlog.files.posix import PosixFile, PosixFiles
 from foldlog.log.journal.format import BLOCK_BYTES
 from foldlog.log.journal.journal import JournalSettings
@@ -23,6 +23,7 @@ from log.small_partition import SmallPartition, read_all
 sync_threads = pytest.importorskip("foldlog.files.sync_threads", reason="the compiled parts were not built")
 
 Done = list[tuple[int, int, bool, float]]
+NO_DESCRIPTOR = 1 << 20
 
 
 class Lent:
@@ -34,6 +35,9 @@ class Lent:
 
     def submit(self, descriptor: int, ticket: int) -> None:
         self.submitted.append((descriptor, ticket))
+
+    def submit_write(self, direct: int, plain: int, position: int, memory: memoryview, ticket: int) -> None:
+        self.submit(plain, ticket)
 
     def end(self, error_number: int = 0, *, is_nameless: bool = False) -> None:
         _, ticket = self.submitted.pop(0)
@@ -49,9 +53,10 @@ class Lent:
         return self.done()
 
 
-@pytest.fixture(
-    params=[None, JournalSettings(begin_syncs=1, alone_asks=1 << 30, first_bytes=1 << 20)], ids=["synced", "journaled"]
-)
+JOURNALED = JournalSettings(begin_syncs=1, alone_asks=1 << 30, first_bytes=1 << 20)
+
+
+@pytest.fixture(params=[None, JOURNALED], ids=["synced", "journaled"])
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[SmallPartition]:
     monkeypatch.chdir(tmp_path)
     small = SmallPartition(PosixFiles(), request.param)
@@ -236,18 +241,20 @@ def test_where_the_journal_has_no_room_the_partition_is_synced_on_a_lent_thread(
     assert len(told) == 3
 
 
+@pytest.mark.parametrize("small", [JOURNALED], indirect=True)
 def test_a_journal_that_cannot_be_written_poisons_the_partition_and_holds_nobody(
-    tiny: tuple[SmallPartition, Lent], monkeypatch: pytest.MonkeyPatch
+    small: SmallPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, _ = tiny
-    plain = PosixFile.write
+    assert small.journal is not None
+    small.write(b"first")
+    small.journal.work()
+    threads = sync_threads.SyncThreads(2)
+    small.syncer.lend(threads)
 
-    def write(file: PosixFile, position: int, buffers: Sequence[Buffer]) -> int:
-        if "journal" in file.path:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
-        return plain(file, position, buffers)
+    def durable_write(file: PosixFile, position: int, memory: memoryview) -> DurableWrite:
+        return DurableWrite(NO_DESCRIPTOR, NO_DESCRIPTOR, position, memory)
 
-    monkeypatch.setattr(PosixFile, "write", write)
+    monkeypatch.setattr(PosixFile, "durable_write", durable_write)
     told = threading.Event()
     errors: list[FoldlogError | None] = []
 
@@ -257,9 +264,14 @@ def test_a_journal_that_cannot_be_written_poisons_the_partition_and_holds_nobody
 
     end = append(small.partition, b"lost")
     in_time(lambda: small.partition.on_acknowledged(end, note, is_quick=True))
+    assert select.select([threads.event], [], [], 10)[0]
+    small.syncer.settle()
     assert told.wait(10)
     assert isinstance(errors[0], PartitionPoisoned)
-    monkeypatch.undo()
+    assert os.strerror(errno.EBADF) in str(errors[0])
+    assert small.partition.durable_offset == 1
+    with pytest.raises(PartitionPoisoned):
+        append(small.partition, b"more")
 
 
 def test_threads_are_given_back_when_their_syncs_are_settled(small: SmallPartition, lent: Lent) -> None:
@@ -301,7 +313,7 @@ def test_each_ticket_is_done_once_with_what_became_of_its_file(tmp_path: Path) -
     threads = sync_threads.SyncThreads(2)
     kept, gone = (os.open(tmp_path / name, os.O_CREAT | os.O_RDWR) for name in ("kept", "gone"))
     (tmp_path / "gone").unlink()
-    jobs = [(kept, 0, False), (gone, 0, True), (1 << 20, errno.EBADF, False)] * 20
+    jobs = [(kept, 0, False), (gone, 0, True), (NO_DESCRIPTOR, errno.EBADF, False)] * 20
     for ticket, (descriptor, _, _) in enumerate(jobs):
         threads.submit(descriptor, ticket)
     found = sorted(wait_for(threads, len(jobs)))
@@ -310,6 +322,39 @@ def test_each_ticket_is_done_once_with_what_became_of_its_file(tmp_path: Path) -
     assert threads.done() == []
     for descriptor in (kept, gone):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("way", ["direct", "no direct descriptor", "direct refused"])
+def test_memory_is_written_and_durable_whichever_way_the_file_system_knows(tmp_path: Path, way: str) -> None:
+    (tmp_path / "file").write_bytes(bytes(3 * BLOCK_BYTES))
+    file = PosixFiles().open(str(tmp_path / "file"), write=True)
+    memory = aligned_memory(2 * BLOCK_BYTES)
+    memory[:] = os.urandom(len(memory))
+    part, at = memory[:BLOCK_BYTES], BLOCK_BYTES
+    direct, plain, position, _ = file.durable_write(at, part)
+    if way == "no direct descriptor":
+        direct = -1
+    elif way == "direct refused":
+        part = memory[1 : 1 + BLOCK_BYTES]  # no disk is written from there
+    threads = sync_threads.SyncThreads(1)
+    threads.submit_write(direct, plain, position, part, 7)
+    assert wait_for(threads, 1)[0][:3] == (7, 0, False)
+    assert (tmp_path / "file").read_bytes() == bytes(at) + bytes(part) + bytes(BLOCK_BYTES)
+    os.unlink(tmp_path / "file")
+    threads.submit_write(direct, plain, position, part, 8)
+    assert wait_for(threads, 1)[0][:3] == (8, 0, True)
+    threads.close()
+
+
+def test_a_write_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(BLOCK_BYTES))
+    readonly = os.open(tmp_path / "file", os.O_RDONLY)
+    threads = sync_threads.SyncThreads(1)
+    for direct in (-1, readonly, NO_DESCRIPTOR):
+        threads.submit_write(direct, readonly, 0, aligned_memory(BLOCK_BYTES), 7)
+        assert wait_for(threads, 1)[0][1] == errno.EBADF
+    threads.close()
+    os.close(readonly)
 
 
 def test_closing_finishes_what_was_submitted(tmp_path: Path) -> None:

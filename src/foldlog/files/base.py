@@ -4,7 +4,8 @@ The only room that touches the file system. Two implementations: `posix.PosixFil
 `memory.MemoryFiles` (":memory:", and the base of the power-loss harness).
 
 Assumed of the disk, and of nothing else:
-1. after `File.sync` returns, the file's bytes and size up to then survive a power cut;
+1. after `File.sync` returns, the file's bytes and size up to then survive a power cut; after
+   `DirectFile.write_durably`, the bytes that it wrote;
 2. after `Files.sync_directory` returns, the names in it (created, renamed, unlinked) survive;
 3. `rename` replaces atomically; before the directory is synced either name may be found after a cut;
 4. without a sync, any sector (512 bytes) of what was written may be there, missing or torn;
@@ -14,11 +15,12 @@ Assumed of the disk, and of nothing else:
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from foldlog.errors import DescriptorsExhausted, StorageError, StorageFull
 from foldlog.files.holder import WriterInfo
@@ -45,6 +47,21 @@ class DirectoryEntry:
     size_bytes: int
     is_directory: bool
     modified_ms: int
+
+
+class DurableWrite(NamedTuple):
+    """A write for compiled threads. `direct` is a descriptor whose writes are durable when they return (O_DIRECT and
+    O_DSYNC), or -1; where there is none, or it refuses (EINVAL), `plain` is written and synced."""
+
+    direct: int
+    plain: int
+    position: int
+    memory: memoryview
+
+
+def aligned_memory(size: int) -> memoryview:
+    """Memory that a disk can be written from without the page cache: it begins with a page."""
+    return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 class File(Protocol):
@@ -86,6 +103,20 @@ class File(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DirectFile(Protocol):
+    """A file that can be written without the page cache. `memory` is of `aligned_memory`; it, and `position`, are whole
+    blocks, which were written before."""
+
+    def write_durably(self, position: int, memory: memoryview) -> None:
+        """Return once it is on stable storage; faults as of `File.write` and `File.sync`."""
+        ...
+
+    def durable_write(self, position: int, memory: memoryview) -> DurableWrite:
+        """What a compiled thread has to do for `write_durably`, where the file has a `sync_descriptor`."""
+        ...
 
 
 class Allocated(Protocol):

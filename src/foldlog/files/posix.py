@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DirectoryLocked, StorageError, StorageFull, WrongProcess
-from foldlog.files.base import FULL, Buffer, DirectoryEntry, deleted, would_block
+from foldlog.files.base import FULL, Buffer, DirectoryEntry, DurableWrite, deleted, would_block
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
 from foldlog.limits import DESCRIPTORS_LEFT_BY_FILES, DESCRIPTORS_MAX, READ_CHUNK_BYTES
 
@@ -67,11 +67,12 @@ def _sync(descriptor: int, path: str) -> None:
 class PosixFile:
     """An open descriptor. Any thread may use it; it is closed when the last reference goes."""
 
-    __slots__ = ("_can_tell", "_descriptor", "_owner", "path")
+    __slots__ = ("_can_tell", "_descriptor", "_direct", "_owner", "path")
 
     def __init__(self, owner: PosixFiles, path: str, descriptor: int) -> None:
         self._owner = owner
         self._descriptor = descriptor
+        self._direct: int | None = None  # as in `base.DurableWrite`; None if it was not tried yet
         self._can_tell = True  # whether the file system knows which parts of the file are in memory
         self.path = path
 
@@ -144,6 +145,27 @@ class PosixFile:
             raise
         return total
 
+    def write_durably(self, position: int, memory: memoryview) -> None:
+        if self._owner.forked:
+            raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
+        direct = self._direct_descriptor()
+        if direct >= 0 and _writes_directly(direct, memory, position):
+            if not os.fstat(self._descriptor).st_nlink:
+                raise deleted(self.path)
+            return
+        self.write(position, [memory])
+        self.sync()
+
+    def durable_write(self, position: int, memory: memoryview) -> DurableWrite:
+        return DurableWrite(self._direct_descriptor(), self._descriptor, position, memory)
+
+    def _direct_descriptor(self) -> int:
+        # Measured, 16 KB over written blocks on ext4: 25 µs of processor time and two waits; with fdatasync 75 µs and
+        # two, and for a file that grows 93 µs and four. On a busy machine each of them is a wait for a core, too.
+        if self._direct is None:
+            self._direct = _open_directly(self._descriptor)
+        return self._direct
+
     def truncate(self, size: int) -> None:
         if self._owner.forked:
             raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
@@ -153,12 +175,32 @@ class PosixFile:
         _sync(self._descriptor, self.path)
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        for descriptor in (self._descriptor, self._direct):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._direct = -1
 
     def __del__(self) -> None:
         self.close()
+
+
+def _open_directly(descriptor: int) -> int:
+    """Another descriptor of the same file, by its number and not by its name, which another file may have; or -1."""
+    try:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC
+        return os.open(f"/proc/self/fd/{descriptor}", flags)
+    except (OSError, AttributeError):
+        return -1  # not Linux, or a file system without it
+
+
+def _writes_directly(direct: int, memory: memoryview, position: int) -> bool:
+    """False if the disk does not take it this way: its blocks may be larger than ours."""
+    try:
+        return os.pwrite(direct, memory, position) == len(memory)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        raise
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:

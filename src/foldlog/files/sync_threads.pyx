@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""Threads that run fdatasync and never want the interpreter's lock.
+"""Threads that run fdatasync, or a durable write, and never want the interpreter's lock.
 
 A Python thread that syncs needs that lock before and after each sync, and takes it from the event loop that waits for
-the sync: four futex calls and two switches more for each. Here a job is a descriptor and a ticket, and the end of it a
-number in an eventfd, which an event loop can wait for.
+the sync: four futex calls and two switches more for each. Here a job is a descriptor, perhaps memory to write, and a
+ticket, and the end of it a number in an eventfd, which an event loop can wait for.
 """
 
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.errno cimport EINTR, EINVAL, EIO, errno
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport close, getpid, read, write
 
@@ -39,6 +39,7 @@ cdef extern from "<signal.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int)
+    ssize_t pwrite(int, const void *, size_t, int64_t)
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int, int)
@@ -58,12 +59,43 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
 
 
+cdef extern from * nogil:
+    """
+    #include <stdint.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+
+    #define FL_SLICE_NS 100000
+
+    /* Ask for short slices of a core, which Linux 6.12 and later then give sooner after a wake-up, and older ones
+       ignore. A job runs for 30 to 100 us and waits for the disk in between, and every request waits for it. Measured
+       with Java's producer on the same two cores: these threads wait half as long for a core, and it is a tenth
+       faster. */
+    static void fl_run_soon(void) {
+    #if defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
+        struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority;
+                 uint64_t runtime, deadline, period; } attributes = {0};
+        if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0 && attributes.policy == 0) {
+            attributes.size = sizeof attributes;
+            attributes.runtime = FL_SLICE_NS;
+            syscall(SYS_sched_setattr, 0, &attributes, 0);
+        }
+    #endif
+    }
+    """
+    void fl_run_soon()
+
+
 cdef enum:
     THREADS_MAX = 64
 
 
 cdef struct Job:
     int descriptor
+    int direct
+    int64_t position
+    const uint8_t *memory  # what is written first; NULL if only to be synced
+    size_t size
     int64_t ticket
     int error
     int is_nameless
@@ -113,10 +145,39 @@ cdef inline double now() noexcept nogil:
     return time.tv_sec + time.tv_nsec * 1e-9
 
 
+cdef int write_all(int descriptor, const Job *job) noexcept nogil:
+    """Write the job's memory; the error number or 0."""
+    cdef size_t have = 0
+    cdef ssize_t count
+    while have < job.size:
+        count = pwrite(descriptor, job.memory + have, job.size - have, job.position + have)
+        if count > 0:
+            have += count
+        elif count == 0:
+            return EIO
+        elif errno != EINTR:
+            return errno
+    return 0
+
+
+cdef int write_and_sync(const Job *job) noexcept nogil:
+    """The error number or 0. See `base.DurableWrite`."""
+    cdef int error = EINVAL
+    if job.memory is not NULL and job.direct >= 0:
+        error = write_all(job.direct, job)
+        if error != EINVAL:
+            return error
+    if job.memory is not NULL:
+        error = write_all(job.descriptor, job)
+        if error:
+            return error
+    return errno if fdatasync(job.descriptor) else 0
+
+
 cdef void sync(Job *job) noexcept nogil:
     cdef c_stat status
     cdef double began = now()
-    job.error = errno if fdatasync(job.descriptor) else 0
+    job.error = write_and_sync(job)
     job.seconds = now() - began
     job.is_nameless = False
     if not job.error:
@@ -130,6 +191,7 @@ cdef void *run(void *argument) noexcept nogil:
     cdef Pool *pool = <Pool *> argument
     cdef Job *job
     cdef uint64_t one = 1
+    fl_run_soon()
     pthread_mutex_lock(&pool.mutex)
     while True:
         if pool.waiting.first is not NULL:
@@ -199,12 +261,24 @@ cdef class SyncThreads:
 
     def submit(self, int descriptor, int64_t ticket):
         """Sync the file: `done` will have the ticket."""
+        self._put(-1, descriptor, 0, NULL, 0, ticket)
+
+    def submit_write(self, int direct, int plain, int64_t position, const uint8_t[::1] memory, int64_t ticket):
+        """Write the memory durably, see `base.DurableWrite`. The caller keeps it as it is until the ticket is done."""
+        self._put(direct, plain, position, &memory[0], memory.shape[0], ticket)
+
+    cdef int _put(self, int direct, int descriptor, int64_t position, const uint8_t *memory, size_t size,
+                  int64_t ticket) except -1:
         if self._pool is NULL or self._process != getpid():
-            return
+            return 0
         cdef Job *job = <Job *> malloc(sizeof(Job))
         if job is NULL:
             raise MemoryError
         job.descriptor = descriptor
+        job.direct = direct
+        job.position = position
+        job.memory = memory
+        job.size = size
         job.ticket = ticket
         pthread_mutex_lock(&self._pool.mutex)
         put(&self._pool.waiting, job)
@@ -213,6 +287,7 @@ cdef class SyncThreads:
             start_thread(self._pool)  # if it cannot be, one of those there are does it later
         pthread_mutex_unlock(&self._pool.mutex)
         pthread_cond_signal(&self._pool.wanted)  # after: who wakes wants the mutex
+        return 0
 
     def done(self):
         """What is over since the last call: (ticket, error number or 0, whether the file has no name, seconds)."""

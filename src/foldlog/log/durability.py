@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from foldlog.errors import FoldlogError, InvalidArgument, LockLost, LogClosed, PartitionPoisoned, StorageError
-from foldlog.files.base import File, sync_fault
+from foldlog.files.base import DurableWrite, File, sync_fault
 from foldlog.limits import SYNC_THREADS
 from foldlog.log.segment import Segment
 
@@ -227,12 +227,13 @@ class Syncable(Protocol):
         """Make all that is appended durable and run the callbacks that wait for it, with the error if it fails."""
         ...
 
-    def begin_sync(self) -> int | None:
-        """First half of a sync: the descriptor to sync. None, with nothing begun, if only `sync` can do it."""
+    def begin_sync(self) -> int | DurableWrite | None:
+        """First half of a sync: the descriptor to sync, or the write. None, with nothing begun, if only `sync` can do
+        it."""
         ...
 
     def end_sync(self, error_number: int, is_nameless: bool, seconds: float) -> None:
-        """Second half: that descriptor was synced, or its sync failed with `error_number`."""
+        """Second half: that was done, or failed with `error_number`."""
         ...
 
 
@@ -240,6 +241,8 @@ class DescriptorThreads(Protocol):
     """`files.sync_threads.SyncThreads`: compiled threads that sync descriptors without the interpreter's lock."""
 
     def submit(self, descriptor: int, ticket: int) -> None: ...
+
+    def submit_write(self, direct: int, plain: int, position: int, memory: memoryview, ticket: int) -> None: ...
 
     def done(self) -> list[tuple[int, int, bool, float]]: ...
 
@@ -290,6 +293,10 @@ class Syncer:
             self._lent = threads
             return True
 
+    @property
+    def has_lent_threads(self) -> bool:
+        return self._lent is not None
+
     def give_back(self) -> None:
         """Close the lent threads; returns when their syncs are done and settled."""
         with self._lock:
@@ -321,13 +328,16 @@ class Syncer:
             return False
         # The caller may hold this partition's sync lock itself: then the try fails, and a thread of the pool waits for
         # the lock instead.
-        descriptor = partition.begin_sync()
-        if descriptor is None:
+        begun = partition.begin_sync()
+        if begun is None:
             return False
         # The ticket is the partition's id. It names no other object meanwhile, since the partition is kept here.
         self._under_way[id(partition)] = partition
         self._again[id(partition)] = False
-        threads.submit(descriptor, id(partition))
+        if isinstance(begun, int):
+            threads.submit(begun, id(partition))
+        else:
+            threads.submit_write(*begun, id(partition))
         return True
 
     def _settle(self) -> None:

@@ -156,8 +156,17 @@ class BrokerNode:
         if settle is None:
             threads.close()  # another node of the same broker has lent its own
             return None
-        self.loop.add_reader(threads.event, settle)
+        self.loop.add_reader(threads.event, self._settle_syncs, settle)
         return threads.event
+
+    def _settle_syncs(self, settle: Callable[[], None]) -> None:
+        """Settle what the lent threads have finished, and send the answers at once: who waits for a sync is told by
+        `soon`, and a turn of the loop for that, and another one for the answers, would delay every request."""
+        self._is_scheduled = True  # what `soon` is given meanwhile, on any thread, is called below
+        try:
+            settle()
+        finally:
+            self._run_calls()
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Call it on a thread: for work that may wait for the disk or a lock."""

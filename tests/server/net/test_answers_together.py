@@ -98,7 +98,7 @@ def test_what_one_sync_acknowledges_is_one_write(small: SmallNode) -> None:
 
 def test_it_acts_once_for_all_who_ask_in_one_turn_and_again_in_the_next(small: SmallNode) -> None:
     acts: list[str] = []
-    soon = CoalescedCall(small.loop, lambda: acts.append("first"), lambda: acts.append("second"))
+    soon = CoalescedCall(small.loop.call_soon, lambda: acts.append("first"), lambda: acts.append("second"))
     soon()
     soon()
     assert acts == []

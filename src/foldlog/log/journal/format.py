@@ -131,16 +131,18 @@ def encode_header(header: Header) -> bytes:
 
 
 def encode_commit(
-    use: int, needed: int, number: int, previous: int, parts: Sequence[tuple[Entry, bytes]]
-) -> list[Buffer]:
-    """The bytes of a commit, in pieces; together a number of whole blocks. The CRC of an entry is filled in here."""
-    data = [data for _, data in parts]
-    data_bytes = sum(map(len, data))
-    head = _HEAD.pack(_COMMIT_MAGIC, use, needed, number, previous, len(parts), data_bytes)
-    for entry, bytes_of_it in parts:
-        head += _ENTRY.pack(*entry[:8], checksum(bytes_of_it))
-    size = len(head) + _CRC.size + data_bytes
-    return [head + _CRC.pack(checksum(head)), *data, _ZEROES[: padded(size) - size]]
+    memory: memoryview, use: int, needed: int, number: int, previous: int, parts: Sequence[tuple[Entry, bytes]]
+) -> None:
+    """Fill `memory`, which has `commit_bytes`, with a commit. The CRC of an entry is filled in here."""
+    table_end = _HEAD.size + len(parts) * _ENTRY.size
+    start = end = table_end + _CRC.size
+    for place, (entry, data) in enumerate(parts):
+        _ENTRY.pack_into(memory, _HEAD.size + place * _ENTRY.size, *entry[:8], checksum(data))
+        memory[end : end + len(data)] = data
+        end += len(data)
+    _HEAD.pack_into(memory, 0, _COMMIT_MAGIC, use, needed, number, previous, len(parts), end - start)
+    _CRC.pack_into(memory, table_end, checksum(memory[:table_end]))
+    memory[end:] = _ZEROES[: len(memory) - end]
 
 
 def read_header(file: File, path: str) -> Header | None:

@@ -30,7 +30,15 @@ from typing import Final, NamedTuple
 
 from foldlog import limits
 from foldlog.errors import FoldlogError, LogClosed, StorageError
-from foldlog.files.base import File, Files, storage_error, sync_fault
+from foldlog.files.base import (
+    DirectFile,
+    DurableWrite,
+    File,
+    Files,
+    aligned_memory,
+    storage_error,
+    sync_fault,
+)
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.durability import Durability, Part, Syncer, SyncLock, Turns
 from foldlog.log.journal.format import (
@@ -61,6 +69,7 @@ class JournalSettings:
 
     begin_syncs: int = limits.JOURNAL_BEGIN_SYNCS
     alone_asks: int = limits.JOURNAL_ALONE_ASKS
+    alone_bytes: int = limits.JOURNAL_ALONE_BYTES
     first_bytes: int = limits.JOURNAL_FIRST_BYTES
     file_bytes: int = limits.JOURNAL_FILE_BYTES
     files_max: int = limits.JOURNAL_FILES_MAX
@@ -81,14 +90,20 @@ class JournalFile:
     commits: int = 0
     members: dict[Durability, int] = field(default_factory=dict)
     is_retired: bool = False  # a sync of it failed: it is never written again
+    direct: DirectFile | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.direct = self.file if isinstance(self.file, DirectFile) else None
 
 
 class PendingCommit(NamedTuple):
-    """A commit that is written, and not synced yet."""
+    """A commit that is encoded, and not durable yet."""
 
     file: JournalFile
     number: int
     parts: list[Part]
+    position: int
+    memory: memoryview
 
 
 @dataclass(slots=True)
@@ -136,6 +151,7 @@ class Journal:
         self._larger: dict[Durability, int] = {}  # of those, the larger ones, and how large they are
         self._to_answer: deque[Durability] = deque()  # after a commit on a lent thread: slow callbacks, or an index
         self._under_way: PendingCommit | None = None  # on a lent thread
+        self._memory = memoryview(b"")
         # Guards the ring. A leaf: taken under `lock`, and by the thread that works in the background.
         self._ring_lock = threading.Lock()
         self._active: JournalFile | None = None
@@ -181,7 +197,11 @@ class Journal:
         if self._last_to_ask is not member:
             self._last_to_ask, self._asks_in_a_row = member, 0
         self._asks_in_a_row += 1
-        if not self.is_ready or pending_bytes >= most or self._asks_in_a_row > self._settings.alone_asks:
+        if not self.is_ready or pending_bytes >= most:
+            return False
+        # A thread of this process that is alone syncs its file, however little it wrote: in one call.
+        least = self._settings.alone_bytes if self._syncer.has_lent_threads else 0
+        if pending_bytes >= least and self._asks_in_a_row > self._settings.alone_asks:
             return False
         if pending_bytes < limits.JOURNAL_SMALL_ENTRY_BYTES:
             return True
@@ -234,20 +254,22 @@ class Journal:
         if self._asked:
             self._syncer.request(self)
 
-    def begin_sync(self) -> int | None:
+    def begin_sync(self) -> DurableWrite | None:
         if self._to_answer or not self.lock.take_at_once():
             return None
         commit = None
         try:
-            # Of all its files or of none: a commit that is written has to be synced.
+            # Of all its files or of none: a commit that is begun has to be written.
             first = self._active or next(iter(self._free), None)
-            if first is not None and first.file.sync_descriptor is not None:
+            if first is not None and first.direct is not None and first.file.sync_descriptor is not None:
                 commit = self._begin()
         finally:
             if commit is None:
                 self.lock.release()
         self._under_way = commit
-        return None if commit is None else commit.file.file.sync_descriptor
+        if commit is None or commit.file.direct is None:
+            return None
+        return commit.file.direct.durable_write(commit.position, commit.memory)
 
     def end_sync(self, error_number: int, is_nameless: bool, seconds: float) -> None:
         commit, self._under_way = self._under_way, None
@@ -277,16 +299,21 @@ class Journal:
 
     def _sync_and_end(self, commit: PendingCommit) -> list[Durability]:
         began = time.perf_counter()
+        file, direct = commit.file.file, commit.file.direct
         try:
-            commit.file.file.sync()
-        except OSError as error:
+            if direct is not None:
+                direct.write_durably(commit.position, commit.memory)
+            else:
+                file.write(commit.position, [commit.memory])
+                file.sync()
+        except (OSError, StorageError) as error:
             self._fail(commit, error)
         else:
             self._end(commit, time.perf_counter() - began)
         return [part.member for part in commit.parts]
 
     def _begin(self) -> PendingCommit | None:
-        """Write the next commit: of each partition that was asked for, all that it was given and is not durable."""
+        """Encode the next commit: of each partition that was asked for, all that it was given and is not durable."""
         parts = self._take_parts()
         if not parts:
             return None
@@ -297,16 +324,20 @@ class Journal:
                 self._syncer.request(part.member)
             return None
         number, self._next_number = self._next_number, self._next_number + 1
-        pieces = encode_commit(
-            file.use, self._first_needed(), number, self._last_good, [(_entry_of(part), part.data) for part in parts]
+        # One commit at a time is under way, so its memory is used again for the next.
+        if len(self._memory) < size:
+            self._memory = aligned_memory(max(size, 2 * len(self._memory)))
+        memory = self._memory[:size]
+        encode_commit(
+            memory,
+            file.use,
+            self._first_needed(),
+            number,
+            self._last_good,
+            [(_entry_of(part), part.data) for part in parts],
         )
-        commit = PendingCommit(file, number, parts)
-        try:
-            file.file.write(file.position, pieces)
-        except (OSError, StorageError) as error:
-            self._fail(commit, error)
-            return None
-        # Before it is synced: even if the sync fails, nothing may be written over what it may have put there.
+        commit = PendingCommit(file, number, parts, file.position, memory)
+        # Before it is written: even if that fails, nothing may be written over what it may have put there.
         file.position += size
         file.commits += 1
         return commit

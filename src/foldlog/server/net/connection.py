@@ -114,19 +114,19 @@ class Exchange:
 
 
 class CoalescedCall:
-    """Calls functions once in the event loop's next turn, however often it is called in this one. Event loop only."""
+    """Calls functions once, soon, however often it is called before. Event loop only."""
 
-    __slots__ = ("_acts", "_is_due", "_loop")
+    __slots__ = ("_acts", "_is_due", "_soon")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *acts: Callable[[], None]) -> None:
-        self._loop = loop
+    def __init__(self, soon: Callable[[Callable[[], None]], object], *acts: Callable[[], None]) -> None:
+        self._soon = soon
         self._acts = acts
         self._is_due = False
 
     def __call__(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._run)
+            self._soon(self._run)
 
     def _run(self) -> None:
         self._is_due = False
@@ -158,7 +158,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_at_end = False
         self._is_taking = False
         # One write for answers that are known together: the client's next requests then come together and share a sync.
-        self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
+        self._send_soon = CoalescedCall(node.soon, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
         self._encrypted: HeldMemory | None = None  # what TLS holds for it
         self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
