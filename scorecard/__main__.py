@@ -33,7 +33,6 @@ LAP_MINUTES = 30.0
 """Of a longer run: each class comes once in a lap."""
 PATIENCE_S = 600.0
 """Beyond its time, for a slice to end at a whole step. Then it hangs, which is a finding."""
-SOAK = BUILD / "soak.md"
 
 
 def say(line: str) -> None:
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.page_only:
         run_all(card, given)
     if not given.no_page:
-        PAGE.write_text(page(card, SOAK.read_text(encoding="utf-8") if SOAK.exists() else ""), encoding="utf-8")
+        PAGE.write_text(page(card), encoding="utf-8")
         say(f"written: {PAGE.relative_to(ROOT)}")
     return verdict(card)
 

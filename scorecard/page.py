@@ -23,7 +23,7 @@ What the log was put through, how often, and what was found; the losses as well 
 this page: `MINUTES=60` says for how long, a second call goes on where the first ended and adds to it. Beside each zero
 stand bugs that were planted on purpose, and that the very check found: a check that cannot fail proves nothing. More of
 them, and how many mutants of the code the tests notice, say `make mutants` and
-[CONTRIBUTING](contributing.md). The soak below is by `make soak`.
+[CONTRIBUTING](contributing.md).
 
 {facts}
 
@@ -33,12 +33,12 @@ them, and how many mutants of the code the tests notice, say `make mutants` and
 """
 
 
-def page(card: Card, soak: str = "") -> str:
+def page(card: Card) -> str:
     """The whole page."""
     rows = [_row(fault, card.of(fault.name)) for fault in CLASSES]
     parts = [HEAD.format(facts=_facts(card), rows="\n".join(rows))]
     parts += [_section(fault, card.of(fault.name)) for fault in CLASSES]
-    return "\n".join([*parts, *([soak] if soak else [])])
+    return "\n".join(parts)
 
 
 def _facts(card: Card) -> str:
@@ -67,9 +67,11 @@ def totals(done: Counter[str]) -> dict[str, int]:
 def _row(fault: FaultClass, tally: Tally) -> str:
     done = ", ".join(f"{count:,} {name}" for name, count in totals(tally.done).items()) or "not run yet"
     caught = sum(tally.plants.values())
-    planted = f"{caught} of {len(fault.plants)}"
+    found, planted = f"**{len(tally.findings)}**", f"{caught} of {len(fault.plants)}"
+    if not tally.seeds:
+        found = planted = "not yet"  # a zero of what was never tried would say something
     anchor = re.sub(r"[^a-z0-9 -]", "", fault.title.lower()).replace(" ", "-")
-    return f"| [{fault.title}](#{anchor}) | {done} | **{len(tally.findings)}** | {planted} |"
+    return f"| [{fault.title}](#{anchor}) | {done} | {found} | {planted} |"
 
 
 def _section(fault: FaultClass, tally: Tally) -> str:

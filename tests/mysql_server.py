@@ -24,7 +24,7 @@ import pymysql
 import pytest
 
 MISSING: Final = {
-    "mariadb": "MariaDB's server is not installed; enable with: apt-get install mariadb-server",
+    "mariadb": "MariaDB's server is not installed; enable with: apt-get install mariadb-server-core",
     "mysql": "MySQL's server is not installed; install mysqld, or name it: FOLDLOG_MYSQLD=/path/to/mysqld",
 }
 START_TIMEOUT_S: Final = 60

@@ -98,8 +98,7 @@ CLASS = FaultClass(
 append one by one and look at the end of a partition; the broker is killed with SIGKILL all the while. Everything they
 asked and were told is a history, judged by rules of others, written anew from their descriptions: Adya's G1a, G1b and
 G1c as [Elle](https://github.com/jepsen-io/elle) looks for them, the anomalies of Jepsen's Kafka workload, and
-linearizability of appends and looks. The judge shares no code with the log. PyPI and Maven Central have no public
-checker of such histories; Elle, Knossos and Porcupine are for the JVM from Clojars and for Go.""",
+linearizability of appends and looks. The judge shares no code with the log.""",
     finds=(
         "lost write", "aborted read", "dirty read", "fractured", "cycle", "duplicate", "inconsistent", "reordered",
         "skipped", "went back", "invented", NOT_LINEARIZABLE, NOT_FINISHED,
