@@ -19,11 +19,11 @@ SHOWN_MAX = 10
 HEAD = """\
 # The scorecard
 
-What the log was put through, how often, and what was found; the losses as well as the zeros. `make scorecard` writes
-this page: `MINUTES=60` says for how long, a second call goes on where the first ended and adds to it. Beside each zero
-stand bugs that were planted on purpose, and that the very check found: a check that cannot fail proves nothing. More of
-them, and how many mutants of the code the tests notice, say `make mutants` and
-[CONTRIBUTING](contributing.md).
+For people who decide whether to trust the log with their data: what it was put through, how often, and what was found;
+the losses as well as the zeros. `make scorecard` writes this page: `MINUTES=60` says for how long, and a second call
+goes on where the first ended. Beside each zero stand bugs that were planted on purpose, and that the very check found:
+a check that cannot fail proves nothing. `make mutants` prints more of them, and how many mutants of the code the tests
+notice.
 
 {facts}
 

@@ -31,6 +31,7 @@ def look_away(page: Page, is_hidden: bool) -> None:
     )
 
 
+@pytest.mark.faults
 def test_an_address_that_leads_nowhere_says_so_and_shows_the_topic_once_it_is_there(
     open_page: OpenPage, log: Log
 ) -> None:
@@ -43,6 +44,7 @@ def test_an_address_that_leads_nowhere_says_so_and_shows_the_topic_once_it_is_th
     expect(page.locator(".track")).to_have_count(1)
 
 
+@pytest.mark.faults
 def test_a_value_of_nothing_but_brackets_stays_readable(open_page: OpenPage, log: Log) -> None:
     depth = 3000
     log.create_topic("brackets")
@@ -54,6 +56,7 @@ def test_a_value_of_nothing_but_brackets_stays_readable(open_page: OpenPage, log
     assert value.evaluate("(element) => element.textContent.length") < 100 * 2 * depth
 
 
+@pytest.mark.faults
 def test_records_that_compaction_takes_while_one_looks_become_a_gap(open_page: OpenPage) -> None:
     page = open_page("#/log/accounts")
     before, asked, after = page.evaluate(
@@ -76,6 +79,7 @@ def test_records_that_compaction_takes_while_one_looks_become_a_gap(open_page: O
     assert after == [None, 7, 7]
 
 
+@pytest.mark.faults
 def test_a_jump_into_a_long_gap_shows_the_gap_and_what_is_beside_it(open_page: OpenPage) -> None:
     page = open_page("#/log/accounts")
     slots = page.evaluate(
@@ -93,6 +97,7 @@ def test_a_jump_into_a_long_gap_shows_the_gap_and_what_is_beside_it(open_page: O
     assert slots[1:19] == [[2900 + number, False] for number in range(18)]
 
 
+@pytest.mark.faults
 def test_a_page_that_nobody_sees_gives_its_connection_back(open_page: OpenPage) -> None:
     """A browser has six for a host: as many pages in the background would leave none for the one that is looked at."""
     page = open_page("#/topics", viewport={"width": 900, "height": 500})

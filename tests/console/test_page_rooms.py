@@ -123,6 +123,7 @@ def luminance(page: Page) -> float:
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
 
+@pytest.mark.faults
 def test_light_and_dark_follow_the_system_until_somebody_chooses(open_page: OpenPage, log: Log) -> None:
     page = open_page("#/log/orders", color_scheme="dark")
     expect(page.locator(".track").first).to_be_visible()
@@ -139,6 +140,7 @@ def test_light_and_dark_follow_the_system_until_somebody_chooses(open_page: Open
     assert luminance(page) > 200, "the third choice is the system's again"
 
 
+@pytest.mark.faults
 def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, log: Log) -> None:
     page = open_page("#/log/orders", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     for room in ROOMS:
@@ -158,6 +160,7 @@ def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, 
 LONG = "warehouse.shipments.of-a-very-long-name-that-nobody-would-type." + "x" * 180
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("width", [390, pytest.param(1160, marks=pytest.mark.faults)])
 def test_a_long_name_breaks_no_layout(open_page: OpenPage, log: Log, width: int) -> None:
     if LONG not in log.topics():
@@ -231,6 +234,7 @@ def test_a_group_keeps_its_colour_whoever_comes_and_goes(open_page: OpenPage, lo
         log.delete_group(name)
 
 
+@pytest.mark.faults
 def test_the_page_is_small(open_page: OpenPage, log: Log) -> None:
     """What a browser that has nothing yet is sent, for all rooms with the scene."""
     page = open_page("#/log/orders", color_scheme="light")
@@ -250,6 +254,7 @@ def read_only(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
+@pytest.mark.faults
 def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing(
     browser: Browser, read_only: Served
 ) -> None:
@@ -277,6 +282,7 @@ def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing
         expect(page.get_by_role("button", name="Append")).to_have_count(0)
 
 
+@pytest.mark.faults
 def test_a_record_is_asked_for_only_where_one_can_be_appended(browser: Browser, tmp_path: Path) -> None:
     stack, served = served_log(tmp_path / "data")
     with stack, page_of(browser, served.url) as (page, _):

@@ -131,6 +131,7 @@ def test_after_a_crash_the_log_gives_the_record_again_and_the_queue_does_not(sce
     expect(scene.lane["queue"].locator("li.lost")).to_have_count(1)
 
 
+@pytest.mark.faults
 def test_it_plays_by_itself_and_can_be_paused(open_page: OpenPage) -> None:
     page = open_page("#/scene", viewport={"width": 1160, "height": 640})
     scene = SceneOnPage(page)
@@ -155,6 +156,7 @@ def test_it_plays_by_itself_and_can_be_paused(open_page: OpenPage) -> None:
     scene.begin()
 
 
+@pytest.mark.faults
 def test_the_code_beside_it_is_what_the_broker_runs(scene: SceneOnPage) -> None:
     shown: dict[str, Callable[..., object]] = {
         "Log.append": SceneLog.append,
@@ -166,6 +168,7 @@ def test_the_code_beside_it_is_what_the_broker_runs(scene: SceneOnPage) -> None:
         assert (text or "").strip() == textwrap.dedent(inspect.getsource(method)).strip()
 
 
+@pytest.mark.faults
 def test_the_scene_is_a_topic_that_the_log_room_shows_and_a_rewind_there_counts(
     scene: SceneOnPage, served: Served
 ) -> None:
@@ -183,6 +186,7 @@ def test_the_scene_is_a_topic_that_the_log_room_shows_and_a_rewind_there_counts(
     SceneOnPage(scene.page)
 
 
+@pytest.mark.faults
 def test_its_terms_explain_themselves(scene: SceneOnPage) -> None:
     main = scene.page.locator("main")
     for name in ("producer", "partition", "offset", "group", "retention", "compaction", "order", "queue", "log"):
@@ -192,6 +196,7 @@ def test_its_terms_explain_themselves(scene: SceneOnPage) -> None:
     scene.page.keyboard.press("Escape")
 
 
+@pytest.mark.faults
 def test_a_phone_shows_it_whole_and_takes_its_steps(open_page: OpenPage) -> None:
     page = open_page("#/scene", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     scene = SceneOnPage(page)
@@ -208,6 +213,7 @@ def test_a_phone_shows_it_whole_and_takes_its_steps(open_page: OpenPage) -> None
     scene.begin()
 
 
+@pytest.mark.faults
 def test_nothing_of_it_is_fetched_before_it_is_opened(browser: Browser, served: Served) -> None:
     asked: list[str] = []
     with page_of(browser, served.url) as (page, _):
@@ -229,6 +235,7 @@ def read_only(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
+@pytest.mark.faults
 def test_a_read_only_console_only_shows_it(browser: Browser, read_only: Served) -> None:
     with page_of(browser, read_only.url) as (page, _):
         page.goto("/#/scene")

@@ -128,7 +128,7 @@ def test_a_schema_is_for_postgresql_and_odd_names_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["", 7, b"x", "mysql://localhost/shop", "sqlite://x", ":memory:", "sqlite:///", "a\0b"]
+    "place", ["", 7, b"x", "oracle://localhost/shop", "sqlite://x", ":memory:", "sqlite:///", "a\0b"]
 )
 def test_places_that_cannot_hold_a_table_are_refused(place: object) -> None:
     with pytest.raises(InvalidArgument):
