@@ -77,6 +77,7 @@ def test_at_the_end_of_the_block_everything_is_gone_and_so_is_the_directory(dire
     assert not directory.exists()
 
 
+@pytest.mark.faults
 def test_a_demo_that_is_killed_leaves_nothing_behind(directory: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(directory), PARENT],

@@ -134,6 +134,7 @@ def test_kill_nine_under_load_loses_nothing_that_any_client_was_told(
     assert max(epochs(served.path).values()) >= 1, "no start had anything to recover: nothing was tested of that"
 
 
+@pytest.mark.faults
 def test_sigterm_under_load_loses_nothing_and_leaves_nothing_to_recover(tmp_path: Path) -> None:
     rng = random.Random(4)
     story = Story()

@@ -96,6 +96,7 @@ def test_following_reads_what_there_is_and_what_arrives_also_in_partitions_that_
         assert interrupted(consume) == (b"", b"")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "more",
     [pytest.param((), id="alone", marks=pytest.mark.faults), pytest.param(("--group", "readers"), id="group")],

@@ -143,6 +143,7 @@ def test_what_an_operation_does_not_take_may_be_the_records(spark: SparkSession,
     assert is_records_fault(raised.value)
 
 
+@pytest.mark.faults
 def test_a_file_that_is_gone_a_plan_that_cannot_be_and_a_cancelled_job_are_no_records_fault(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_fold_that_caches_its_rows_harms_neither_its_own_view_nor_others(
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
+@pytest.mark.faults
 def test_a_frame_that_a_fold_caches_for_itself_stays_cached(
     directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
@@ -410,6 +411,7 @@ def test_a_fold_that_counts_within_its_batches_is_refused_before_it_stores_anyth
     assert not [row for batch in view.scan().batches for row in batch.to_pylist()]
 
 
+@pytest.mark.faults
 def test_a_fold_that_began_with_one_record_is_tried_again_when_there_is_something_to_cut(
     directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
@@ -622,6 +624,7 @@ def test_spark_s_own_types_are_refused_in_what_a_fold_returns(
             fl.run([fold], directory, once=True, spark=spark)
 
 
+@pytest.mark.faults
 def test_counters_are_tried_as_well_as_tables(
     directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_records_that_vanish_between_planning_and_reading(spark: SparkSession, l
     assert [place[2] for place in places(found[0])] == [6, 7, 8, 9]
 
 
+@pytest.mark.faults
 def test_a_batch_that_failed_is_given_again_as_it_was(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     """What has come since is not in it, so that a sink which knows the batch by its number can leave it out."""
     log.create_topic("orders", 2)

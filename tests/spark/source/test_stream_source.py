@@ -165,6 +165,7 @@ def test_a_running_query_meets_new_records_partitions_and_topics(spark: SparkSes
     assert sorted(place for batch in found for place in places(batch)) == expected
 
 
+@pytest.mark.faults
 def test_path_and_wire_agree(spark: SparkSession, kafka_broker_factory: KafkaBrokerFactory, tmp_path: Path) -> None:
     broker = kafka_broker_factory(path=tmp_path / "served")
     broker.log.create_topic("orders", 2)
